@@ -1,0 +1,36 @@
+"""The environment is read in one place and nowhere else."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.embedded.callers import IS_ROOT
+from txsaga.adapters.embedded import EmbeddedServer
+
+
+def test_the_three_variables_set_home_binaries_and_account() -> None:
+    server = EmbeddedServer.from_env(
+        {"TXSAGA_PG_HOME": "/srv/pg", "TXSAGA_PG_BIN": "/srv/bin", "TXSAGA_PG_USER": "db"}
+    )
+    assert (server.home, server.binaries, server.account) == (Path("/srv/pg"), Path("/srv/bin"), "db")
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    server = EmbeddedServer.from_env({"TXSAGA_PG_HOME": "", "TXSAGA_PG_BIN": "", "TXSAGA_PG_USER": ""})
+    assert server == EmbeddedServer.from_env({})
+
+
+@pytest.mark.skipif(IS_ROOT, reason="root has one home for all")
+def test_an_ordinary_user_keeps_the_home_where_their_data_is() -> None:
+    assert EmbeddedServer.from_env({"HOME": "/srv/anna"}).home == Path("/srv/anna/.local/share/txsaga/pg")
+    assert EmbeddedServer.from_env({"XDG_DATA_HOME": "/srv/data"}).home == Path("/srv/data/txsaga/pg")
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="an ordinary user may not write there")
+def test_root_keeps_the_home_where_the_server_account_can_enter() -> None:
+    assert EmbeddedServer.from_env({"HOME": "/srv/anna"}).home == Path("/var/lib/txsaga/pg")
+
+
+def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert EmbeddedServer.from_env({"TXSAGA_PG_HOME": "pg"}).home == tmp_path.resolve() / "pg"

@@ -1,0 +1,173 @@
+"""A barrier keeps late work out, waits for nobody long and leaves nothing behind."""
+
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Connection, text
+
+from tests.adapters.evidence.books import Books, OpenEngine, enter
+from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
+from txsaga.adapters.evidence import SqlEvidence
+from txsaga.errors import DecidedOtherwise, StoreUnavailable, UnknownTransaction
+from txsaga.model.identity import StoreId
+
+ONE, TWO, THREE = 1, 2, 3
+SOON = 4.0  # seconds: the short time that a fence waits, with room for a busy machine; far from 50
+
+
+@pytest.mark.rule("R10")
+def test_a_barrier_makes_late_work_impossible(books: Books) -> None:
+    assert books.evidence.fence(books.id(ONE)) == (False, {})
+    with pytest.raises(DecidedOtherwise, match="ROLLBACK stands") as caught:
+        with books.evidence.work(books.id(ONE)) as connection:
+            enter(connection, 7)
+    assert (caught.value.txid, caught.value.standing) == (ONE, "ROLLBACK")
+    assert (books.entries(), books.outcomes()) == (set(), {ONE: 2})
+    assert books.evidence.read(books.id(ONE)) == (False, {})
+
+
+@pytest.mark.rule("R10")
+def test_work_that_is_open_is_still_running_and_then_commits(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        started = time.monotonic()
+        assert books.evidence.fence(books.id(ONE)) is None
+        assert time.monotonic() - started < SOON
+    assert books.evidence.fence(books.id(ONE)) == (True, {})
+    assert (books.entries(), books.outcomes()) == ({7}, {ONE: 1})
+
+
+def test_work_that_was_rolled_back_is_fenced(books: Books) -> None:
+    with pytest.raises(ValueError), books.evidence.work(books.id(ONE)):
+        raise ValueError
+    assert books.evidence.fence(books.id(ONE)) == (False, {})
+    assert books.evidence.fence(books.id(ONE)) == (False, {})
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+@pytest.mark.rule("R10")
+def test_open_work_does_not_hold_up_its_neighbours(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)):
+        pass
+    with books.evidence.work(books.id(TWO)) as connection:
+        books.evidence.fill(connection, books.id(TWO), 0, b"late")
+        started = time.monotonic()
+        assert books.evidence.fence(books.id(THREE)) == (False, {})
+        assert books.evidence.fence(books.id(0)) == (False, {})
+        books.evidence.forget(books.id(ONE))
+        assert books.evidence.read_many([books.id(n) for n in range(4)]) == {
+            books.id(0): (False, {}),
+            books.id(THREE): (False, {}),
+        }
+        assert time.monotonic() - started < 0.9  # nothing was waited for
+    assert books.outcomes() == {0: 2, TWO: 1, THREE: 2}
+
+
+SETTINGS: dict[str, str] = {
+    "postgresql": "select current_setting('lock_timeout') || current_setting('synchronous_commit')",
+    "mysql": "select concat(@@innodb_lock_wait_timeout, ' ', @@lock_wait_timeout)",
+    "sqlite": "pragma busy_timeout",
+}
+
+
+@pytest.mark.parametrize("way", ["barrier", "standing", "running"])
+def test_a_fence_leaves_the_session_as_it_was(open_engine: OpenEngine, books: Books, way: str) -> None:
+    engine = open_engine(pool_size=1, max_overflow=0)
+    evidence = SqlEvidence(engine)
+    before = settings_of(engine.connect)
+    if way == "running":
+        with books.evidence.work(books.id(ONE)):
+            assert evidence.fence(books.id(ONE)) is None
+    else:
+        for _ in range(1 if way == "barrier" else 2):
+            assert evidence.fence(books.id(ONE)) == (False, {})
+    assert settings_of(engine.connect) == before
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL])
+def test_a_barrier_is_flushed_where_local_work_is_not(books: Books) -> None:
+    assert books.evidence.database
+    books.run(
+        f"alter database {books.engine.url.database} set synchronous_commit = off",
+        "create table seen (setting text)",
+        """create function look() returns trigger language plpgsql as
+           $$ begin insert into seen values (current_setting('synchronous_commit')); return null; end $$""",
+        "create trigger look after insert on txsaga_evidence execute function look()",
+    )
+    books.engine.dispose()
+    books.evidence.fence(books.id(ONE))
+    with books.engine.connect() as connection:
+        assert connection.scalars(text("select setting from seen")).all() == ["on"]
+        assert connection.scalar(text("show synchronous_commit")) == "off"
+
+
+@pytest.mark.parametrize("kind", [SQLITE])
+def test_a_fence_in_sqlite_waits_while_anybody_writes(books: Books) -> None:
+    books.evidence.fence(books.id(ONE))
+    with books.engine.connect() as other:
+        other.exec_driver_sql("BEGIN IMMEDIATE")
+        assert books.evidence.fence(books.id(TWO)) is None
+        assert books.evidence.fence(books.id(ONE)) == (False, {})
+
+
+@pytest.mark.rule("R8")
+@pytest.mark.parametrize("stale", [StoreId(uuid4(), 2), None])
+def test_rows_of_another_store_or_incarnation_never_answer(books: Books, stale: StoreId | None) -> None:
+    books.store = StoreId(books.store.uuid, 2)
+    older = stale or StoreId(books.store.uuid, 1)
+    with books.evidence.work(older.transaction(ONE)) as connection:
+        books.evidence.fill(connection, older.transaction(ONE), 0, b"somebody else's")
+    assert books.evidence.read(books.id(ONE)) is None
+    assert books.evidence.read_many([books.id(ONE), older.transaction(ONE)]) == {
+        older.transaction(ONE): (True, {0: b"somebody else's"})
+    }
+    assert books.evidence.fence(books.id(ONE)) == (False, {})
+    books.evidence.forget(books.id(ONE))
+    assert books.evidence.read(older.transaction(ONE)) == (True, {0: b"somebody else's"})
+
+
+def test_many_are_read_in_one_answer(books: Books) -> None:
+    for txid in (3, 1):
+        with books.evidence.work(books.id(txid)) as connection:
+            books.evidence.fill(connection, books.id(txid), txid, b"%d" % txid)
+    books.evidence.fence(books.id(2))
+    found = books.evidence.read_many([books.id(txid) for txid in range(12_000)])
+    assert found == {
+        books.id(1): (True, {1: b"1"}),
+        books.id(2): (False, {}),
+        books.id(3): (True, {3: b"3"}),
+    }
+    assert books.evidence.read_many([]) == {}
+
+
+def test_what_is_forgotten_is_gone_with_its_bodies_and_nothing_else_is(books: Books) -> None:
+    for txid in (ONE, TWO):
+        with books.evidence.work(books.id(txid)) as connection:
+            books.evidence.fill(connection, books.id(txid), 0, b"late")
+    for _ in range(2):
+        books.evidence.forget(books.id(ONE))
+    assert books.evidence.read(books.id(ONE)) is None
+    assert books.evidence.read(books.id(TWO)) == (True, {0: b"late"})
+    assert books.count_rows() == 2
+
+
+@pytest.mark.parametrize("question", ["read", "fence", "forget", "work"])
+def test_an_id_that_is_none_is_refused(books: Books, question: str) -> None:
+    with pytest.raises(UnknownTransaction):
+        with getattr(books.evidence, question)("17"):
+            pass
+
+
+def test_a_pool_without_a_free_connection_is_unavailable(open_engine: OpenEngine) -> None:
+    engine = open_engine(pool_size=1, max_overflow=0, pool_timeout=0.05)
+    books = Books(engine).open()
+    assert books.evidence.database
+    with engine.connect(), pytest.raises(StoreUnavailable, match="'books' has no free connection"):
+        books.evidence.read(books.id(ONE))
+
+
+def settings_of(connect: Callable[[], Connection]) -> object:
+    with connect() as connection:
+        return connection.scalar(text(SETTINGS[connection.dialect.name]))

@@ -1,0 +1,207 @@
+"""A local transaction and its evidence are one commit, or nothing."""
+
+import sqlite3
+
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from tests.adapters.evidence.books import Books, OpenEngine, enter
+from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
+from txsaga.adapters.evidence import SqlEvidence
+from txsaga.errors import ConfigError, DecidedOtherwise, OutcomeUnknown, TransactionError
+
+ONE, TWO = 1, 2
+
+
+@pytest.mark.rule("R10")
+def test_work_and_its_evidence_are_committed_together(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        assert books.evidence.read(books.id(ONE)) is None
+        assert books.outcomes() == {}
+    assert books.evidence.read(books.id(ONE)) == (True, {})
+    assert (books.entries(), books.outcomes()) == ({7}, {ONE: 1})
+
+
+def test_an_exception_of_the_block_rolls_back_and_passes_unchanged(books: Books) -> None:
+    boom = ValueError("no such account")
+    with pytest.raises(ValueError) as caught, books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        raise boom
+    assert caught.value is boom
+    assert (books.entries(), books.outcomes()) == (set(), {})
+    assert books.evidence.read(books.id(ONE)) is None
+
+
+def test_a_driver_error_in_the_block_passes_unchanged(books: Books) -> None:
+    with pytest.raises(IntegrityError), books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        enter(connection, 7)
+    assert (books.entries(), books.outcomes()) == (set(), {})
+
+
+def test_the_commit_is_announced_just_before_and_just_after(books: Books) -> None:
+    seen: list[tuple[bool, set[int]]] = []
+    with books.evidence.work(books.id(ONE), lambda done: seen.append((done, books.entries()))) as connection:
+        enter(connection, 7)
+        assert seen == []
+    assert seen == [(False, set()), (True, {7})]
+
+
+def test_nothing_is_announced_of_work_that_fails(books: Books) -> None:
+    seen: list[bool] = []
+    with pytest.raises(ValueError), books.evidence.work(books.id(ONE), seen.append):
+        raise ValueError
+    assert seen == []
+
+
+def test_an_announcement_that_fails_before_the_commit_rolls_back(books: Books) -> None:
+    def fail(done: bool) -> None:
+        raise RuntimeError("killed here")
+
+    with pytest.raises(RuntimeError), books.evidence.work(books.id(ONE), fail) as connection:
+        enter(connection, 7)
+    assert (books.entries(), books.outcomes()) == (set(), {})
+
+
+def test_the_same_work_a_second_time_does_not_run(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+    with pytest.raises(DecidedOtherwise, match="COMMIT stands") as caught:
+        books.evidence.work(books.id(ONE)).__enter__()
+    assert (caught.value.txid, caught.value.standing) == (ONE, "COMMIT")
+
+
+@pytest.mark.rule("R16")
+def test_late_bodies_are_committed_with_the_work(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        books.evidence.fill(connection, books.id(ONE), 0, b"first")
+        books.evidence.fill(connection, books.id(ONE), 12, bytes(range(256)) * 300)
+    assert books.evidence.read(books.id(ONE)) == (True, {0: b"first", 12: bytes(range(256)) * 300})
+
+
+def test_late_bodies_go_with_work_that_is_rolled_back(books: Books) -> None:
+    with pytest.raises(ValueError), books.evidence.work(books.id(ONE)) as connection:
+        books.evidence.fill(connection, books.id(ONE), 0, b"first")
+        raise ValueError
+    assert books.count_rows() == 0
+
+
+@pytest.mark.rule("R10")
+def test_work_is_one_transaction_although_the_engine_commits_each_statement(
+    open_engine: OpenEngine, books: Books
+) -> None:
+    engine = open_engine(isolation_level="AUTOCOMMIT", pool_size=1, max_overflow=0)
+    evidence = SqlEvidence(engine)
+    with pytest.raises(ValueError), evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        raise ValueError
+    assert (books.entries(), books.outcomes()) == (set(), {})
+    with evidence.work(books.id(TWO)) as connection:
+        enter(connection, 8)
+    assert (books.entries(), books.outcomes()) == ({8}, {TWO: 1})
+    with engine.connect() as connection:  # and the connection commits each statement again
+        enter(connection, 9)
+        assert connection.get_execution_options().get("isolation_level") is None
+    assert books.entries() == {8, 9}
+
+
+def test_one_connection_is_enough(open_engine: OpenEngine, books: Books) -> None:
+    evidence = SqlEvidence(open_engine(pool_size=1, max_overflow=0, pool_timeout=1))
+    with evidence.work(books.id(ONE)) as connection:
+        evidence.fill(connection, books.id(ONE), 0, b"late")
+    assert evidence.fence(books.id(ONE)) == evidence.read(books.id(ONE)) == (True, {0: b"late"})
+    with pytest.raises(DecidedOtherwise):
+        evidence.work(books.id(ONE)).__enter__()
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_every_isolation_level_of_the_engine_gives_the_same_answers(
+    open_engine: OpenEngine, books: Books, level: str
+) -> None:
+    evidence = SqlEvidence(open_engine(isolation_level=level))
+    with evidence.work(books.id(ONE)) as connection:
+        assert connection.get_isolation_level() == level
+        assert evidence.read_many([books.id(ONE), books.id(TWO)]) == {}
+        assert evidence.fence(books.id(ONE)) is None
+    assert evidence.fence(books.id(ONE)) == (True, {})
+    assert evidence.fence(books.id(TWO)) == (False, {})
+    for txid in (ONE, TWO):
+        with pytest.raises(DecidedOtherwise):
+            evidence.work(books.id(txid)).__enter__()
+
+
+@pytest.mark.rule("R10")
+def test_a_swallowed_error_that_rolled_everything_back_is_not_taken_for_a_commit(books: Books) -> None:
+    def lose(connection: Connection) -> None:
+        if books.engine.dialect.name == "postgresql":
+            with pytest.raises(IntegrityError):
+                enter(connection, 7)
+        else:  # what these do for a deadlock, or a disk that is full
+            connection.exec_driver_sql("rollback")
+            enter(connection, 8)
+
+    announced: list[bool] = []
+    with (
+        pytest.raises(TransactionError, match="back inside its block"),
+        books.evidence.work(books.id(ONE), announced.append) as connection,
+    ):
+        enter(connection, 7)
+        lose(connection)
+    assert (books.entries(), books.outcomes(), announced) == (set(), {}, [])
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("then", ["leave", "go on", "raise"])
+def test_work_that_ends_its_transaction_itself_is_unknown_and_the_evidence_tells(
+    books: Books, end: str, then: str
+) -> None:
+    with pytest.raises(OutcomeUnknown, match="ended inside its block"):
+        with books.evidence.work(books.id(ONE)) as connection:
+            enter(connection, 7)
+            getattr(connection, end)()
+            if then == "go on":
+                enter(connection, 8)
+            elif then == "raise":
+                raise ValueError
+    committed = end == "commit"
+    assert books.entries() == ({7} if committed else set())
+    assert books.evidence.fence(books.id(ONE)) == (committed, {})
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL])
+def test_a_transaction_ended_in_plain_sql_is_unknown_too(books: Books) -> None:
+    with pytest.raises(OutcomeUnknown, match="ended inside its block"):
+        with books.evidence.work(books.id(ONE)) as connection:
+            connection.exec_driver_sql("commit")
+    assert books.evidence.read(books.id(ONE)) == (True, {})
+
+
+def test_a_savepoint_rolled_back_leaves_the_rest(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        with pytest.raises(IntegrityError), connection.begin_nested():
+            enter(connection, 7)
+        enter(connection, 8)
+    assert (books.entries(), books.outcomes()) == ({7, 8}, {ONE: 1})
+
+
+@pytest.mark.parametrize("kind", [SQLITE])
+def test_sqlite_writes_before_anything_else_runs(books: Books, open_engine: OpenEngine) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        assert getattr(connection.connection.driver_connection, "in_transaction", False)
+        rival = open_engine(connect_args={"timeout": 0})
+        with pytest.raises(DBAPIError, match="locked"), rival.connect() as other:
+            other.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@pytest.mark.parametrize("kind", [SQLITE])
+def test_a_sqlite_driver_whose_commit_does_nothing_is_refused(open_engine: OpenEngine) -> None:
+    class Autocommitting(sqlite3.Connection):
+        autocommit = True
+
+    evidence = SqlEvidence(open_engine(connect_args={"factory": Autocommitting}))
+    with pytest.raises(ConfigError, match="autocommit=True"):
+        evidence.work(f"{'0' * 32}-1-1").__enter__()

@@ -1,0 +1,1 @@
+"""What keeps the code as it should read: tests over the source, none of them runs the product."""

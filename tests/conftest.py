@@ -1,0 +1,109 @@
+"""What every test may ask for: a home database, more databases, a MariaDB; and the check that nothing stays.
+
+Imports of txsaga and of the services stay inside the fixtures: collection must work without them.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.services import leftovers
+
+if TYPE_CHECKING:
+    from tests.services.databases import DatabaseServer
+    from tests.services.mariadb import MariaServer
+
+HOME_DATABASE = "home"
+LEFT = pytest.StashKey[list[leftovers.Leftover]]()
+TOKEN = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-matrix", action="store_true", help="kill at every point, not at a seeded sample")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if leftovers.MARK not in os.environ:  # a session inside a test leaves the check to the outer one
+        config.stash[TOKEN] = os.environ[leftovers.MARK] = secrets.token_hex(8)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if TOKEN in config.stash:
+        os.environ.pop(leftovers.MARK, None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    token = session.config.stash.get(TOKEN, None)
+    left = leftovers.wait_for_none(token) if token else []
+    if left:
+        session.config.stash[LEFT] = left
+        leftovers.kill(left)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for left in terminalreporter.config.stash.get(LEFT, []):
+        terminalreporter.write_line(
+            f"left running by a test, now killed: {left.pid} {left.command}", red=True
+        )
+
+
+@pytest.fixture(scope="session")
+def server() -> "Iterator[DatabaseServer]":
+    """Give the embedded PostgreSQL of this session."""
+    from tests.services.embedded import embedded_server
+
+    with embedded_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def home_database(server: "DatabaseServer") -> str:
+    """Give the URL of the one database that holds every test's namespace."""
+    server.database(HOME_DATABASE)
+    return server.url(HOME_DATABASE)
+
+
+@pytest.fixture
+def home_url(home_database: str) -> str:
+    """Give the URL of a namespace that nobody has used; nothing is installed in it yet."""
+    from tests.services.databases import fresh_name
+
+    return f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('t')}"
+
+
+@pytest.fixture
+def foreign_databases(server: "DatabaseServer") -> Iterator[Callable[[], str]]:
+    """Give a factory of further empty databases on the same server, gone after the test."""
+    from tests.services.databases import drop_database, fresh_name
+
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(fresh_name("foreign"))
+        server.database(made[-1])
+        return server.url(made[-1])
+
+    yield make
+    for name in made:
+        drop_database(server, name)
+
+
+@pytest.fixture(scope="session")
+def maria() -> "Iterator[MariaServer]":
+    """Give the MariaDB server of this session."""
+    from tests.services.mariadb import maria_server
+
+    with maria_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mariadb(maria: "MariaServer") -> str:
+    """Give the SQLAlchemy URL of a database on MariaDB."""
+    maria.execute("create database txsaga")
+    return maria.url("txsaga")

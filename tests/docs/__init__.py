@@ -1,0 +1,1 @@
+"""The documentation runs: what a page shows is what happens."""

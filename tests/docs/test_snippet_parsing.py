@@ -1,0 +1,84 @@
+"""The runner of the documentation sees every block, and what it runs can fail."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.snippets import Block, Command, blocks, commands
+from tests.docs.test_snippets import is_kept_from_running, run
+
+PAGE = """# Title
+
+```python
+first = 1
+```
+
+1. In a list
+
+   ```python
+   second = first + 1
+   ```
+
+````text
+```python
+not a block of its own
+```
+````
+
+```console
+$ make demo
+$ txsaga tx list --state 'in doubt'
+one  two
+$ txsaga tx show 7  # exits 3
+```
+"""
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    return path
+
+
+def test_blocks_are_found_in_order_with_their_line(page: Path) -> None:
+    assert [(block.info, block.line) for block in blocks(page)] == [
+        ("python", 4),
+        ("python", 10),
+        ("text", 14),
+        ("console", 20),
+    ]
+
+
+def test_blocks_of_a_page_share_their_names(page: Path) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks(page):
+        if block.info == "python":
+            run(block, names)
+    assert names["second"] == 2
+
+
+def test_only_our_own_command_is_called(page: Path) -> None:
+    console = list(blocks(page))[-1]
+    assert list(commands(console)) == [
+        Command(words=("tx", "list", "--state", "in doubt"), status=0),
+        Command(words=("tx", "show", "7"), status=3),
+    ]
+
+
+def test_a_failing_block_names_its_line(page: Path) -> None:
+    broken = Block(page=page, line=4, info="python", body="raise ValueError('here')\n")
+    with pytest.raises(ValueError, match="here") as caught:
+        run(broken, {})
+    assert caught.traceback[-1].lineno == 3  # counted from zero
+
+
+@pytest.mark.parametrize("info", ["python no-run", "py", "python3", "pycon", "{code-block} python"])
+def test_a_block_that_would_be_passed_over_is_refused(page: Path, info: str) -> None:
+    assert is_kept_from_running(Block(page=page, line=1, info=info, body=""))
+
+
+@pytest.mark.parametrize("info", ["python", "console", "text", "", "toml"])
+def test_a_block_that_runs_or_is_no_code_is_fine(page: Path, info: str) -> None:
+    assert not is_kept_from_running(Block(page=page, line=1, info=info, body=""))

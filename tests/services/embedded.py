@@ -1,0 +1,39 @@
+"""The embedded PostgreSQL for tests that need a real server.
+
+It runs in a temporary home of its own, on a port of its own, with fsync on as for users. If the block is
+left by an error it is stopped all the same; if it is never left, the leftover check of the session ends it.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from txsaga.adapters.embedded import EmbeddedServer, StopMode
+
+
+@contextmanager
+def temporary_home(owner: int | None = None) -> Iterator[Path]:
+    """Give a folder that the server's account may pass through; what runs in it is stopped, then it goes."""
+    # Not pytest's tmp_path: that is 0700, and under root the server runs as another account.
+    folder = Path(tempfile.mkdtemp(prefix="txsaga-pg-"))
+    folder.chmod(0o711)
+    if owner is not None:
+        os.chown(folder, owner, -1)
+    try:
+        yield folder
+    finally:
+        try:
+            for life in [*folder.glob("life"), *folder.glob("*/life")]:
+                EmbeddedServer(home=life.parent).stop(StopMode.IMMEDIATE)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def embedded_server(settings: Mapping[str, str] | None = None) -> Iterator[EmbeddedServer]:
+    """Give a running server of one's own; `settings` are PostgreSQL's, for speed for example."""
+    with temporary_home() as home:
+        yield EmbeddedServer(home=home, settings=settings or {}).ensure()

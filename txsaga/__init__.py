@@ -1,0 +1,47 @@
+"""
+txsaga: all-or-nothing message flows. Messages, tables and rows become visible by one durable decision.
+
+Importing this loads nothing heavy; the drivers come with `connect()`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txsaga.errors import TxSagaError
+from txsaga.model.decision import Decision, LocalState
+from txsaga.model.message import Delivered, Message
+from txsaga.model.topic import TopicType
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.wiring import connect
+
+COMMIT, ROLLBACK, UNKNOWN = LocalState.COMMIT, LocalState.ROLLBACK, LocalState.UNKNOWN
+
+__all__ = [
+    "COMMIT",
+    "ROLLBACK",
+    "UNKNOWN",
+    "Broker",
+    "Decision",
+    "Delivered",
+    "LocalState",
+    "Message",
+    "TopicType",
+    "TxSagaError",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load the broker and its drivers when they are first asked for."""
+    if name == "connect":
+        from txsaga.wiring import connect
+
+        return connect
+    if name == "Broker":
+        from txsaga.engine.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module 'txsaga' has no attribute {name!r}")

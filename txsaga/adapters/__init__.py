@@ -1,0 +1,1 @@
+"""What connects the engine to the world: stores, participants, brokers, the embedded server."""

@@ -1,0 +1,204 @@
+"""Starts the server of a home; its caller holds the home's lock.
+
+States: somebody serves (join it) → server processes live without answering (wait: it recovers, or
+it is orphans, which are ended) → nobody lives (hold the life lock, clean up, start). The life lock
+is authoritative; `postmaster.pid` never is. The server inherits the lock, so a starter that is
+killed at any line leaves either nothing, or a server that the next starter waits for and joins.
+
+It must not change data: every refusal and every failed start leaves the folder as it was.
+"""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from txsaga.adapters.embedded.account import Account
+from txsaga.adapters.embedded.binaries import Binaries
+from txsaga.adapters.embedded.cluster import Cluster
+from txsaga.adapters.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
+from txsaga.adapters.embedded.home import Home
+from txsaga.adapters.embedded.locks import LifeLock
+from txsaga.adapters.embedded.port import free_port, is_free
+from txsaga.adapters.embedded.probe import Answer
+from txsaga.adapters.embedded.processes import OrphanWatch, can_look, read_pid_file
+from txsaga.adapters.embedded.secret import Secret
+from txsaga.adapters.embedded.serving import serving
+from txsaga.errors import EmbeddedDatabaseError
+
+SETTINGS: Mapping[str, str] = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "max_prepared_transactions": "200",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "jit": "off",
+    # One syncfs instead of an fsync per file: recovery after kill -9 takes 0.3 s instead of seconds.
+    **({"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}),
+}
+# What another try may cure: the port was taken meanwhile, or a dead server's memory is still counted.
+_PASSING = re.compile(r"could not bind|could not create any TCP/IP|pre-existing shared memory|already exists")
+_TRIES = 2
+_PAUSE = 0.02
+_LOG_LIMIT = 16 * 1024 * 1024
+_SOCKET_PATH_LIMIT = 103
+# The words are arguments, so no path can break out of the shell. It ends at once, so the server
+# is nobody's child: no caller's clean-up takes it along.
+_DETACH = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 &'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One attempt to have a running server before `deadline`."""
+
+    home: Home
+    account: Account
+    binaries: Binaries
+    settings: Mapping[str, str]
+    deadline: float
+
+    def prepare(self, *, new: bool) -> None:
+        """Make what is missing: the data folder if `new`, the folder of the socket."""
+        if new:
+            secret = Secret.read(self.home) or Secret.new(free_port())
+            secret.write(self.home)
+            self._cluster.create(self.binaries, secret)
+        self._cluster.check_owner()
+        self.home.sockets.mkdir(0o700, exist_ok=True)
+        self.account.give(self.home.sockets)
+
+    def start(self) -> Answer:
+        """Return the first answer of the server, whoever started it."""
+        failures = 0
+        while True:
+            found = self._serving_or_gone()
+            if isinstance(found, Answer):
+                return found
+            before, output = self._spawn(found)
+            answer = self._wait_until_ready()
+            if answer is not None:
+                return answer
+            output += self._log_since(before)
+            failures += not _PASSING.search(output)
+            if failures == _TRIES or self._is_late():
+                raise self._failure(output)
+            time.sleep(_PAUSE)
+
+    def _serving_or_gone(self) -> Answer | int:
+        """Wait for a server that answers, or until none is left; then return the life lock, held."""
+        watch = OrphanWatch(data=self.home.data, account=self.account)
+        while True:
+            descriptor = self._life.take()
+            processes = watch.look()
+            if descriptor is not None:
+                if not processes.everyone:
+                    return descriptor
+                os.close(descriptor)
+            answer = serving(self.home, self.account)
+            if answer is not None:
+                return answer
+            if descriptor is not None and processes.postmaster is not None:
+                raise complaint(
+                    f"a server that txsaga did not start works in {self.home.data} "
+                    f"(pid {processes.postmaster}): `txsaga db stop`, then start again"
+                )
+            if self._is_late():
+                raise self._stuck(seen=bool(processes.everyone))
+            time.sleep(_PAUSE)
+
+    def _spawn(self, life: int) -> tuple[int, str]:
+        """Start a server that inherits `life`; return where its log begins and what the shell said."""
+        try:
+            before = self._ready_log()
+            if can_look():
+                self._cluster.clear_leftovers()
+            secret = self._usable_secret(life)
+            started = self.account.run(
+                "sh", "-c", _DETACH, "sh", self.home.log,
+                self.binaries.postgres, "-D", self.home.data, *self._options(secret),
+                cwd=self.home.root, keep=[life],
+            )  # fmt: skip
+            return before, started.stdout
+        finally:
+            os.close(life)
+
+    def _usable_secret(self, life: int) -> Secret:
+        secret = Secret.read(self.home)
+        if secret is None:
+            secret = Secret.new(free_port())
+            self._cluster.set_password(self.binaries, secret, self._options(secret), life)
+            secret.write(self.home)
+        elif not is_free(secret.port):
+            secret = replace(secret, port=free_port())
+            secret.write(self.home)
+        return secret
+
+    def _options(self, secret: Secret) -> list[str]:
+        chosen = {**SETTINGS, **self.settings, "port": str(secret.port)}
+        chosen["unix_socket_directories"] = self._socket_folder(secret.port)
+        return [word for name, value in chosen.items() for word in ("-c", f"{name}={value}")]
+
+    def _socket_folder(self, port: int) -> str:
+        """Quote the folder of the socket; empty if its path is too long, or no client could name it."""
+        folder = os.fspath(self.home.sockets)
+        if len(os.fsencode(folder)) + len(f"/.s.PGSQL.{port}") > _SOCKET_PATH_LIMIT or "," in folder:
+            return ""
+        return '"' + folder.replace('"', '""') + '"'
+
+    def _wait_until_ready(self) -> Answer | None:
+        """Wait until the server answers; None if it ended instead."""
+        while not self._is_late():
+            claim = read_pid_file(self.home.data)
+            if claim is not None and claim.ready:
+                answer = serving(self.home, self.account)
+                if answer is not None:
+                    return answer
+            if self._life.is_free():
+                return None
+            time.sleep(_PAUSE / 2)
+        raise self._stuck(seen=True)
+
+    def _ready_log(self) -> int:
+        log = self.home.log
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_name("log.old"))
+        log.touch(0o600)
+        self.account.give(log)
+        return log.stat().st_size
+
+    def _log_since(self, before: int) -> str:
+        with self.home.log.open("rb") as log:
+            log.seek(before)
+            return log.read().decode(errors="replace")
+
+    def _failure(self, output: str) -> EmbeddedDatabaseError:
+        if disk_full(self.home.root, output):
+            return disk_full_complaint(self.home.root)
+        return complaint(
+            f"PostgreSQL did not start in {self.home.root}: {serious_line(output)}; look at {self.home.log}; "
+            "no data was changed"
+        )
+
+    def _stuck(self, *, seen: bool) -> EmbeddedDatabaseError:
+        if seen:
+            return complaint(
+                f"the server at {self.home.root} is not ready in time, it may still be recovering: "
+                f"look at {self.home.log} and try again"
+            )
+        return complaint(
+            f"{self.home.data} is in use by a server that can't be seen from here (another container or "
+            "machine?): stop it there, or set TXSAGA_PG_HOME to another folder"
+        )
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    @property
+    def _life(self) -> LifeLock:
+        return LifeLock(path=self.home.life)
+
+    @property
+    def _cluster(self) -> Cluster:
+        return Cluster(home=self.home, account=self.account)

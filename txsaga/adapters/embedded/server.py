@@ -1,0 +1,203 @@
+"""The embedded PostgreSQL of this account: one server per home, shared by every process that asks.
+
+`ensure()` finds it or starts it; nobody stops it but `stop()`, because schedulers, workers and
+notebooks share it. If this process dies, the server goes on. It must not lose data: only `reset()`
+deletes any, and only after the server is gone.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from psycopg import errors, sql
+
+from txsaga.adapters.embedded.account import Account, server_account
+from txsaga.adapters.embedded.binaries import find_binaries, reachable
+from txsaga.adapters.embedded.cluster import major_of
+from txsaga.adapters.embedded.complaint import complaint, explained
+from txsaga.adapters.embedded.halt import StopMode, halt
+from txsaga.adapters.embedded.home import Home
+from txsaga.adapters.embedded.launch import Launch
+from txsaga.adapters.embedded.locks import locked
+from txsaga.adapters.embedded.probe import DATABASE, Answer, ask, connect
+from txsaga.adapters.embedded.processes import read_pid_file
+from txsaga.adapters.embedded.secret import Secret
+from txsaga.adapters.embedded.serving import serving
+from txsaga.adapters.embedded.urls import database_url, public_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """What is known about the server now; a stopped one has no pid."""
+
+    running: bool
+    home: Path
+    pid: int | None = None
+    port: int | None = None
+    version: str | None = None
+    url: str | None = None
+    """Without the password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedServer:
+    """A PostgreSQL server that lives in one folder."""
+
+    home: Path
+    binaries: Path | None = None
+    account: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Server settings beyond the usual ones, for whoever starts it."""
+
+    def __post_init__(self) -> None:
+        """Make the home absolute: the server changes its working directory."""
+        object.__setattr__(self, "home", Path(os.path.realpath(self.home)))
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> Self:
+        """Read TXSAGA_PG_HOME, TXSAGA_PG_BIN and TXSAGA_PG_USER; the default home depends on the account."""
+        binaries = environment.get("TXSAGA_PG_BIN")
+        return cls(
+            home=Path(environment.get("TXSAGA_PG_HOME") or _default_home(environment)),
+            binaries=Path(binaries) if binaries else None,
+            account=environment.get("TXSAGA_PG_USER") or None,
+        )
+
+    def ensure(self, *, timeout: float = 90) -> Self:
+        """Return with the server running and the default database there, whoever started it."""
+        deadline = time.monotonic() + timeout
+        with explained(self.home):
+            answer = self._ask()
+            if not answer.is_ours:
+                answer = self._start(deadline)
+            if not answer.has_database:
+                self.database(DATABASE)
+        return self
+
+    def stop(self, mode: str = StopMode.FAST, *, timeout: float = 60) -> None:
+        """Return when the last server process is gone; nothing happens if none runs."""
+        known = {str(name): name for name in StopMode}
+        if mode not in known:
+            raise complaint(f"there is no stop mode {mode!r}: take one of {', '.join(known)}")
+        with explained(self.home):
+            if self.home.exists():
+                with locked(self._paths.lock, deadline=time.monotonic() + timeout):
+                    os.close(self._halt(known[mode], timeout))
+
+    def reset(self, *, timeout: float = 60) -> None:
+        """Stop the server and DELETE ITS DATA; port and password stay. The caller has asked the user."""
+        with explained(self.home):
+            if self.home.exists():
+                with locked(self._paths.lock, deadline=time.monotonic() + timeout):
+                    life = self._halt(StopMode.IMMEDIATE, timeout)
+                    try:
+                        self._discard()
+                    finally:
+                        os.close(life)
+
+    def status(self) -> ServerStatus:
+        """Tell what is known, without starting or changing anything."""
+        with explained(self.home):
+            secret = Secret.read(self._paths) if self.home.exists() else None
+            answer = serving(self._paths, self._account) if self._paths.data.exists() else None
+            claim = read_pid_file(self._paths.data) if answer else None
+            version = answer.version if answer else None
+            return ServerStatus(
+                running=answer is not None,
+                home=self.home,
+                pid=claim.pid if claim else None,
+                port=secret.port if secret else None,
+                version=version or self._stored_version(),
+                url=public_url(secret, DATABASE) if secret else None,
+            )
+
+    def url(self, database: str = DATABASE, driver: str | None = "psycopg", *, socket: bool = False) -> str:
+        """Return the URL of `database` for `driver`: jdbc, a SQLAlchemy driver, or None for libpq."""
+        with explained(self.home):
+            return database_url(self._paths, self._secret(), database, driver=driver, socket=socket)
+
+    def database(self, name: str) -> Self:
+        """Create a database unless it is there."""
+        with explained(self.home), connect(self._secret()) as connection:
+            known = connection.execute("select from pg_database where datname = %s", [name]).rowcount
+            if not known:
+                try:
+                    connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+                except (errors.DuplicateDatabase, errors.UniqueViolation):
+                    return self  # another process was first
+        return self
+
+    def _start(self, deadline: float) -> Answer:
+        account = self._account
+        self._paths.create(account.home_mode)
+        with locked(self._paths.lock, deadline=deadline) as waited:
+            if waited and (answer := self._ask()).is_ours:
+                return answer
+            self._check_reach(account)
+            major = major_of(self._paths.data)
+            found = find_binaries(wanted=self.binaries, major=major)
+            launch = Launch(
+                home=self._paths,
+                account=account,
+                binaries=reachable(found, account, self._paths.copies),
+                settings=self.settings,
+                deadline=deadline,
+            )
+            launch.prepare(new=major is None)
+            return launch.start()
+
+    def _check_reach(self, account: Account) -> None:
+        if not account.reaches(self.home):
+            raise complaint(
+                f"account {account.name}, which runs PostgreSQL, can't enter {self.home}: choose a "
+                "TXSAGA_PG_HOME whose parent folders are open to others, such as /var/lib/txsaga/pg"
+            )
+
+    def _halt(self, mode: StopMode, timeout: float) -> int:
+        return halt(self._paths, self._account, mode, deadline=time.monotonic() + timeout)
+
+    def _discard(self) -> None:
+        data, discarded = self._paths.data, self._paths.discarded
+        if not (self._paths.pgpass.exists() or (data / "PG_VERSION").exists()):
+            raise complaint(f"{data} was not made by txsaga: nothing was deleted, see to it by hand")
+        # Renamed first: a deletion that is cut short must not look like a damaged data folder.
+        shutil.rmtree(discarded, ignore_errors=True)
+        if data.exists():
+            data.rename(discarded)
+            shutil.rmtree(discarded)
+        self._paths.log.unlink(missing_ok=True)
+
+    def _ask(self) -> Answer:
+        return ask(Secret.read(self._paths), self._paths.data)
+
+    def _secret(self) -> Secret:
+        secret = Secret.read(self._paths)
+        if secret is None:
+            raise complaint(f"there is no embedded database in {self.home} yet: `txsaga db start`")
+        return secret
+
+    def _stored_version(self) -> str | None:
+        try:
+            return (self._paths.data / "PG_VERSION").read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+
+    @property
+    def _paths(self) -> Home:
+        return Home(root=self.home)
+
+    @property
+    def _account(self) -> Account:
+        return server_account(wanted=self.account, data=self._paths.data)
+
+
+def _default_home(environment: Mapping[str, str]) -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/txsaga/pg")
+    folder = environment.get("XDG_DATA_HOME")
+    own = environment.get("HOME") or Path.home()
+    return (Path(folder) if folder else Path(own) / ".local" / "share") / "txsaga" / "pg"

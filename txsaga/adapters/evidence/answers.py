@@ -1,0 +1,96 @@
+"""What a driver's error means for evidence, and the edge where it becomes one of ours.
+
+The codes of the three databases never meet: SQLSTATEs are text, those of MySQL lie above 1000, those of
+SQLite below 256. What is not listed here means the careful thing: not blocked, not forbidden, and at COMMIT
+unknown.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE
+from txsaga.errors import RightsMissing, StoreError, StoreUnavailable
+
+Code = str | int
+
+_BLOCKED: frozenset[Code] = frozenset(
+    {
+        "55P03", "40P01", "40001", "57014",  # lock time-out, deadlock, serialization, statement time-out
+        1205, 1213, 3572,                    # lock wait time-out, deadlock, nowait
+        5, 6,                                # SQLITE_BUSY, SQLITE_LOCKED
+    }
+)  # fmt: skip
+_FORBIDDEN: frozenset[Code] = frozenset(
+    {
+        "42501", "25006", "3F000",           # no right, read only, no schema to create in
+        1044, 1142, 1290, 1792, 1836,        # no right on the database or table, read only
+        8, 23,                               # SQLITE_READONLY, SQLITE_AUTH
+    }
+)  # fmt: skip
+_REFUSED: frozenset[Code] = frozenset(
+    {
+        1213, 3101,                          # certification failed at commit in a cluster
+        5, 6, 19,                            # still open: busy, locked, a deferred constraint
+    }
+)  # fmt: skip
+
+
+def is_blocked(error: DBAPIError) -> bool:
+    """Tell whether another transaction was in the way."""
+    return _code(error) in _BLOCKED
+
+
+def is_forbidden(error: DBAPIError) -> bool:
+    """Tell whether a right is missing."""
+    return _code(error) in _FORBIDDEN
+
+
+def refuses_commit(error: DBAPIError) -> bool:
+    """Tell whether an error at COMMIT is a clear no; everything else leaves the outcome unknown."""
+    code = _code(error)
+    if not isinstance(code, str):
+        return code in _REFUSED
+    # FATAL and PANIC end the session, perhaps after the commit was written.
+    severity = getattr(getattr(error.orig, "diag", None), "severity_nonlocalized", None)
+    lost = code.startswith(("08", "57P")) or code == "40003"
+    return severity == "ERROR" and not lost
+
+
+@contextmanager
+def edge(resource: str) -> Iterator[None]:
+    """Turn what a driver raises in this block into our errors, which name the resource."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise StoreUnavailable(f"resource {resource!r} has no free connection: {_line(error)}") from error
+    except DBAPIError as error:
+        raise _ours(resource, error) from error
+
+
+def _ours(resource: str, error: DBAPIError) -> StoreError:
+    reason = _line(error.orig or error)
+    if is_forbidden(error):
+        rights = f"select on {DATABASE}; select, insert, delete on {EVIDENCE}"
+        return RightsMissing(f"resource {resource!r} must grant us {rights}: {reason}")
+    if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+        return StoreUnavailable(f"resource {resource!r} does not answer: {reason}")
+    return StoreError(f"resource {resource!r} refused: {reason}")
+
+
+def _code(error: DBAPIError) -> Code | None:
+    driver = error.orig
+    number = getattr(driver, "sqlite_errorcode", None)
+    if isinstance(number, int):
+        return number & 0xFF  # without the extension that tells why it was busy
+    first = driver.args[0] if driver is not None and driver.args else None
+    if isinstance(first, int):
+        return first  # before the SQLSTATE, which is a coarser word for the same
+    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    return state if isinstance(state, str) else None
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,108 @@
+"""Finds the evidence tables of a database, and creates them where that is allowed.
+
+Many processes may start at once: the statements keep what is there, and PostgreSQL, whose
+`create table if not exists` fails when raced, takes them one by one. If it stops half way, the next use
+finds a table or the uuid missing and runs all of it again.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Table, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.adapters.evidence.answers import edge, is_forbidden
+from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE, database_table, evidence_table, statements
+from txsaga.adapters.evidence.sessions import begin_now, settle_level
+from txsaga.errors import ConfigError, EvidenceMissing
+
+_SCHEMAS = {
+    "postgresql": f"""select nspname from pg_class join pg_namespace n on n.oid = relnamespace
+      where pg_class.oid = to_regclass('{EVIDENCE}')""",
+    "mysql": "select database()",
+    "mariadb": "select database()",
+}
+_ONE_BY_ONE = "select pg_advisory_xact_lock(8392571384871780718)"  # a number of ours alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a database keeps its evidence."""
+
+    database: UUID
+    table: Table
+
+
+def resource_name(engine: Engine) -> str:
+    """Name a database that was not given a name."""
+    return engine.url.database or engine.dialect.name
+
+
+def create(engine: Engine, name: str | None = None) -> UUID:
+    """Create both tables and the database's uuid unless they are there; return the uuid."""
+    resource = name or resource_name(engine)
+    place = find(engine, resource)
+    if place is None:
+        _create(engine, resource)
+        place = find(engine, resource)
+    if place is None:
+        raise missing(engine, resource)
+    return place.database
+
+
+def find(engine: Engine, resource: str) -> Place | None:
+    """Find the tables and the uuid; None when any of it is missing."""
+    with edge(resource), engine.connect() as connection:
+        settle_level(connection)
+        _refuse_memory(connection)
+        tables = inspect(connection)
+        if not (tables.has_table(DATABASE) and tables.has_table(EVIDENCE)):
+            return None
+        uuid = connection.execute(select(database_table().c.uuid)).scalar_one_or_none()
+        return Place(database=UUID(hex=uuid), table=evidence_table(_schema(connection))) if uuid else None
+
+
+def missing(engine: Engine, resource: str) -> EvidenceMissing:
+    """Say what to do where the tables can't be created here."""
+    dialect = engine.dialect.name
+    return EvidenceMissing(
+        f"resource {resource!r} has no evidence table and we may not create it; "
+        f"have its owner run what `txsaga barrier ddl {dialect}` prints"
+    )
+
+
+def _create(engine: Engine, resource: str) -> None:
+    with edge(resource), engine.connect() as connection:
+        settle_level(connection)
+        try:
+            _run_statements(connection)
+        except DBAPIError as error:
+            if is_forbidden(error):
+                raise missing(engine, resource) from error
+            raise
+
+
+def _run_statements(connection: Connection) -> None:
+    begin_now(connection)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_ONE_BY_ONE)
+    for statement in statements(connection.dialect.name):
+        connection.exec_driver_sql(statement)
+    connection.commit()
+
+
+def _schema(connection: Connection) -> str | None:
+    question = _SCHEMAS.get(connection.dialect.name)
+    if question is None:
+        return None
+    schema = connection.exec_driver_sql(question).scalar_one()
+    return str(schema)
+
+
+def _refuse_memory(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        files = {row.name: row.file for row in connection.exec_driver_sql("PRAGMA database_list")}
+        if not files["main"]:
+            raise ConfigError(
+                "evidence must outlive the process: a SQLite database in memory can't hold it; use a file"
+            )

@@ -1,0 +1,92 @@
+"""A local transaction that carries its own evidence: the row first, the user's work, one commit.
+
+Who is authoritative: the database. Before COMMIT every way out rolls back and is a clear no. At COMMIT only
+a clear no of the server is a no; anything else is unknown, and the row is asked later. It must not commit
+work whose row is gone: servers roll back a whole transaction under a statement (a deadlock, a full disk), and
+a program that swallows that error would go on in a second transaction without evidence.
+
+What it can't see: DDL of MySQL and MariaDB commits by itself, evidence included, before the work is complete.
+If the process dies before COMMIT, nothing is there; after it, everything is.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import Connection, RootTransaction, Select
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.adapters.evidence.answers import refuses_commit
+from txsaga.errors import OutcomeUnknown, TransactionError
+
+Announce = Callable[[bool], None]
+
+_IDLE: Final = 0  # libpq's numbers of a session's state
+_IN_ERROR: Final = 3
+
+
+@contextmanager
+def committing(
+    transaction: RootTransaction, id: str, question: Select[int], announce: Announce
+) -> Iterator[None]:
+    """Run a block in an open transaction and commit it; `question` selects its evidence row."""
+    with transaction:  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
+        try:
+            yield
+            _assert_evidence(transaction, id, question)
+            announce(False)
+        except BaseException as error:
+            _roll_back(transaction, id, error)
+            raise
+        _commit(transaction, id)
+    announce(True)
+
+
+def _assert_evidence(transaction: RootTransaction, id: str, question: Select[int]) -> None:
+    if not transaction.is_active:
+        raise _ended_inside(id)
+    state = _session_state(transaction.connection)
+    if state == _IDLE:
+        raise _ended_inside(id)
+    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
+    if state == _IN_ERROR or (state is None and not transaction.connection.scalar(question)):
+        raise TransactionError(
+            f"the database rolled the local transaction of {id} back inside its block; "
+            "let the error that said so leave the block"
+        )
+
+
+def _session_state(connection: Connection) -> int | None:
+    """Return what libpq knows without asking the server; None for other clients."""
+    info = getattr(connection.connection.driver_connection, "info", None)
+    state = getattr(info, "transaction_status", None)
+    return int(state) if state is not None else None
+
+
+def _roll_back(transaction: RootTransaction, id: str, error: BaseException) -> None:
+    if not transaction.is_active:
+        if isinstance(error, Exception) and not isinstance(error, OutcomeUnknown):
+            raise _ended_inside(id) from error
+        return
+    try:
+        transaction.rollback()
+    except DBAPIError as lost:
+        transaction.connection.invalidate(lost)  # the server rolls back what lost its session
+
+
+def _commit(transaction: RootTransaction, id: str) -> None:
+    try:
+        transaction.commit()
+    except Exception as error:  # whatever it is: the server may have committed
+        transaction.connection.invalidate(error)
+        if isinstance(error, DBAPIError) and refuses_commit(error):
+            raise
+        raise OutcomeUnknown(
+            f"the local transaction of {id} may or may not have committed: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _ended_inside(id: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the local transaction of {id} was ended inside its block; leave commit and rollback to the block"
+    )

@@ -1,0 +1,78 @@
+"""Connections of the user's engine, made fit for evidence and given back as they were.
+
+The user's engine may be in AUTOCOMMIT, in SERIALIZABLE, or a SQLite whose driver begins late. None of that
+may bend what evidence says, and none of what is changed here may stay on a pooled connection.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.errors import ConfigError
+
+# InnoDB reads without locks up to here, and a binary log of statements forbids writes below it.
+_LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
+
+# The barrier must survive a crash of the server even where local work has chosen otherwise.
+_POSTGRESQL_SHORT = """select set_config('lock_timeout', '1s', true), set_config('synchronous_commit',
+  case current_setting('synchronous_commit') when 'off' then 'on'
+  else current_setting('synchronous_commit') end, true)"""
+
+
+def settle_level(connection: Connection) -> None:
+    """Give a connection of our own the isolation under which we read and fence."""
+    if level := _LEVELS.get(connection.dialect.name):
+        connection.execution_options(isolation_level=level)
+
+
+def leave_autocommit(connection: Connection) -> None:
+    """Give a connection a real transaction, whatever its engine does by default."""
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    if connection.dialect.name == "sqlite":
+        if getattr(driver, "autocommit", None) is True:  # then the driver's commit() does nothing
+            raise ConfigError("sqlite3 with autocommit=True can't keep evidence; leave it at its default")
+    elif connection.dialect.detect_autocommit_setting(driver):
+        settle_level(connection)
+
+
+def begin_now(connection: Connection) -> None:
+    """Open SQLite's transaction for writing; the others have opened theirs with their first statement."""
+    if connection.dialect.name == "sqlite":
+        driver = connection.connection.driver_connection
+        if not getattr(driver, "in_transaction", False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def short_waits(connection: Connection) -> Iterator[None]:
+    """Wait for locks a second at most; what is changed for the session is put back."""
+    match connection.dialect.name:
+        case "postgresql":
+            connection.exec_driver_sql(_POSTGRESQL_SHORT)  # ends with the transaction
+            yield
+        case "sqlite":
+            before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+            with _changed(connection, "PRAGMA busy_timeout = 1000", f"PRAGMA busy_timeout = {before:d}"):
+                yield
+        case _:
+            names = "@@session.innodb_lock_wait_timeout", "@@session.lock_wait_timeout"
+            before = connection.exec_driver_sql(f"select {', '.join(names)}").one()
+            back = ", ".join(f"{name} = {value:d}" for name, value in zip(names, before, strict=True))
+            with _changed(connection, f"set {', '.join(f'{name} = 1' for name in names)}", f"set {back}"):
+                yield
+
+
+@contextmanager
+def _changed(connection: Connection, there: str, back: str) -> Iterator[None]:
+    connection.exec_driver_sql(there).close()
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            try:
+                connection.exec_driver_sql(back).close()
+            except DBAPIError as error:
+                connection.invalidate(error)  # nobody may get it back with our settings

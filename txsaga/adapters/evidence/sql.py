@@ -1,0 +1,134 @@
+"""The evidence of one registered database, through the user's own SQLAlchemy engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from txsaga.adapters.evidence import statements
+from txsaga.adapters.evidence.answers import edge, is_blocked
+from txsaga.adapters.evidence.creation import Place, create, find, missing, resource_name
+from txsaga.adapters.evidence.key import EvidenceKey
+from txsaga.adapters.evidence.local import Announce, committing
+from txsaga.adapters.evidence.outcomes import outcomes
+from txsaga.adapters.evidence.schema import ddl
+from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, settle_level, short_waits
+from txsaga.errors import DecidedOtherwise
+from txsaga.model.decision import Decision
+from txsaga.model.records import Outcome
+
+_ASKED_AT_ONCE = 10_000  # servers limit the parameters of a statement
+
+
+def _nobody(done: bool) -> None:
+    """Announce to nobody."""
+
+
+class SqlEvidence:
+    """Evidence in PostgreSQL, MariaDB, MySQL or SQLite; connects with the first question."""
+
+    def __init__(self, engine: Engine, *, name: str | None = None, create: bool = True) -> None:
+        ddl(engine.dialect.name)  # other databases are refused here
+        self._engine = engine
+        self._name = name or resource_name(engine)
+        self._may_create = create
+        self._found: Place | None = None
+
+    @property
+    def database(self) -> UUID:
+        """The uuid that the evidence table of this very database carries."""
+        return self._place().database
+
+    @contextmanager
+    def work(self, transaction: str, announce: Announce = _nobody) -> Iterator[Connection]:
+        """Open a local transaction whose first write is its evidence row; leaving the block commits it."""
+        key, table = EvidenceKey.parse(transaction), self._place().table
+        with edge(self._name):
+            connection = self._engine.connect()
+        with connection:
+            with edge(self._name):
+                leave_autocommit(connection)
+                opened = connection.begin()
+                _write_first(connection, table, key)
+            with committing(opened, transaction, statements.outcome_of(table, key), announce):
+                yield connection
+
+    def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
+        """Store a late body beside the evidence, in the local transaction."""
+        key = EvidenceKey.parse(transaction)
+        connection.execute(statements.write_body(self._place().table, key, slot, body))
+
+    def read(self, transaction: str) -> Outcome | None:
+        """Return what the evidence says; None when there is none."""
+        return self.read_many([transaction]).get(transaction)
+
+    def read_many(self, transactions: Sequence[str]) -> dict[str, Outcome]:
+        """Return what the evidence says of each transaction that has some, in one question."""
+        keys = {transaction: EvidenceKey.parse(transaction) for transaction in transactions}
+        asked, table = list(set(keys.values())), self._place().table
+        found: dict[EvidenceKey, Outcome] = {}
+        with self._connected() as connection:
+            for start in range(0, len(asked), _ASKED_AT_ONCE):
+                batch = asked[start : start + _ASKED_AT_ONCE]
+                found |= outcomes(connection.execute(statements.look(table, batch)))
+        return {transaction: found[key] for transaction, key in keys.items() if key in found}
+
+    def fence(self, transaction: str) -> Outcome | None:
+        """Write the rollback barrier unless evidence is there, and return what stands; None while it runs."""
+        key, table = EvidenceKey.parse(transaction), self._place().table
+        with self._connected() as connection:
+            try:
+                with short_waits(connection):
+                    begin_now(connection)
+                    connection.execute(statements.write(table, key, Decision.ROLLBACK))
+                    connection.commit()
+            except IntegrityError:
+                connection.rollback()  # a row is there: it stands
+            except DBAPIError as error:
+                if not is_blocked(error):
+                    raise
+                connection.rollback()
+            return outcomes(connection.execute(statements.look(table, [key]))).get(key)
+
+    def forget(self, transaction: str) -> None:
+        """Delete the evidence of a decision that was acknowledged."""
+        key, table = EvidenceKey.parse(transaction), self._place().table
+        with self._connected() as connection:
+            branches = connection.scalars(statements.branches_of(table, key)).all()
+            connection.commit()  # SQLite would refuse to write behind what it has read
+            if branches:
+                begin_now(connection)
+                connection.execute(statements.erase(table, key, branches))
+                connection.commit()
+
+    def _place(self) -> Place:
+        if self._found is None:
+            self._found = find(self._engine, self._name)
+        if self._found is None and self._may_create:
+            create(self._engine, self._name)
+            self._found = find(self._engine, self._name)
+        if self._found is None:
+            raise missing(self._engine, self._name)
+        return self._found
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        with edge(self._name), self._engine.connect() as connection:
+            settle_level(connection)
+            yield connection
+
+
+def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None:
+    try:
+        begin_now(connection)
+        connection.execute(statements.write(table, key, Decision.COMMIT))
+    except IntegrityError as error:
+        connection.rollback()
+        standing = connection.scalar(statements.outcome_of(table, key))
+        if standing is None:
+            raise
+        raise DecidedOtherwise(key.txid, Decision(standing).name) from error

@@ -1,0 +1,62 @@
+"""The statements on the evidence table. Whoever runs them commits."""
+
+from collections.abc import Collection, Iterable
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import ColumnElement, Delete, Insert, Select, Table, and_, delete, insert, or_, select
+
+from txsaga.adapters.evidence.key import EvidenceKey
+from txsaga.adapters.evidence.schema import MAIN
+from txsaga.model.decision import Decision
+
+SLOT = "slot:"  # branches that hold late bodies, by slot number
+
+
+def write(table: Table, key: EvidenceKey, outcome: Decision) -> Insert:
+    """Insert the row that says what became of the local work; its key lets only one in."""
+    # Not `on conflict do nothing`: a plain duplicate says the same at every isolation level.
+    return insert(table).values(**key._asdict(), branch=MAIN, outcome=int(outcome))
+
+
+def write_body(table: Table, key: EvidenceKey, slot: int, body: bytes) -> Insert:
+    """Insert a late body beside the evidence."""
+    return insert(table).values(
+        **key._asdict(), branch=f"{SLOT}{slot}", outcome=int(Decision.COMMIT), body=body
+    )
+
+
+def look(table: Table, keys: Collection[EvidenceKey]) -> Select[str, int, int, str, int, bytes | None]:
+    """Select every row of some transactions."""
+    c = table.c
+    return select(c.store, c.incarnation, c.txid, c.branch, c.outcome, c.body).where(_any_of(table, keys))
+
+
+def outcome_of(table: Table, key: EvidenceKey) -> Select[int]:
+    """Select the outcome of one transaction."""
+    return select(table.c.outcome).where(_any_of(table, [key]), table.c.branch == MAIN)
+
+
+def branches_of(table: Table, key: EvidenceKey) -> Select[str]:
+    """Select the branches that one transaction left rows for."""
+    return select(table.c.branch).where(_any_of(table, [key]))
+
+
+def erase(table: Table, key: EvidenceKey, branches: Iterable[str]) -> Delete:
+    """Delete rows by their whole key."""
+    # By a part of the key InnoDB would also lock the next transaction's row, and wait for its local work.
+    return delete(table).where(_any_of(table, [key]), table.c.branch.in_(list(branches)))
+
+
+def _any_of(table: Table, keys: Collection[EvidenceKey]) -> ColumnElement[bool]:
+    c = table.c
+    return or_(
+        *(
+            and_(c.store == store, c.incarnation == incarnation, c.txid.in_([key.txid for key in group]))
+            for (store, incarnation), group in groupby(sorted(keys), _life)
+        )
+    )
+
+
+def _life(key: EvidenceKey) -> tuple[Any, ...]:
+    return key[:2]

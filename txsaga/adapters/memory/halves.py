@@ -1,0 +1,121 @@
+"""The hot path in memory: each call holds the lock, so a batch is one step for everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.rows import Kept, Op, StoredHalf
+from txsaga.errors import (
+    EndRefused,
+    InvalidMessage,
+    TransactionError,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.model.decision import Code, Decision
+from txsaga.model.identity import HalfId
+from txsaga.model.records import End, Half, HalfView, Receipt, Standing
+from txsaga.model.topic import HALF_TOPIC
+
+MIN_AGE = timedelta(seconds=6)
+
+
+class MemoryHalves:
+    """Plain halves, plain messages and bare decisions."""
+
+    def __init__(self, home: Home, names: Names) -> None:
+        self._home = home
+        self._names = names
+
+    def prepare(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
+        """Store halves, numbered in the order given."""
+        with self._home.writing() as kept:
+            if self._home.rejecting:
+                return [TransactionsRejected(str(self._home.identity)) for _ in halves]
+            return [self._store(kept, half) for half in halves]
+
+    def publish(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
+        """Store plain messages together with their COMMIT."""
+        with self._home.writing() as kept:
+            answers = [self._store(kept, half) for half in halves]
+            for answer in answers:
+                if isinstance(answer, Receipt):
+                    kept.decide(Op(answer.txid, Decision.COMMIT, False))
+            return answers
+
+    def decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
+        """Write decisions; the first one stands."""
+        with self._home.writing() as kept:
+            return [self._decide(kept, end) for end in ends]
+
+    def views(self, txid: int) -> Sequence[HalfView]:
+        """Show the halves of a transaction as they lie."""
+        with self._home.lock:
+            halves = sorted(self._home.kept.halves.get(txid, ()), key=lambda half: half.place)
+            return [self._view(self._home.kept, half) for half in halves]
+
+    def _store(self, kept: Kept, half: Half) -> Receipt | TxSagaError:
+        wrong = self._names.wrong_rows(half.rows)
+        if wrong is not None or not half.rows:
+            return wrong or InvalidMessage("a half without a row can't be stored")
+        txid, born = self._home.next_txid(), self._home.now()
+        for row in half.rows:
+            kept.lie(
+                StoredHalf(txid, 0, 0, half.group, row, born, evidence=half.evidence, immunity=half.immunity)
+            )
+        return Receipt(txid, half.group, self._home.token(half.group, txid))
+
+    def _decide(self, kept: Kept, end: End) -> Standing | TxSagaError:
+        try:
+            half = self._half_of(kept, end)
+        except TransactionError as refused:
+            return refused
+        standing = kept.ops.get(end.txid)
+        if standing is not None:
+            return Standing(end.txid, standing.decision, won=False)
+        if not end.from_check and self._too_late(half):
+            reason = f"the immunity of transaction {end.txid} is over; its check decides it"
+            return EndRefused(Code.ILLEGAL_OPERATION, reason)
+        kept.decide(Op(end.txid, end.decision, end.from_check))
+        return Standing(end.txid, end.decision, won=True)
+
+    def _half_of(self, kept: Kept, end: End) -> StoredHalf:
+        if end.txid in kept.lives:
+            raise EndRefused(Code.SYSTEM_ERROR, f"transaction {end.txid} is keyed; its own decide ends it")
+        halves = kept.halves.get(end.txid)
+        if not halves:
+            raise EndRefused(Code.SYSTEM_ERROR, f"half not found: no transaction {end.txid} is stored here")
+        if halves[0].group != end.group:
+            raise EndRefused(
+                Code.SYSTEM_ERROR, f"producer group wrong: transaction {end.txid} is another group's"
+            )
+        if end.token != self._home.token(end.group, end.txid):
+            raise UnknownTransaction(f"the token is not that of transaction {end.txid}")
+        return halves[0]
+
+    def _too_late(self, half: StoredHalf) -> bool:
+        if half.immunity is None:
+            return False
+        return self._home.now() >= half.born + max(timedelta(seconds=half.immunity), MIN_AGE)
+
+    def _view(self, kept: Kept, half: StoredHalf) -> HalfView:
+        op = kept.ops.get(half.txid)
+        real = op is not None and op.decision is Decision.COMMIT and kept.counts(half)
+        topic, index = self._names.place(half.row.qid)
+        where = (half.txid, half.part, half.attempt, half.row.qid, half.row.chunk)
+        return HalfView(
+            id=HalfId(self._home.identity, *where, 0).encode(),
+            topic=topic if real else HALF_TOPIC,
+            queue=index if real else 0,
+            real_topic=topic,
+            real_queue=index,
+            group=self._names.group_by_id(half.group).name,
+            prepared=op is None,
+            flag="NOT" if op is None else "COMMIT" if real else "ROLLBACK",
+            count=half.row.count,
+            born=half.born,
+        )

@@ -1,0 +1,200 @@
+"""
+Keyed transactions in memory: a block works on a copy of the rows and puts it in place at its end.
+
+The lock is held all the while, so a life that a block has read is locked without further ado: a decision
+waits for the writers before it, a writer behind it sees it (R3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.rows import Audit, Cursor, Kept, Op, Opened, StoredHalf
+from txsaga.errors import (
+    DecidedOtherwise,
+    EffectConflict,
+    LeaseLost,
+    StoreError,
+    Superseded,
+    TransactionClosed,
+    UnknownTransaction,
+)
+from txsaga.model.decision import Decision
+from txsaga.model.late import lay_out
+from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.model.records import Intent, LateSlot, Life, Row
+
+
+class MemoryLedger:
+    """The rows of keyed transactions inside one open block."""
+
+    def __init__(self, home: Home, names: Names, kept: Kept) -> None:
+        self._home = home
+        self._names = names
+        self._kept = kept
+        self._decided_before = home.kept.ops  # the block's own decision closes nothing to the block itself
+
+    def latest(self, group: int, key: str) -> Life | None:
+        """Return the newest life of a key."""
+        lives = [
+            opened.life
+            for opened in self._kept.lives.values()
+            if (opened.life.group, opened.life.key) == (group, key)
+        ]
+        return max(lives, key=lambda life: life.epoch, default=None)
+
+    def lock(self, txid: int) -> Life | None:
+        """Return a life, locked."""
+        opened = self._kept.lives.get(txid)
+        return opened.life if opened else None
+
+    share = lock
+
+    def create(self, group: int, key: str | None, epoch: int) -> Life | None:
+        """Open a life, unless that epoch of the key is open."""
+        taken = {
+            (opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()
+        }
+        if key is not None and (group, key, epoch) in taken:
+            return None
+        self._names.group_by_id(group)
+        txid = self._home.next_txid()
+        life = Life(
+            txid=txid,
+            group=group,
+            token=self._home.token(group, txid),
+            key=key,
+            epoch=epoch,
+            owner=1,
+            state=TxState.ACTIVE,
+        )
+        return self._put(life)
+
+    def take_over(self, txid: int) -> Life:
+        """Raise the owner of an ACTIVE life."""
+        life = self._life(txid)
+        if life.state is not TxState.ACTIVE:
+            raise TransactionClosed(f"transaction {txid} is {life.state}; nobody can take it over")
+        return self._put(replace(life, owner=life.owner + 1))
+
+    def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
+        """Move a life by its table."""
+        life = self._life(txid)
+        state = TRANSACTION.after(life.state, event)
+        self._put(replace(life, state=state, evidence=life.evidence if evidence is None else evidence))
+
+    def add(self, life: Life, part: int, rows: Sequence[Row]) -> None:
+        """Add halves under the life's owner."""
+        self._refuse_decided(life.txid)
+        if self._life(life.txid).owner != life.owner:
+            raise Superseded(life.txid)
+        wrong = self._names.wrong_rows(rows)
+        if wrong is not None:
+            raise wrong
+        known = {half.place for half in self._kept.halves.get(life.txid, ())}
+        for row in rows:
+            half = StoredHalf(
+                life.txid, part, life.owner, life.group, row, self._home.now(), True, life.evidence
+            )
+            if half.place in known:
+                raise StoreError(f"chunk {row.chunk} of transaction {life.txid} lies there already")
+            self._kept.lie(half)
+
+    def win(self, txid: int, part: int, attempt: int) -> None:
+        """Name the attempt that counts."""
+        self._refuse_decided(txid)
+        self._kept.winners[txid, part] = attempt
+
+    def reserve(self, slot: LateSlot) -> None:
+        """Keep a place for a late body."""
+        self._refuse_decided(slot.txid)
+        if any(known.slot == slot.slot for known in self.slots(slot.txid)):
+            raise StoreError(f"slot {slot.slot} of transaction {slot.txid} is reserved already")
+        self._kept.slots[slot.txid] = (*self._kept.slots.get(slot.txid, ()), slot)
+
+    def slots(self, txid: int) -> Sequence[LateSlot]:
+        """Return the places kept for late bodies."""
+        return sorted(self._kept.slots.get(txid, ()), key=lambda slot: slot.slot)
+
+    def intend(self, intent: Intent, member: str) -> None:
+        """Bind offsets of a claimed queue."""
+        self._refuse_decided(intent.txid)
+        place = (intent.group, intent.qid)
+        cursor = self._kept.cursors.get(place)
+        if cursor is None or (cursor.owner, cursor.epoch) != (member, intent.epoch):
+            raise LeaseLost(f"queue {intent.qid} is no longer {member}'s; drop the work")
+        bound = self._kept.intents.get(place)
+        if bound is None:
+            self._kept.intents[place] = replace(intent, member=member)
+        elif (bound.txid, bound.end) == (intent.txid, intent.start):
+            self._kept.intents[place] = replace(bound, end=intent.end)
+        else:
+            raise LeaseLost(f"queue {intent.qid} is bound to another undecided transaction")
+
+    def apply_intents(self, txid: int, decision: Decision) -> None:
+        """Move the cursors on COMMIT, and end the intents."""
+        for place, intent in list(self._kept.intents.items()):
+            if intent.txid != txid:
+                continue
+            cursor = self._kept.cursors.get(place, Cursor(-1))
+            if decision is Decision.COMMIT:
+                if cursor.offset != intent.start:
+                    raise EffectConflict(
+                        f"group {intent.group} stands at {cursor.offset} of queue {intent.qid}, "
+                        f"not at {intent.start}; roll transaction {txid} back"
+                    )
+                self._kept.cursors[place] = cursor._replace(offset=intent.end)
+            del self._kept.intents[place]
+
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
+        """Write the decision, the only one."""
+        standing = self.standing(txid)
+        if standing is not None:
+            raise DecidedOtherwise(txid, standing.name)
+        self._kept.decide(Op(txid, decision, from_check))
+
+    def record(self, txid: int, event: str, *, who: str, why: str) -> None:
+        """Write an audit row."""
+        self._kept.audits.append(Audit(txid, event, who, why))
+
+    def standing(self, txid: int) -> Decision | None:
+        """Return the decision that stands."""
+        op = self._kept.ops.get(txid)
+        return op.decision if op else None
+
+    def _life(self, txid: int) -> Life:
+        life = self.lock(txid)
+        if life is None:
+            raise UnknownTransaction(f"there is no keyed transaction {txid}")
+        return life
+
+    def _put(self, life: Life) -> Life:
+        now, known = self._home.now(), self._kept.lives.get(life.txid)
+        self._kept.lives[life.txid] = Opened(life, known.born if known else now, now)
+        return life
+
+    def _refuse_decided(self, txid: int) -> None:
+        if txid in self._decided_before:
+            raise TransactionClosed(f"transaction {txid} is decided; nothing can be added any more")
+
+
+class MemoryLedgers:
+    """Opens ledgers."""
+
+    def __init__(self, home: Home, names: Names) -> None:
+        self._home = home
+        self._names = names
+
+    @contextmanager
+    def open(self) -> Iterator[MemoryLedger]:
+        """Open a block."""
+        with self._home.block() as draft:
+            yield MemoryLedger(self._home, self._names, draft)
+
+    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
+        """Lay out a late body."""
+        return lay_out(slot, body)

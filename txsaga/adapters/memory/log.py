@@ -1,0 +1,137 @@
+"""
+The log in memory: a tick gives out offsets in the order of decisions.
+
+If no tick runs, decisions stand and nobody sees the messages; the next tick catches up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from threading import Condition, local
+from typing import NamedTuple
+
+from txsaga.adapters.memory.doubts import Doubts
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.rows import StoredHalf
+from txsaga.model.records import Bounds, Doubt, LogEntry, Ticked
+
+
+class Given(NamedTuple):
+    """A chunk that has its offsets."""
+
+    base: int
+    half: StoredHalf
+    at: datetime
+
+
+class MemoryLog:
+    """Offsets of committed messages, and the list of halves in doubt."""
+
+    def __init__(self, home: Home, names: Names, doubts: Doubts) -> None:
+        self._home = home
+        self._names = names
+        self._doubts = doubts
+        self._given: dict[int, list[Given]] = {}
+        self._heads: dict[int, int] = {}
+        self._taken = 0  # decisions that had their tick
+        self._tick = 0
+        self._announced = 0
+        self._news = Condition(home.lock)
+        self._heard = local()
+
+    def tick(self, limit: int) -> Ticked | None:
+        """Give offsets to decisions in their order."""
+        with self._news:
+            kept, now = self._home.kept, self._home.now()
+            batch = kept.order[self._taken : self._taken + limit]
+            if not batch:
+                return Ticked(self._tick, 0, False)
+            halves = [half for txid in batch for half in kept.deliverable(txid)]
+            for half in halves:
+                self._give(half, now)
+            self._taken += len(batch)
+            self._tick += 1
+            if halves:
+                self._announced = self._tick
+                self._news.notify_all()
+            return Ticked(self._tick, len(halves), self._taken < len(kept.order))
+
+    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
+        """Return chunks from the one that holds `offset` on."""
+        with self._home.lock:
+            given, head = self._given.get(qid, []), self._heads.get(qid, 0)
+            if offset >= head:
+                return []
+            first = max(bisect_right(given, offset, key=lambda each: each.base) - 1, 0)
+            return [_entry(each) for each in given[first : first + limit]]
+
+    def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
+        """Return tail and head; nothing is ever dropped here, so every tail is nought."""
+        with self._home.lock:
+            return {qid: Bounds(0, self._heads.get(qid, 0)) for qid in self._names.known(qids)}
+
+    def offset_at(self, qid: int, moment: datetime) -> int:
+        """Return the first offset given out at or after a moment."""
+        with self._home.lock:
+            later = (each.base for each in self._given.get(qid, []) if each.at >= moment)
+            return next(later, self._heads.get(qid, 0))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a tick that this thread has not heard of."""
+        with self._news:
+            self._home.outside()  # waiting lets go of the lock that the block needs
+            heard = getattr(self._heard, "tick", 0)
+            self._news.wait_for(lambda: self._announced > heard, timeout=seconds)
+            self._heard.tick = self._announced
+            return self._announced > heard
+
+    def sweep(self, age: timedelta) -> int:
+        """Put old halves without a decision on the list of doubts."""
+        return self._doubts.sweep(age)
+
+    def doubts(self, limit: int) -> Sequence[Doubt]:
+        """Return doubts that are due, oldest first."""
+        return self._doubts.due(limit)
+
+    def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
+        """Ask about a doubt again later."""
+        self._doubts.postpone(txid, by, counted=counted)
+
+    def park(self, txid: int, why: str) -> None:
+        """Take a doubt off the checks."""
+        self._doubts.park(txid, why)
+
+    def settled(self, txids: Sequence[int]) -> None:
+        """Take transactions off the list of doubts."""
+        self._doubts.settled(txids)
+
+    def extend_partitions(self, ahead: int) -> int:
+        """Add nothing: memory has no partitions."""
+        return 0
+
+    def drop_partitions(self) -> int:
+        """Drop nothing: memory has no partitions."""
+        return 0
+
+    def _give(self, half: StoredHalf, now: datetime) -> None:
+        qid = half.row.qid
+        base = self._heads.get(qid, 0)
+        self._given.setdefault(qid, []).append(Given(base, half, now))
+        self._heads[qid] = base + half.row.count
+
+
+def _entry(given: Given) -> LogEntry:
+    half = given.half
+    return LogEntry(
+        given.base,
+        half.row.count,
+        half.txid,
+        half.part,
+        half.attempt,
+        half.row.chunk,
+        half.born,
+        half.row.body,
+    )

@@ -1,0 +1,37 @@
+"""The store in memory, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txsaga.adapters.clock import Clock, wall_clock
+from txsaga.adapters.memory.doubts import Doubts
+from txsaga.adapters.memory.halves import MemoryHalves
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.ledger import MemoryLedgers
+from txsaga.adapters.memory.log import MemoryLog
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.queues import MemoryQueues
+from txsaga.adapters.memory.registry import MemoryRegistry
+from txsaga.adapters.memory.rows import Audit
+
+
+class MemoryStore:
+    """A store that is gone with its process; any number of threads may share it."""
+
+    def __init__(self, clock: Clock = wall_clock, *, rejecting: bool = False) -> None:
+        self._home = home = Home(clock, rejecting=rejecting)
+        names, doubts = Names(home), Doubts(home)
+        self.halves = MemoryHalves(home, names)
+        self.ledgers = MemoryLedgers(home, names)
+        self.log = MemoryLog(home, names, doubts)
+        self.queues = MemoryQueues(home)
+        self.registry = MemoryRegistry(home, names, doubts)
+
+    @property
+    def audits(self) -> Sequence[Audit]:
+        """The audit rows of decisions and forced actions, oldest first."""
+        return tuple(self._home.kept.audits)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection to give back."""

@@ -1,0 +1,227 @@
+"""
+Connections to the home database: the pool, the dedicated lines of the hot path, and what errors mean.
+
+Every connection sets `synchronous_commit = on`, whatever the role or the database says: an answer is given
+only for what is on disk. The driver's errors become ours here and nowhere else. If a lost connection were
+taken for a "no", an acknowledged message could be stored twice or a decision told wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from txsaga.adapters.postgres import arrays
+from txsaga.errors import (
+    ConfigError,
+    NotPrimary,
+    OutcomeUnknown,
+    RightsMissing,
+    SchemaMissing,
+    StoreError,
+    StoreUnavailable,
+    TxSagaError,
+)
+
+SESSION = {
+    "synchronous_commit": "on",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "10min",
+    "timezone": "UTC",
+}
+STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
+LOST_STATES = ("08", "57P")
+_NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,40}")
+
+
+def parse_url(text: str) -> tuple[URL, str]:
+    """Split a URL into what the driver gets and the namespace."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ConfigError(
+            f"{_hidden(text)!r} is no database URL; write postgresql://user:password@host:port/database"
+        ) from None
+    if url.get_backend_name() != "postgresql":
+        raise ConfigError(f"the store is PostgreSQL; {url.get_backend_name()!r} can only be a participant")
+    if not url.database:
+        raise ConfigError(f"{_hidden(text)!r} names no database; add /database to the URL")
+    namespace = url.query.get("namespace", "txsaga")
+    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+        raise ConfigError(f"namespace {namespace!r} must be lower-case letters, digits and _ (at most 41)")
+    url = url.difference_update_query(["namespace"]).set(drivername="postgresql+psycopg")
+    return url, namespace
+
+
+def _hidden(text: str) -> str:
+    return re.sub(r"//[^@/]*@", "//…@", text)
+
+
+def make_engine(url: URL, namespace: str) -> Engine:
+    """Make the pool; nothing is opened yet."""
+    options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+    engine = create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=10,
+        max_overflow=40,
+        connect_args={"options": options, "connect_timeout": 10, "application_name": "txsaga"},
+    )
+    return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
+
+
+class ConnectionLost(Exception):
+    """The connection broke during a statement: whether it was done is not known."""
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error says nothing about what the server did."""
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or is_lost(error.orig or ConnectionLost())
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, psycopg.OperationalError) and (state is None or state.startswith(LOST_STATES))
+
+
+def translated(error: BaseException) -> TxSagaError:
+    """Say in our words what the driver says in its own."""
+    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    state = getattr(origin, "sqlstate", None) or ""
+    detail = " ".join(str(origin).split())
+    if state == "25006":
+        return NotPrimary("SLAVE_NOT_AVAILABLE: this server is a standby; connect to the writable primary")
+    if state == "42501":
+        return RightsMissing(f"{detail}; grant the right or connect as another user")
+    if state in ("42P01", "3F000", "42703"):
+        return SchemaMissing(f"{detail}; run `txsaga db migrate`")
+    if state == "53100":
+        return StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")
+    if is_lost(origin) or state[:2] in ("53", "40") or state in ("55P03", "57014"):
+        return StoreUnavailable(f"the home database did not answer: {detail}; retry")
+    return StoreError(detail)
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except (DBAPIError, psycopg.Error) as error:
+        raise translated(error) from error
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction; an unanswered COMMIT is `OutcomeUnknown`, never "no"."""
+    with translating():
+        connection = engine.connect()
+    try:
+        with translating():
+            yield connection
+        _commit(connection)
+    except BaseException:
+        if not connection.invalidated:
+            connection.rollback()
+        raise
+    finally:
+        connection.close()
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        connection.commit()
+    except DBAPIError as error:
+        if is_lost(error):
+            raise OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
+        raise translated(error) from error
+
+
+class Line:
+    """A dedicated connection of the hot path: autocommit, everything prepared, generic plans."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: psycopg.Connection[Any] | None = None
+        self._backend: tuple[int, object] | None = None
+
+    def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
+        """Run one statement in its own transaction; `ConnectionLost` when its fate is not known."""
+        connection = self.connection()
+        try:
+            cursor = connection.cursor(binary=True)
+            return cursor.execute(sql, parameters, prepare=True).fetchall()  # type: ignore[arg-type]
+        except psycopg.Error as error:
+            if is_lost(error) or connection.broken:
+                self.close()
+                raise ConnectionLost(str(error)) from error
+            raise translated(error) from error
+
+    def connection(self) -> psycopg.Connection[Any]:
+        """Return the open connection, opening one when there is none."""
+        if self._connection is None:
+            with translating():
+                self._connection = self._open()
+        return self._connection
+
+    def end_lost_backend(self) -> None:
+        """Make sure that the backend of a lost connection does not work on."""
+        if self._backend is None:
+            return
+        pid, started = self._backend
+        sql = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+                  WHERE pid = %(pid)s AND backend_start = %(started)s AND pid <> pg_backend_pid()"""
+        with translating():
+            self.connection().execute(sql, {"pid": pid, "started": started})
+        self._remember()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        pooled = self._engine.raw_connection()
+        connection = pooled.driver_connection
+        pooled.detach()
+        if not isinstance(connection, psycopg.Connection):
+            raise ConfigError("the store needs the psycopg driver")
+        connection.autocommit = True
+        connection.prepare_threshold = 0
+        arrays.register(connection)
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute("SET max_parallel_workers_per_gather = 0")
+        connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
+        if self._backend is None:
+            self._remember(connection)
+        return connection
+
+    def _remember(self, connection: psycopg.Connection[Any] | None = None) -> None:
+        sql = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        self._backend = (connection or self.connection()).execute(sql).fetchone()
+
+
+def reconnected(line: Line, patience: float) -> None:
+    """Open the line again, waiting for the server to come back, and end what the old one left running."""
+    end, pause = time.monotonic() + patience, 0.05
+    while True:
+        try:
+            line.end_lost_backend()
+            line.connection()
+            return
+        except (StoreUnavailable, psycopg.Error):
+            line.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+
+Rows = Sequence[Any]

@@ -1,0 +1,106 @@
+"""
+Founding, recognising and adopting a store: its identity is bound to one server and its timeline.
+
+After a restore or a failover the numbers of old and new life can't be told apart; roles and producers then
+refuse to work until somebody adopts the store, which raises its incarnation. Without this check, presumed
+abort would kill another life's branches and restored decisions would never be dispatched.
+"""
+
+from __future__ import annotations
+
+import secrets
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, func, insert, select, text, update
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.partitions import extend
+from txsaga.errors import IdentityChanged, SchemaMissing
+from txsaga.model.identity import StoreId
+
+SERVER = """
+SELECT (SELECT system_identifier FROM pg_control_system()),
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END"""
+
+# After a restore the stored xids mean nothing. All decisions count as seen, but those the log lacks.
+RESET_XIDS = "UPDATE {s}.op SET xid = '3'"
+MISSED = """
+WITH b AS (
+    SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
+           sum(h.n) OVER (PARTITION BY h.qid ORDER BY h.txid, h.part, h.chunk) - h.n AS rel,
+           sum(h.n) OVER (PARTITION BY h.qid) AS total
+      FROM {s}.op o JOIN {s}.half h ON h.txid = o.txid
+     WHERE o.decision = 1
+       AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
+       AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+            WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt))),
+ q AS (
+    UPDATE {s}.queue SET head = head + t.total FROM (SELECT DISTINCT qid, total FROM b) t
+     WHERE t.qid = queue.qid RETURNING queue.qid, queue.head - t.total AS base)
+INSERT INTO {s}.log (qid, base, n, txid, part, attempt, chunk)
+SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)"""
+REBASE = """
+INSERT INTO {s}.tick (id, snap, last_txid)
+SELECT max(id) + 1, pg_current_snapshot(), max(last_txid) FROM {s}.tick"""
+
+
+def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
+    """Make a fresh schema a store: identity, first tick, first partitions; no-op on one that is."""
+    extend(connection, namespace, span_ahead)
+    if connection.execute(select(schema.store.c.uuid)).one_or_none() is not None:
+        return
+    system, timeline = connection.execute(text(SERVER)).one()
+    uuid, key = uuid4(), secrets.token_bytes(32)
+    connection.execute(
+        insert(schema.store).values(
+            uuid=uuid, incarnation=1, system_identifier=system, timeline=timeline, **_pads(key, uuid, 1)
+        )
+    )
+    connection.execute(
+        insert(schema.tick).values(id=0, snap=func.pg_current_snapshot(), last_txid=0),
+    )
+
+
+def recognise(connection: Connection) -> StoreId:
+    """Return the store's identity, or raise `IdentityChanged` on another server or timeline."""
+    row = connection.execute(select(schema.store)).one_or_none()
+    if row is None:
+        raise SchemaMissing("the namespace holds no store; run `txsaga db migrate`")
+    system, timeline = connection.execute(text(SERVER)).one()
+    if system != row.system_identifier or timeline not in (None, row.timeline):
+        raise IdentityChanged(
+            f"this store was made on server {row.system_identifier} (timeline {row.timeline}), this is server "
+            f"{system} (timeline {timeline}); after a restore or failover run `txsaga db adopt`"
+        )
+    return StoreId(row.uuid, row.incarnation)
+
+
+def adopt(connection: Connection, namespace: str) -> StoreId:
+    """Raise the incarnation on this server and start the ticks anew; return the new identity."""
+    s = f'"{namespace}"'
+    connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
+    row = connection.execute(select(schema.store).with_for_update()).one()
+    system, timeline = connection.execute(text(SERVER)).one()
+    incarnation = row.incarnation + 1
+    connection.execute(
+        update(schema.store).values(
+            incarnation=incarnation,
+            system_identifier=system,
+            timeline=timeline,
+            **_pads(row.token_key, row.uuid, incarnation),
+        )
+    )
+    for sql in (RESET_XIDS, MISSED, REBASE):
+        connection.execute(text(sql.format(s=s)))
+    return StoreId(row.uuid, incarnation)
+
+
+def _pads(key: bytes, uuid: UUID, incarnation: int) -> dict[str, bytes]:
+    """The two halves of an HMAC; identity in the inner one, so that a token dies with its incarnation."""
+    block = key.ljust(64, b"\0")
+    return {
+        "token_key": key,
+        "token_inner": bytes(b ^ 0x36 for b in block) + uuid.bytes + incarnation.to_bytes(4, "big"),
+        "token_outer": bytes(b ^ 0x5C for b in block),
+    }

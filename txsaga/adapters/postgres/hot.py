@@ -1,0 +1,159 @@
+"""
+The hot statements, written for one namespace: prepare, publish, decide, tick, fetch, sweep.
+
+They are plain SQL that can be pasted into `psql` after replacing `:name` parameters. Nothing here updates
+or deletes but one queue row per queue and tick. Their plans are held by tests. They run under
+`plan_cache_mode = force_generic_plan`: planning anew each time costs more than running them.
+"""
+
+from dataclasses import dataclass
+
+TOKEN = """sha256((SELECT token_outer FROM {s}.store)
+    || sha256((SELECT token_inner FROM {s}.store) || int4send({group}) || int8send({txid})))"""
+
+_INSERT = """
+INSERT INTO {s}.half (txid, batch, pgroup, qid, chunk, n, evidence, immunity, body)
+SELECT CASE WHEN x.first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') END,
+       %(batch)s, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
+  FROM unnest(%(first)b, %(pgroup)b, %(qid)b, %(chunk)b, %(n)b, %(evidence)b, %(immunity)b, %(body)b)
+    AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)"""
+
+PREPARE = (
+    _INSERT
+    + """
+ WHERE NOT (SELECT rejecting FROM {s}.store)
+RETURNING txid, pgroup, {token}"""
+)
+
+PUBLISH = (
+    "WITH h AS ("
+    + _INSERT
+    + """
+RETURNING txid, pgroup),
+ o AS (INSERT INTO {s}.op (txid, decision) SELECT DISTINCT txid, 1 FROM h ORDER BY txid RETURNING txid)
+SELECT DISTINCT h.txid, h.pgroup, {token} FROM h ORDER BY h.txid"""
+)
+
+# A batch whose answer was lost: its numbers, if it was stored.
+BATCH = """
+SELECT DISTINCT txid, pgroup, {token} FROM {s}.half WHERE txid > %(low)s AND batch = %(batch)s ORDER BY txid"""
+
+DECIDE = """
+INSERT INTO {s}.op (txid, decision, from_check)
+SELECT x.txid, x.decision, x.from_check
+  FROM unnest(%(txid)b, %(pgroup)b, %(token)b, %(decision)b, %(check)b)
+    AS x(txid, pgroup, token, decision, from_check)
+ CROSS JOIN LATERAL (SELECT pgroup, keyed, born, immunity FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h
+ WHERE h.pgroup = x.pgroup AND NOT h.keyed AND x.token = {token}
+   AND (h.immunity IS NULL OR x.from_check
+        OR h.born + greatest(h.immunity, %(min_age)s) * interval '1 second' > clock_timestamp())
+    ON CONFLICT (txid) DO NOTHING
+RETURNING txid"""
+
+# Why an end got no row of its own: what stands, or what was wrong with it.
+STANDING = """
+SELECT x.txid, o.decision, h.pgroup, h.keyed, x.token = {token} AS genuine
+  FROM unnest(%(txid)b, %(pgroup)b, %(token)b) AS x(txid, pgroup, token)
+  LEFT JOIN LATERAL (SELECT pgroup, keyed FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h ON true
+  LEFT JOIN {s}.op o ON o.txid = x.txid"""
+
+# What is new since the last tick; `hi` caps the batch at the number of a decision.
+NEWS = """
+SELECT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)),
+       t.id, t.snap::text, t.last_txid, pg_current_snapshot()::text,
+       (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq),
+       (SELECT c.xid::text FROM {s}.op c WHERE c.xid > (
+            SELECT o.xid FROM {s}.op o WHERE o.xid >= pg_snapshot_xmax(t.snap)
+             ORDER BY o.xid OFFSET %(limit)s LIMIT 1)
+         ORDER BY c.xid LIMIT 1),
+       EXISTS (SELECT FROM {s}.op o WHERE o.xid >= pg_snapshot_xmax(t.snap))
+         OR EXISTS (SELECT FROM {s}.op o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap)))),
+       t.at < clock_timestamp() - interval '1 second'
+  FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
+
+TICK = """
+WITH o AS MATERIALIZED (
+    SELECT txid, xid, keyed FROM {s}.op
+     WHERE xid >= %(lo)s::text::xid8 AND xid < %(hi)s::text::xid8 AND decision = 1
+    UNION ALL
+    SELECT txid, xid, keyed FROM {s}.op WHERE xid = ANY (%(xip)s::text[]::xid8[]) AND decision = 1),
+ b AS (
+    SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
+           sum(h.n) OVER (PARTITION BY h.qid ORDER BY o.xid, h.txid, h.part, h.chunk) - h.n AS rel,
+           sum(h.n) OVER (PARTITION BY h.qid) AS total
+      FROM o JOIN {s}.half h ON h.txid = o.txid
+     WHERE NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+            WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)),
+ q AS (
+    UPDATE {s}.queue SET head = head + t.total
+      FROM (SELECT DISTINCT qid, total FROM b ORDER BY qid) t WHERE t.qid = queue.qid
+    RETURNING queue.qid, queue.head - t.total AS base),
+ i AS (
+    INSERT INTO {s}.log (qid, base, n, txid, part, attempt, chunk)
+    SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)
+    RETURNING 1),
+ k AS (
+    INSERT INTO {s}.tick (id, snap, last_txid)
+    VALUES (%(id)s, %(snap)s::text::pg_snapshot, %(last)s) ON CONFLICT DO NOTHING RETURNING id)
+SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k),
+       CASE WHEN EXISTS (SELECT FROM i) THEN pg_notify(%(channel)s, '') END"""
+
+FETCH = """
+SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
+  FROM (SELECT * FROM {s}.log WHERE qid = %(qid)s
+           AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = %(qid)s AND base <= %(offset)s), 0)
+         ORDER BY base LIMIT %(limit)s) l
+  JOIN LATERAL (SELECT born, body FROM {s}.half h WHERE h.txid = l.txid AND h.part = l.part
+                   AND h.attempt = l.attempt AND h.qid = l.qid AND h.chunk = l.chunk OFFSET 0) h ON true
+ WHERE l.base + l.n > %(offset)s ORDER BY l.base"""
+
+SWEEP = """
+INSERT INTO {s}.doubt (txid, pgroup)
+SELECT DISTINCT h.txid, h.pgroup FROM {s}.half h
+ WHERE h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed
+   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
+    ON CONFLICT (txid) DO NOTHING"""
+
+DOUBTS = """
+SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks
+  FROM (SELECT * FROM {s}.doubt WHERE parked IS NULL AND check_at <= clock_timestamp()
+         ORDER BY check_at LIMIT %(limit)s) d
+  LEFT JOIN {s}.tx t ON t.txid = d.txid
+  LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
+ ORDER BY d.check_at"""
+
+
+@dataclass(frozen=True)
+class Hot:
+    """The hot statements of one namespace."""
+
+    prepare: str
+    publish: str
+    batch: str
+    decide: str
+    standing: str
+    news: str
+    tick: str
+    fetch: str
+    sweep: str
+    doubts: str
+
+    @classmethod
+    def of(cls, schema: str) -> "Hot":
+        """Write the statements for a (quoted) namespace."""
+
+        def write(sql: str, group: str = "pgroup", txid: str = "txid") -> str:
+            return sql.format(s=schema, token=TOKEN.format(s=schema, group=group, txid=txid)).strip()
+
+        return cls(
+            prepare=write(PREPARE),
+            publish=write(PUBLISH, "h.pgroup", "h.txid"),
+            batch=write(BATCH),
+            decide=write(DECIDE, "x.pgroup", "x.txid"),
+            standing=write(STANDING, "x.pgroup", "x.txid"),
+            news=write(NEWS),
+            tick=write(TICK),
+            fetch=write(FETCH),
+            sweep=write(SWEEP),
+            doubts=write(DOUBTS, "d.pgroup", "d.txid"),
+        )

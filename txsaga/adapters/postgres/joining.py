@@ -1,0 +1,92 @@
+"""
+Sends inside the caller's own transaction: message and decision are rows of the caller's commit.
+
+There is no half and nothing to check: if the caller's transaction rolls back, the message never was. The
+connection must lead to the very store; on any other database the message would be lost without a word.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.adapters.postgres.connection import translated, translating
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.outbox import Outbox
+from txsaga.errors import ConfigError, InvalidMessage
+from txsaga.model.message import Message, validate
+from txsaga.model.topic import Way
+
+SEND = """
+WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
+           VALUES (nextval('{s}.tx_seq'), :pgroup, :qid, 0, :n, :body) RETURNING txid)
+INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
+
+# The answer is the caller's COMMIT, so that must be durable whatever the session says.
+SAME = """
+SELECT uuid, incarnation, system_identifier = (SELECT system_identifier FROM pg_control_system()),
+       set_config('synchronous_commit', 'on', true)
+  FROM {s}.store"""
+
+
+class JoinedSends:
+    """Sends on one connection of the caller's."""
+
+    def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
+        self._connection, self._kernel, self._group = connection, kernel, group
+        self._send = text(SEND.format(s=f'"{namespace}"'))
+        self._require_home(namespace)
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
+        """Add a message to the caller's transaction; return its number."""
+        message = topic if isinstance(topic, Message) else Message(topic, body, **options)  # type: ignore[arg-type]
+        validate(message)
+        if message.scheduled:
+            raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
+        outbox = Outbox(self._kernel.topics, Way.JOIN)
+        outbox.add(message)
+        return self._store(outbox)[0]
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: list[bytes],
+        *,
+        keys: list[str] | None = None,
+        tags: list[str] | None = None,
+    ) -> list[int]:
+        """Add many messages of one topic as columns; return their numbers, one per chunk."""
+        outbox = Outbox(self._kernel.topics, Way.JOIN)
+        outbox.add_many(topic, bodies, keys, tags)
+        return self._store(outbox)
+
+    def _store(self, outbox: Outbox) -> list[int]:
+        with translating():
+            return [
+                int(
+                    self._connection.execute(
+                        self._send,
+                        {"pgroup": self._group, "qid": row.qid, "n": row.count, "body": row.body},
+                    ).scalar_one()
+                )
+                for row in outbox.take()
+            ]
+
+    def _require_home(self, namespace: str) -> None:
+        identity = self._kernel.store.registry.identity
+        advice = (
+            "this connection does not lead to the home database of the broker; "
+            "use tx.local(…) with a registered resource for work in another database"
+        )
+        if self._connection.dialect.name != "postgresql":
+            raise ConfigError(advice)
+        try:
+            # In a savepoint: a wrong database must not spoil the caller's transaction.
+            with self._connection.begin_nested():
+                row = self._connection.execute(text(SAME.format(s=f'"{namespace}"'))).one_or_none()
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", "") in ("42P01", "3F000"):
+                raise ConfigError(advice) from error
+            raise translated(error) from error
+        if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
+            raise ConfigError(advice)

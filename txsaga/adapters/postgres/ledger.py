@@ -1,0 +1,225 @@
+"""
+Keyed transactions on PostgreSQL: every write locks the `tx` row of its transaction first.
+
+Adding takes it FOR SHARE, the decision FOR UPDATE: a zombie that checked "open" before the decision can't
+write after it (R3). Without the lock its halves would be acknowledged and never delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row as ResultRow, delete, func, insert, literal_column, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.elements import ColumnElement
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import transaction, translating
+from txsaga.adapters.postgres.hot import TOKEN
+from txsaga.errors import EffectConflict, LeaseLost, UnknownTransaction
+from txsaga.model.decision import Decision
+from txsaga.model.late import lay_out
+from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.model.records import Intent, LateSlot, Life, Row
+
+tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
+cursor, intent, op = schema.cursor, schema.intent, schema.op
+
+
+class PostgresLedgers:
+    """Opens database transactions on the rows of keyed transactions."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine = engine
+        self._token = literal_column(TOKEN.format(s=f'"{namespace}"', group="tx.pgroup", txid="tx.txid"))
+
+    @contextmanager
+    def open(self) -> Iterator[PostgresLedger]:
+        """Open a database transaction."""
+        with transaction(self._engine) as connection:
+            yield PostgresLedger(connection, self._token)
+
+    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
+        """Lay out a late body."""
+        return lay_out(slot, body)
+
+
+class PostgresLedger:
+    """The rows of keyed transactions inside one database transaction."""
+
+    def __init__(self, connection: Connection, token: ColumnElement[Any]) -> None:
+        self._connection = connection
+        self._lives = select(tx, token.label("token"))
+
+    def latest(self, group: int, key: str) -> Life | None:
+        """Return the newest life of a key, locked."""
+        query = self._lives.where(tx.c.pgroup == group, tx.c.key == key)
+        return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
+
+    def lock(self, txid: int) -> Life | None:
+        """Return a life, locked FOR UPDATE."""
+        return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx))
+
+    def share(self, txid: int) -> Life | None:
+        """Return a life, locked FOR SHARE."""
+        return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
+
+    def create(self, group: int, key: str | None, epoch: int) -> Life | None:
+        """Open a life with a new number."""
+        statement = (
+            upsert(tx)
+            .values(txid=schema.tx_seq.next_value(), pgroup=group, key=key, epoch=epoch, state=TxState.ACTIVE.value)
+            .on_conflict_do_nothing(index_elements=["pgroup", "key", "epoch"])
+            .returning(tx.c.txid)
+        )
+        with translating():
+            txid = self._connection.execute(statement).scalar()
+        return None if txid is None else self.lock(txid)
+
+    def take_over(self, txid: int) -> Life:
+        """Raise the owner of a locked, ACTIVE life."""
+        statement = (
+            update(tx)
+            .where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value)
+            .values(owner=tx.c.owner + 1, touched=func.clock_timestamp())
+        )
+        if self._count(statement) != 1:
+            raise UnknownTransaction(f"transaction {txid} is not open")
+        life = self.lock(txid)
+        assert life is not None
+        return life
+
+    def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
+        """Move a life, guarded by the states that the event may leave."""
+        allowed = TRANSACTION.sources(event)
+        (target,) = {TRANSACTION.moves[state, event] for state in allowed}
+        values: dict[str, object] = {"state": target.value, "touched": func.clock_timestamp()}
+        if evidence is not None:
+            values["evidence"] = evidence
+        statement = update(tx).where(tx.c.txid == txid, tx.c.state.in_([state.value for state in allowed]))
+        if self._count(statement.values(**values)) != 1:
+            life = self.lock(txid)
+            if life is None:
+                raise UnknownTransaction(f"transaction {txid} is not in this store")
+            TRANSACTION.after(life.state, event)
+
+    def add(self, life: Life, part: int, rows: Sequence[Row]) -> None:
+        """Add halves under (part, owner)."""
+        common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner, "keyed": True}
+        values = [
+            {**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows
+        ]
+        with translating():
+            self._connection.execute(insert(half), values)
+
+    def win(self, txid: int, part: int, attempt: int) -> None:
+        """Name the attempt of a part that counts."""
+        statement = upsert(schema.part).values(txid=txid, part=part, attempt=attempt)
+        with translating():
+            self._connection.execute(
+                statement.on_conflict_do_update(index_elements=["txid", "part"], set_={"attempt": attempt})
+            )
+
+    def reserve(self, slot: LateSlot) -> None:
+        """Keep a place for a late body."""
+        payload = {
+            "qid": slot.qid,
+            "key": slot.key,
+            "tag": slot.tag,
+            "headers": dict(slot.headers) if slot.headers else None,
+            "ordering_key": slot.ordering_key,
+        }
+        with translating():
+            self._connection.execute(
+                insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload)
+            )
+
+    def slots(self, txid: int) -> Sequence[LateSlot]:
+        """Return the places kept for late bodies."""
+        query = select(effect).where(effect.c.txid == txid, effect.c.kind == "late").order_by(effect.c.seq)
+        with translating():
+            rows = self._connection.execute(query).all()
+        return [LateSlot(txid=txid, slot=row.seq, **row.payload) for row in rows]
+
+    def intend(self, intent: Intent, member: str) -> None:
+        """Bind offsets of a claimed queue to a transaction."""
+        mine = (cursor.c.grp == intent.group, cursor.c.qid == intent.qid)
+        with translating():
+            row = self._connection.execute(select(cursor).where(*mine).with_for_update()).one_or_none()
+        if row is None or row.owner != member or row.epoch != intent.epoch:
+            raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} is not {member}'s any more")
+        t = schema.intent
+        values = {"start": intent.start, "end": intent.end, "epoch": intent.epoch, "txid": intent.txid, "member": member}
+        statement = upsert(t).values(grp=intent.group, qid=intent.qid, **values)
+        extend = statement.on_conflict_do_update(
+            index_elements=["grp", "qid"],
+            set_={"end": intent.end},
+            where=(t.c.txid == intent.txid) & (t.c.end == intent.start),
+        )
+        if self._count(extend) != 1:
+            raise LeaseLost(
+                f"queue {intent.qid} of group {intent.group!r} is bound to another undecided transaction"
+            )
+
+    def apply_intents(self, txid: int, decision: Decision) -> None:
+        """Move the cursors of a transaction's intents and end the intents."""
+        same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
+        query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
+        with translating():
+            rows = self._connection.execute(
+                query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)
+            ).all()
+            if decision is Decision.COMMIT:
+                self._move_cursors(rows)
+            self._connection.execute(delete(intent).where(intent.c.txid == txid))
+
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
+        """Write the decision of a keyed transaction."""
+        values = {"txid": txid, "decision": int(decision), "keyed": True, "from_check": from_check}
+        with translating():
+            self._connection.execute(insert(op).values(**values))
+            self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
+
+    def record(self, txid: int, event: str, *, who: str, why: str) -> None:
+        """Write an audit row."""
+        with translating():
+            self._connection.execute(insert(schema.audit).values(txid=txid, what=event, who=who, why=why))
+
+    def standing(self, txid: int) -> Decision | None:
+        """Return the decision that stands."""
+        with translating():
+            decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
+        return None if decision is None else Decision(decision)
+
+    def _move_cursors(self, rows: Sequence[ResultRow[Any]]) -> None:
+        for row in rows:
+            if row.off != row.start:
+                raise EffectConflict(
+                    f"the cursor of group {row.grp!r} on queue {row.qid} stands at {row.off}, not {row.start}"
+                )
+            mine = (cursor.c.grp == row.grp, cursor.c.qid == row.qid)
+            self._connection.execute(update(cursor).where(*mine).values(off=row.end))
+
+    def _life(self, query: Any) -> Life | None:
+        with translating():
+            row = self._connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        return Life(
+            txid=row.txid,
+            group=row.pgroup,
+            token=row.token,
+            key=row.key,
+            epoch=row.epoch,
+            owner=row.owner,
+            state=TxState(row.state),
+            evidence=row.evidence,
+        )
+
+    def _count(self, statement: Any) -> int:
+        with translating():
+            return self._connection.execute(statement).rowcount
+
+

@@ -1,0 +1,194 @@
+"""
+Ticks, reads, doubts and partitions on PostgreSQL.
+
+A tick is one REPEATABLE READ transaction: what its snapshot sees newly decided gets offsets, in the order
+(commit, number). Late committers join a later tick, so a held transaction never stalls a consumer. If no
+tick ever runs, decisions stand and nothing is lost, but no consumer sees them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import IsolationLevel
+from sqlalchemy import Engine, delete, func, select
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import ConnectionLost, Line, is_lost, transaction, translated
+from txsaga.adapters.postgres.doubts import sweep
+from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.partitions import Partitions
+from txsaga.adapters.postgres.snapshot import capped, in_progress
+from txsaga.adapters.postgres.wakeup import Wakeup
+from txsaga.errors import StoreUnavailable
+from txsaga.model.records import Bounds, Doubt, LogEntry, Ticked
+
+T = TypeVar("T")
+UNCAPPED = 2**62
+RIVAL = ("40001", "23505")  # another dispatcher wrote this tick first
+
+
+class PostgresLog:
+    """The log of one namespace."""
+
+    def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
+        self._engine, self._hot = engine, hot
+        self._channel = f"txsaga_{namespace}"
+        self._ticks, self._reads = Line(engine), threading.local()
+        self._lines: list[Line] = [self._ticks]
+        self._lock = threading.Lock()
+        self._wakeup = Wakeup(engine, self._channel)
+        self._partitions = Partitions(engine, namespace)
+
+    def tick(self, limit: int) -> Ticked | None:
+        """Give offsets to what was decided since the last tick."""
+        return self._in_tick(limit, lambda _, ticked: ticked)
+
+    def tick_with(self, read: Callable[[psycopg.Connection[Any]], T]) -> tuple[int, T] | None:
+        """Run an uncapped tick and read in its snapshot before it commits; None when a rival was first."""
+        return self._in_tick(UNCAPPED, lambda connection, ticked: (ticked.tick, read(connection)))
+
+    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
+        """Return chunks from the one that holds an offset."""
+        parameters = {"qid": qid, "offset": offset, "limit": limit}
+        return [LogEntry(*row) for row in self._read(self._hot.fetch, parameters)]
+
+    def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
+        """Return tail and head of queues."""
+        q = schema.queue
+        with transaction(self._engine) as connection:
+            rows = connection.execute(select(q.c.qid, q.c.tail, q.c.head).where(q.c.qid.in_(qids)))
+            return {qid: Bounds(tail, head) for qid, tail, head in rows}
+
+    def offset_at(self, qid: int, moment: datetime) -> int:
+        """Return the first offset given out at or after a moment: by halving, since times rise with offsets."""
+        entry = schema.log
+        low, high = self.bounds([qid])[qid]
+        with transaction(self._engine) as connection:
+            while low < high:
+                middle = (low + high) // 2
+                query = select(entry.c.base, entry.c.n, entry.c.at).where(
+                    entry.c.qid == qid, entry.c.base <= middle
+                )
+                row = connection.execute(query.order_by(entry.c.base.desc()).limit(1)).one_or_none()
+                if row is not None and row.at >= moment:
+                    high = row.base
+                else:
+                    low = middle + 1 if row is None else row.base + row.n
+        return max(low, self.bounds([qid])[qid].tail)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the NOTIFY of a tick."""
+        return self._wakeup.wait(seconds)
+
+    def sweep(self, age: timedelta) -> int:
+        """Put old halves without a decision on the list of doubts."""
+        with transaction(self._engine) as connection:
+            return sweep(connection, self._hot, age)
+
+    def doubts(self, limit: int) -> Sequence[Doubt]:
+        """Return doubts that are due."""
+        rows = self._read(self._hot.doubts, {"limit": limit})
+        names = ("txid", "group", "token", "keyed", "evidence", "born", "checks")
+        return [Doubt(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def settled(self, txids: Sequence[int]) -> None:
+        """Take transactions off the list of doubts."""
+        with transaction(self._engine) as connection:
+            connection.execute(delete(schema.doubt).where(schema.doubt.c.txid.in_(txids)))
+
+    def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
+        """Ask about a doubt again later."""
+        d = schema.doubt
+        values = {"check_at": func.clock_timestamp() + by, "checks": d.c.checks + int(counted)}
+        with transaction(self._engine) as connection:
+            connection.execute(d.update().where(d.c.txid == txid).values(**values))
+
+    def park(self, txid: int, why: str) -> None:
+        """Take a doubt off the checks."""
+        d = schema.doubt
+        with transaction(self._engine) as connection:
+            connection.execute(d.update().where(d.c.txid == txid).values(parked=why))
+
+    def extend_partitions(self, ahead: int) -> int:
+        """Add partitions ahead of the numbers."""
+        return self._partitions.extend(ahead)
+
+    def drop_partitions(self) -> int:
+        """Drop partitions that nobody needs."""
+        return self._partitions.drop()
+
+    def close(self) -> None:
+        """Close every line."""
+        self._wakeup.close()
+        for line in self._lines:
+            line.close()
+
+    def _in_tick(
+        self, limit: int, then: Callable[[psycopg.Connection[Any], Ticked], T]
+    ) -> T | None:
+        with self._lock:
+            connection = self._ticks.connection()
+            try:
+                with _repeatable(connection):
+                    ticked = self._tick(connection, limit)
+                    if ticked is None:
+                        raise psycopg.Rollback
+                    return then(connection, ticked)
+            except psycopg.Error as error:
+                if is_lost(error) or connection.broken:
+                    self._ticks.close()
+                if error.sqlstate in RIVAL:
+                    return None
+                raise translated(error) from error
+        return None
+
+    def _tick(self, connection: psycopg.Connection[Any], limit: int) -> Ticked | None:
+        row = _one(connection, self._hot.news, {"limit": limit})
+        mine, tick, before, last, now, newest, cap, news, stale = row
+        if not mine:
+            return None
+        if not news and (newest == last or not stale):
+            return Ticked(tick, 0, False)
+        snapshot = now if cap is None else capped(now, int(cap))
+        parameters = {
+            "lo": before.split(":")[1],
+            "hi": snapshot.split(":")[1],
+            "xip": in_progress(before),
+            "id": tick + 1,
+            "snap": snapshot,
+            "last": newest,
+            "channel": self._channel,
+        }
+        chunks, written, _ = _one(connection, self._hot.tick, parameters)
+        return Ticked(tick + 1, chunks, cap is not None) if written else None
+
+    def _read(self, sql: str, parameters: dict[str, object]) -> list[Any]:
+        line = getattr(self._reads, "line", None)
+        if line is None:
+            line = self._reads.line = Line(self._engine)
+            self._lines.append(line)
+        try:
+            return line.execute(sql, parameters)
+        except ConnectionLost as error:
+            raise StoreUnavailable("the home database went away during a read; retry") from error
+
+
+def _one(connection: psycopg.Connection[Any], sql: str, parameters: dict[str, Any]) -> Any:
+    return connection.execute(sql, parameters, prepare=True).fetchone()  # type: ignore[arg-type]  # our own text
+
+
+@contextmanager
+def _repeatable(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with connection.transaction():
+            yield
+    finally:
+        if not connection.broken:
+            connection.isolation_level = None

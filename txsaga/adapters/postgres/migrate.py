@@ -1,0 +1,88 @@
+"""
+Schema changes: Alembic, configured here, run in one transaction under an advisory lock.
+
+Any number of processes may migrate at once; one does it, the others find it done. A schema that is newer
+than the program is left alone: an old program must not write rows that a new one reads otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+
+from txsaga.adapters.postgres import founding, schema
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
+
+OLDEST = 150_000
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
+
+
+def migrate(engine: Engine, namespace: str) -> str:
+    """Bring a namespace to this program's schema; return the revision."""
+    with transaction(engine) as connection:
+        check_server(connection)
+        connection.execute(text("SET LOCAL lock_timeout = '60s'"))
+        connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
+        connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"'))
+        connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
+        _refuse_newer(connection, namespace)
+        command.upgrade(_config(connection, namespace), "head")
+        founding.found(connection, namespace, span_ahead=schema.SPAN)
+    return newest()
+
+
+def check(connection: Connection, namespace: str) -> None:
+    """Raise unless the namespace has exactly this program's schema."""
+    check_server(connection)
+    _refuse_newer(connection, namespace)
+    have = current(connection, namespace)
+    if have != newest():
+        raise SchemaMissing(
+            f"namespace {namespace!r} has schema {have or 'none'}, this txsaga needs {newest()}; run `txsaga db migrate`"
+        )
+
+
+def current(connection: Connection, namespace: str) -> str | None:
+    """Return the revision that the namespace has."""
+    options = {"version_table_schema": namespace}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()
+
+
+def newest() -> str:
+    """Return the revision that this program was written for."""
+    head = _scripts().get_current_head()
+    assert head is not None
+    return head
+
+
+def check_server(connection: Connection) -> None:
+    """Raise on a server that is too old."""
+    number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
+    if number < OLDEST:
+        raise ServerTooOld(
+            f"PostgreSQL {number // 10_000} is too old; txsaga needs {OLDEST // 10_000} or later: upgrade the server"
+        )
+
+
+def _refuse_newer(connection: Connection, namespace: str) -> None:
+    have = current(connection, namespace)
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if have is not None and have not in known:
+        raise SchemaTooNew(f"namespace {namespace!r} has schema {have}, newer than this program; upgrade txsaga")
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config(None, ""))
+
+
+def _config(connection: Connection | None, namespace: str) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes.update(connection=connection, namespace=namespace)
+    return config

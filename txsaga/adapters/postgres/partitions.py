@@ -1,0 +1,134 @@
+"""
+Partitions of `half` and `op`: added ahead of the numbers, dropped when nothing in them is needed.
+
+A partition is built beside the table and attached under a short lock time-out: `CREATE … PARTITION OF`
+would queue behind one long reader and stall every producer behind itself (R13). If nobody adds partitions,
+inserts fail with a clear error once the numbers leave the last one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Engine, text
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.errors import StoreUnavailable
+
+TABLES = ("half", "op")
+LOCK_TIMEOUT = "500ms"
+_BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
+
+LIST = """
+SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
+  JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent)"""
+
+# Something below :bound that is undecided, not given out, bound to an open transaction, or still readable.
+NEEDED = """
+SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
+                  AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))
+    OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked'))
+    OR EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < :bound AND o.decision = 1
+                  AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
+                  AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+                        WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)))
+    OR EXISTS (SELECT FROM {s}.log l
+                 JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+                WHERE l.txid < :bound
+                  AND (t.retention_seconds IS NULL
+                       OR l.at > clock_timestamp() - t.retention_seconds * interval '1 second'
+                       OR l.base + l.n > coalesce(
+                            (SELECT min(c.off) FROM {s}.cursor c WHERE c.qid = l.qid), l.base)))"""
+
+FORGET = """
+WITH gone AS (DELETE FROM {s}.log WHERE txid < :bound RETURNING qid, base + n AS up_to)
+UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to)
+  FROM (SELECT qid, max(up_to) AS up_to FROM gone GROUP BY qid) g WHERE q.qid = g.qid"""
+
+
+class Partitions:
+    """The partitions of one namespace."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._namespace = engine, namespace
+
+    def extend(self, ahead: int) -> int:
+        """Add partitions until the numbers have this much room; return how many were added."""
+        with transaction(self._engine) as connection:
+            return extend(connection, self._namespace, ahead)
+
+    def drop(self) -> int:
+        """Drop the oldest partitions while nothing in them is needed; return how many were dropped."""
+        dropped = 0
+        for low, high in self._bounds()[:-1]:
+            if not self._drop(low, high):
+                break
+            dropped += 1
+        return dropped
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        with transaction(self._engine) as connection:
+            return bounds(connection, self._namespace, "half")
+
+    def _drop(self, low: int, high: int) -> bool:
+        s = f'"{self._namespace}"'
+        try:
+            with transaction(self._engine) as connection:
+                last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
+                needed = text(NEEDED.format(s=s))
+                if last < high or connection.execute(needed, {"bound": high}).scalar_one():
+                    return False
+                connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+                for table in TABLES:
+                    connection.execute(text(f'DROP TABLE IF EXISTS {s}."{_name(table, low)}"'))
+                connection.execute(text(FORGET.format(s=s)), {"bound": high})
+                for table in ("part", "effect", "tx", "doubt"):
+                    connection.execute(text(f"DELETE FROM {s}.{table} WHERE txid < :bound"), {"bound": high})
+        except StoreUnavailable:
+            return False  # a long reader holds it; the next round tries again
+        return True
+
+
+def extend(connection: Connection, namespace: str, ahead: int) -> int:
+    """Add partitions in the caller's transaction; return how many were added."""
+    s = f'"{namespace}"'
+    last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
+    added = 0
+    for table in TABLES:
+        have = bounds(connection, namespace, table)
+        low = have[-1][1] if have else 0
+        while low <= last + ahead:
+            _attach(connection, s, table, low)
+            low, added = low + schema.SPAN, added + 1
+    return added
+
+
+def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int, int]]:
+    """Return the bounds of a table's partitions, lowest first."""
+    rows: Sequence[tuple[str, str]] = [
+        (row[0], row[1]) for row in connection.execute(text(LIST), {"parent": f'"{namespace}".{table}'})
+    ]
+    found = [_BOUNDS.search(bound) for _, bound in rows]
+    return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+
+def _attach(connection: Connection, s: str, table: str, low: int) -> None:
+    name, high = _name(table, low), low + schema.SPAN
+    # The check spares the scan while the partition is attached.
+    connection.execute(
+        text(
+            f'CREATE TABLE {s}."{name}" (LIKE {s}.{table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE,'
+            f" CONSTRAINT bounds CHECK (txid >= {low} AND txid < {high}))"
+        )
+    )
+    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+    connection.execute(
+        text(f'ALTER TABLE {s}.{table} ATTACH PARTITION {s}."{name}" FOR VALUES FROM ({low}) TO ({high})')
+    )
+    connection.execute(text(f'ALTER TABLE {s}."{name}" DROP CONSTRAINT bounds'))
+
+
+def _name(table: str, low: int) -> str:
+    return f"{table}_{low // schema.SPAN}"

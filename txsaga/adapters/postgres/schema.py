@@ -1,0 +1,283 @@
+"""
+The tables of a namespace, as they are now.
+
+Columns and constraints are named here once; `statements.py` and `hot.py` use them, the migrations lead to
+them, and a test compares the two. Tables carry no schema name: the engine translates it to the namespace.
+"""
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Sequence,
+    SmallInteger,
+    String,
+    Table,
+    UniqueConstraint,
+    Uuid,
+    event,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import UserDefinedType
+
+from txsaga.model.lifecycle import TxState
+from txsaga.model.topic import TopicType
+
+
+class Xid8(UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Name the type."""
+        return "xid8"
+
+
+class Snapshot(UserDefinedType[str]):
+    """Which transactions were visible."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Name the type."""
+        return "pg_snapshot"
+
+
+def _one_of(column: str, values: type[StrEnum]) -> str:
+    return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
+
+
+NOW = text("clock_timestamp()")
+FALSE = text("false")
+ZERO = text("0")
+Moment = DateTime(timezone=True)
+SPAN = 1_000_000
+"""Transaction numbers per partition."""
+
+metadata = MetaData()
+
+tx_seq = Sequence("tx_seq", metadata=metadata, cache=1, data_type=BigInteger)  # the sweep relies on rising numbers
+
+store = Table(
+    "store",
+    metadata,
+    Column("single", Boolean, CheckConstraint("single"), primary_key=True, server_default=text("true")),
+    Column("uuid", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
+    Column("incarnation", Integer, nullable=False, server_default=text("1")),
+    Column("system_identifier", BigInteger, nullable=False),
+    Column("timeline", String, nullable=False),
+    Column("token_inner", LargeBinary, nullable=False),  # HMAC pads of a random key, identity mixed in
+    Column("token_outer", LargeBinary, nullable=False),
+    Column("token_key", LargeBinary, nullable=False),
+    Column("rejecting", Boolean, nullable=False, server_default=FALSE),
+)
+
+topic = Table(
+    "topic",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("type", String, CheckConstraint(_one_of("type", TopicType)), nullable=False),
+    Column("retention_seconds", BigInteger),
+    Column("retention_bytes", BigInteger),
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    Column("qid", Integer, primary_key=True),
+    Column("topic", Integer, ForeignKey(topic.c.id), nullable=False),
+    Column("idx", Integer, nullable=False),
+    Column("tail", BigInteger, nullable=False, server_default=ZERO),
+    Column("head", BigInteger, nullable=False, server_default=ZERO),
+    UniqueConstraint("topic", "idx"),
+    postgresql_with={"fillfactor": 50},
+)
+
+producer_group = Table(
+    "producer_group",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("transactional", Boolean, nullable=False),
+    Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
+)
+
+resource = Table(
+    "resource",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("database", Uuid, nullable=False),
+    UniqueConstraint("name", "database"),
+)
+
+half = Table(
+    "half",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("born", Moment, nullable=False, server_default=NOW),
+    Column("batch", BigInteger, nullable=False, server_default=ZERO),  # finds a batch whose COMMIT was not answered
+    Column("pgroup", Integer, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("part", Integer, nullable=False, server_default=ZERO),
+    Column("attempt", Integer, nullable=False, server_default=ZERO),
+    Column("chunk", Integer, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("evidence", Integer),
+    Column("immunity", Integer),
+    Column("keyed", Boolean, nullable=False, server_default=FALSE),  # only keyed ones join part and tx
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("txid", "part", "attempt", "qid", "chunk"),
+    postgresql_partition_by="RANGE (txid)",
+)
+# Compressing small bodies costs more than it saves, and substring reads need them plain.
+event.listen(half, "after_create", DDL("ALTER TABLE %(fullname)s ALTER body SET STORAGE EXTERNAL"))
+
+op = Table(
+    "op",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("xid", Xid8, nullable=False, server_default=text("pg_current_xact_id()")),
+    Column("decision", SmallInteger, CheckConstraint("decision IN (1, 2)"), nullable=False),
+    Column("keyed", Boolean, nullable=False, server_default=FALSE),
+    Column("from_check", Boolean, nullable=False, server_default=FALSE),
+    Index("op_xid", "xid"),
+    postgresql_partition_by="RANGE (txid)",
+)
+
+log = Table(
+    "log",
+    metadata,
+    Column("qid", Integer, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("chunk", Integer, nullable=False),
+    Column("at", Moment, nullable=False, server_default=text("now()")),
+    PrimaryKeyConstraint("qid", "base"),
+)
+
+tick = Table(
+    "tick",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("snap", Snapshot, nullable=False),
+    Column("last_txid", BigInteger, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+)
+
+tx = Table(
+    "tx",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("pgroup", Integer, nullable=False),
+    Column("key", String),
+    Column("epoch", Integer, nullable=False),
+    Column("owner", Integer, nullable=False, server_default=text("1")),
+    Column("state", String, CheckConstraint(_one_of("state", TxState)), nullable=False),
+    Column("evidence", Integer),
+    Column("opened", Moment, nullable=False, server_default=NOW),
+    Column("touched", Moment, nullable=False, server_default=NOW),
+    UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
+)
+Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
+
+part = Table(
+    "part",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),  # the one that won
+    PrimaryKeyConstraint("txid", "part"),
+)
+
+effect = Table(
+    "effect",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("payload", JSONB, nullable=False),
+    PrimaryKeyConstraint("txid", "seq"),
+)
+
+intent = Table(
+    "intent",
+    metadata,
+    Column("grp", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("txid", BigInteger, nullable=False, index=True),
+    Column("member", String, nullable=False),
+    PrimaryKeyConstraint("grp", "qid"),  # one undecided transaction per queue and group
+)
+
+cursor = Table(
+    "cursor",
+    metadata,
+    Column("grp", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("off", BigInteger, nullable=False),
+    Column("owner", String),
+    Column("epoch", BigInteger, nullable=False, server_default=ZERO),
+    PrimaryKeyConstraint("grp", "qid"),
+    postgresql_with={"fillfactor": 50},
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("holder", String, nullable=False),
+    Column("epoch", BigInteger, nullable=False, server_default=text("1")),
+    Column("until", Moment, nullable=False),
+    PrimaryKeyConstraint("kind", "name"),
+)
+
+doubt = Table(
+    "doubt",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("pgroup", Integer, nullable=False),
+    Column("keyed", Boolean, nullable=False, server_default=FALSE),
+    Column("check_at", Moment, nullable=False, server_default=NOW, index=True),
+    Column("checks", Integer, nullable=False, server_default=ZERO),
+    Column("parked", String),  # why it is out of checks
+)
+
+checkpoint = Table(
+    "checkpoint",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("txid", BigInteger, nullable=False),
+)
+
+audit = Table(
+    "event",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("txid", BigInteger, nullable=False, index=True),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("what", String, nullable=False),
+    Column("who", String, nullable=False),
+    Column("why", String, nullable=False),
+)

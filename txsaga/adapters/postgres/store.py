@@ -1,0 +1,71 @@
+"""
+The PostgreSQL store: every port over one pool.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+from txsaga.adapters.postgres import founding, migrate
+from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
+from txsaga.adapters.postgres.halves import PostgresHalves
+from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.ledger import PostgresLedgers
+from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.queues import PostgresQueues
+from txsaga.adapters.postgres.registry import PostgresRegistry
+from txsaga.errors import IdentityChanged
+from txsaga.model.identity import StoreId
+
+
+class PostgresStore:
+    """One namespace of a PostgreSQL database."""
+
+    def __init__(self, engine: Engine, namespace: str, identity: StoreId) -> None:
+        hot = Hot.of(f'"{namespace}"')
+        self.engine, self.namespace = engine, namespace
+        self.halves = PostgresHalves(engine, hot, identity)
+        self.ledgers = PostgresLedgers(engine, namespace)
+        self.log = PostgresLog(engine, hot, namespace)
+        self.queues = PostgresQueues(engine)
+        self.registry = PostgresRegistry(engine, identity)
+        self._guard(engine)
+
+    @classmethod
+    def open(cls, url: str, *, create: bool = False) -> PostgresStore:
+        """Open the store of a URL, migrating it first when asked to."""
+        address, namespace = parse_url(url)
+        engine = make_engine(address, namespace)
+        try:
+            if create:
+                migrate.migrate(engine, namespace)
+            with transaction(engine) as connection:
+                migrate.check(connection, namespace)
+                identity = founding.recognise(connection)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, namespace, identity)
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self.halves.close()
+        self.log.close()
+        self.engine.dispose()
+
+    def _guard(self, engine: Engine) -> None:
+        """Refuse connections that lead to another server than the one the store was opened on (R8)."""
+        identity = self.registry.identity
+        sql = f"""SELECT incarnation, system_identifier = (SELECT system_identifier FROM pg_control_system())
+                    FROM "{self.namespace}".store"""
+
+        def check(connection: Any, _: object) -> None:
+            with connection.cursor() as cursor:
+                row = cursor.execute(sql).fetchone()
+            connection.rollback()
+            if row is None or row[0] != identity.incarnation or not row[1]:
+                raise IdentityChanged(f"the server behind the URL is no longer store {identity}; connect anew")
+
+        event.listen(engine, "connect", check)

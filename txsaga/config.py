@@ -1,0 +1,54 @@
+"""
+Settings, read once from a mapping and checked on construction; nothing reads the environment at import.
+
+    TXSAGA_URL               the home database; without it the embedded one is found or started
+    TXSAGA_RESOURCE_<NAME>   the URL of a resource that holds evidence, under its lower-case name
+    TXSAGA_OBSERVERS         observers of facts as module:callable, separated by commas
+    TXSAGA_AUTO_CREATE       1 = topics are created by the first send to them
+    TXSAGA_PG_HOME, _BIN, _USER   where the embedded database lives, its binaries, its account
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from txsaga.errors import ConfigError
+
+RESOURCE = "TXSAGA_RESOURCE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to reach the home database and the resources."""
+
+    url: str | None = None
+    resources: Mapping[str, str] = field(default_factory=dict)
+    observers: tuple[str, ...] = ()
+    auto_create: bool = False
+    embedded: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Settings:
+        """Read the settings of an environment."""
+        return cls(
+            url=env.get("TXSAGA_URL") or None,
+            resources={
+                name.removeprefix(RESOURCE).lower(): url for name, url in env.items() if name.startswith(RESOURCE)
+            },
+            observers=tuple(_observer(name) for name in env.get("TXSAGA_OBSERVERS", "").split(",") if name),
+            auto_create=_flag("TXSAGA_AUTO_CREATE", env.get("TXSAGA_AUTO_CREATE", "0")),
+            embedded={name: value for name, value in env.items() if name.startswith("TXSAGA_PG_")},
+        )
+
+
+def _observer(name: str) -> str:
+    if name.count(":") != 1:
+        raise ConfigError(f"TXSAGA_OBSERVERS holds {name!r}; write module:callable")
+    return name.strip()
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("0", "1", "", "true", "false"):
+        raise ConfigError(f"{name} is {value!r}; write 1 or 0")
+    return value in ("1", "true")

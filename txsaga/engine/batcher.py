@@ -1,0 +1,170 @@
+"""
+Group commit: many callers, one durable statement.
+
+While one batch is under way the next one gathers; there is no timer. A lone caller runs its own batch in
+its own thread (`call`), so it pays no hand-over; callers that can't block use `submit` and get a future.
+
+* One batch is in flight at a time, so calls are stored in the order they came in.
+* A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
+  Whether it may be run again at all is known by `run` alone, which reads back before it raises.
+* The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
+* After a fork the child starts with an empty queue: the parent's calls are the parent's.
+
+If a batch never runs (the process dies), its callers were never answered and nothing of it is visible.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from txsaga.engine.pending import Pending, wake
+from txsaga.errors import StoreBusy, TxSagaError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_alive: weakref.WeakSet[Batcher[object, object]] = weakref.WeakSet()
+
+
+class Batcher(Generic[Item, Answer]):
+    """Runs calls in batches, one batch at a time, in order of arrival."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Sequence[Item]], Sequence[Answer | TxSagaError]],
+        *,
+        limit: int = 512,
+        capacity: int = 20_000,
+        patience: float = 30.0,
+    ) -> None:
+        self.name = name
+        self._run = run
+        self._limit = limit
+        self._capacity = capacity
+        self._patience = patience
+        self._reset()
+        _alive.add(self)  # type: ignore[arg-type]  # only ever reset
+
+    def submit(self, item: Item) -> Pending[Answer]:
+        """Queue a call and return its future; the batch runs in the batcher's own thread."""
+        call = self._enqueue(item)
+        if not self._worker_awake:
+            self._wake_worker()
+        return call
+
+    def call(self, item: Item) -> Answer:
+        """Run a call to its end: in this thread when nobody else is running a batch."""
+        call = self._enqueue(item)
+        while not call.done() and self._turn.acquire(blocking=False):
+            try:
+                self._run_one_batch()
+            finally:
+                self._turn.release()
+        if self._waiting and not self._turn.locked():
+            self._wake_worker()
+        return call.result()
+
+    def close(self) -> None:
+        """Finish what is queued and stop the thread."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            self._signal.release()
+            worker.join()
+        while self._waiting:
+            with self._turn:
+                self._run_one_batch()
+
+    def _enqueue(self, item: Item) -> Pending[Answer]:
+        if self._closed:
+            raise StoreBusy(f"{self.name}: this broker is closed; open another with txsaga.connect()")
+        if len(self._waiting) >= self._capacity:
+            self._wait_for_room()
+        call: Pending[Answer] = Pending()
+        self._waiting.append((item, call))
+        return call
+
+    def _wait_for_room(self) -> None:
+        end = time.monotonic() + self._patience
+        while len(self._waiting) >= self._capacity:
+            if time.monotonic() > end:
+                raise StoreBusy(
+                    f"{self.name}: {self._capacity} calls wait already and none left within "
+                    f"{self._patience:g} s; send less or retry later"
+                )
+            self._wake_worker()
+            time.sleep(0.002)
+
+    def _wake_worker(self) -> None:
+        with self._lock:
+            if self._worker is None and not self._closed:
+                self._worker = threading.Thread(target=self._work, name=f"txsaga-{self.name}", daemon=True)
+                self._worker.start()
+            if not self._worker_awake:
+                self._worker_awake = True
+                self._signal.release()
+
+    def _work(self) -> None:
+        while True:
+            self._signal.acquire()
+            while True:
+                self._worker_awake = True
+                while self._waiting:
+                    with self._turn:
+                        self._run_one_batch()
+                self._worker_awake = False
+                if not self._waiting:
+                    break
+            if self._closed:
+                return
+
+    def _run_one_batch(self) -> None:
+        waiting, batch = self._waiting, []
+        while waiting and len(batch) < self._limit:
+            batch.append(waiting.popleft())
+        if batch:
+            self._finish(batch, self._answers([item for item, _ in batch]))
+
+    def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
+        try:
+            return self._run(items)
+        except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
+            if len(items) == 1 or not isinstance(failure, Exception):
+                return [failure] * len(items)
+        return [answer for item in items for answer in self._answers([item])]
+
+    def _finish(
+        self, batch: list[tuple[Item, Pending[Answer]]], answers: Sequence[Answer | BaseException]
+    ) -> None:
+        for (_, call), answer in zip(batch, answers, strict=True):
+            if isinstance(answer, BaseException):
+                call.set_exception(answer)
+            else:
+                call.set_result(answer)
+        wake(call for _, call in batch)
+
+    def _reset(self) -> None:
+        self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._signal = threading.Semaphore(0)
+        self._worker: threading.Thread | None = None
+        self._worker_awake = False
+        self._closed = False
+
+
+def _reset_after_fork() -> None:
+    for batcher in list(_alive):
+        batcher._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,0 +1,170 @@
+"""
+The broker: one store, and everything a program does with it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.loop import Loop
+from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
+from txsaga.engine.sending import END_TIMEOUT, TransactionListener
+from txsaga.engine.settle import Checker
+from txsaga.engine.stream import Start, Stream
+from txsaga.errors import ConfigError
+from txsaga.model.cut import Cut, Cuts
+from txsaga.model.identity import StoreId
+from txsaga.model.sending import EndHook
+from txsaga.model.topic import Topic, TopicType
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+class Joined(Protocol):
+    """Sends inside the caller's own transaction in the home database."""
+
+    def send(self, topic: str, body: bytes, **options: object) -> int:
+        """Add a message; it becomes visible with the caller's commit."""
+
+
+class Home(Protocol):
+    """What only a home database can do: cuts, joined sends, resources."""
+
+    @property
+    def cuts(self) -> Cuts:
+        """Makes cuts."""
+
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
+        """Send inside the caller's transaction."""
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a resource."""
+
+
+class JoiningProducer(Producer):
+    """A producer that can send inside the caller's own transaction."""
+
+    def __init__(self, kernel: Kernel, name: str, settings: Settings, home: Home) -> None:
+        super().__init__(kernel, name, settings)
+        self._home = home
+
+    def join(self, connection: Connection) -> Joined:
+        """Send inside your own transaction in the home database: one commit, no half."""
+        return self._home.join(connection, self._kernel, self.group.id)
+
+
+class Broker:
+    """One store with its topics, producers, streams and roles."""
+
+    def __init__(self, kernel: Kernel, home: Home, *, roles: bool, on_close: Callable[[], None]) -> None:
+        self._kernel, self._home, self._on_close = kernel, home, on_close
+        self._run_roles = roles
+        self._loop: Loop | None = None
+
+    @property
+    def identity(self) -> StoreId:
+        """The store's uuid and incarnation."""
+        return self._kernel.store.registry.identity
+
+    @property
+    def kernel(self) -> Kernel:
+        """The parts, for command lines and hosts."""
+        return self._kernel
+
+    def create_topic(
+        self,
+        name: str,
+        type: TopicType | str = TopicType.NORMAL,
+        *,
+        queues: int = 8,
+        retention: timedelta | None = None,
+    ) -> Topic:
+        """Create a topic; the same again is no error."""
+        try:
+            kind = TopicType(type)
+        except ValueError:
+            raise ConfigError(f"topic type {type!r} is none of {', '.join(TopicType)}") from None
+        if not 1 <= queues <= 1024:
+            raise ConfigError(f"a topic has 1 to 1024 queues, not {queues}")
+        seconds = None if retention is None else int(retention.total_seconds())
+        return self._kernel.topics.create(name, type=kind, queues=queues, retention_seconds=seconds)
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
+        self._home.register(name, engine)
+
+    def producer(
+        self,
+        group: str,
+        *,
+        checker: Checker | None = None,
+        listener: TransactionListener | None = None,
+        end_hooks: Sequence[EndHook] = (),
+        end_timeout: float = END_TIMEOUT,
+    ) -> JoiningProducer:
+        """Return the producer of a group; one without checker is for plain sends."""
+        settings = Settings(checker=checker, listener=listener, end_hooks=end_hooks, end_timeout=end_timeout)
+        self._start()
+        return JoiningProducer(self._kernel, group, settings, self._home)
+
+    def stream(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        start: Start = "earliest",
+        tag: str | None = None,
+        member: str | None = None,
+        ttl: timedelta = timedelta(seconds=15),
+    ) -> Stream:
+        """Read topics as a member of a consumer group."""
+        if isinstance(topics, str):
+            raise ConfigError(f"topics is a list of names; write [{topics!r}]")
+        self._start()
+        name = member or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        return Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl)
+
+    def cut(self) -> AbstractContextManager[Cut]:
+        """Read topics and home rows of one moment."""
+        return self._home.cuts.cut()
+
+    def roles(self, profile: CheckProfile | None = None) -> list[Role]:
+        """Return the roles of this store, to be run by a loop or one by one."""
+        return [Dispatcher(self._kernel), CheckBack(self._kernel, profile), Partitions(self._kernel)]
+
+    def close(self) -> None:
+        """Finish what is queued, stop the roles, give back every connection."""
+        self._kernel.close()
+        if self._loop is not None:
+            self._loop.stop()
+            self._loop = None
+        self._on_close()
+
+    def __enter__(self) -> Self:
+        """Use the broker as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _start(self) -> None:
+        if self._run_roles and self._loop is None:
+            self._loop = Loop(self.roles())
+            loop = self._loop
+            self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
+            self._loop.start()
+
+

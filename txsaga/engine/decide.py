@@ -1,0 +1,96 @@
+"""
+The one way to decide a keyed or flow transaction.
+
+Whoever decides, owner or check-back, does it here: the `tx` row is locked, the transaction's home effects are
+applied, the op row is written, all in one database transaction. A decision written any other way would
+make messages appear without the cursors and late bodies that belong to it (R2).
+
+* Others may commit only what its owner has closed (R1); the owner may close and commit at once.
+* The first decision stands; repeating it is success, the other one is `DecidedOtherwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from txsaga.engine.announce import Announcer
+from txsaga.errors import (
+    EffectConflict,
+    IllegalTransition,
+    OutcomeUnknown,
+    Superseded,
+    UnknownTransaction,
+)
+from txsaga.model import facts
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.model.records import Life, Standing
+from txsaga.ports.ledger import Ledger, Ledgers
+
+EVENTS = {Decision.COMMIT: TxEvent.COMMIT, Decision.ROLLBACK: TxEvent.ROLL_BACK}
+LATE_PART = 2
+"""Late bodies are a contribution of their own, behind the block's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who decides, and why; an owner proves that it still is one."""
+
+    who: str
+    why: str
+    owner: int | None = None
+    from_check: bool = False
+
+
+class Decider:
+    """Decides transactions that have a `tx` row."""
+
+    def __init__(self, ledgers: Ledgers, announce: Announcer) -> None:
+        self._ledgers, self._announce = ledgers, announce
+
+    def decide(
+        self, txid: int, decision: Decision, by: By, *, bodies: Mapping[int, bytes] | None = None
+    ) -> Standing:
+        """Write a decision with all its home effects; return what stands."""
+        with self._announce.around(facts.Deciding, facts.Decided, txid, about=decision.name):
+            try:
+                return self._once(txid, decision, by, bodies or {})
+            except OutcomeUnknown:
+                # The answer was lost, not the decision: asking again finds it or writes it.
+                return self._once(txid, decision, by, bodies or {})
+
+    def _once(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
+        with self._ledgers.open() as ledger:
+            life = ledger.lock(txid)
+            if life is None:
+                raise UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
+            standing = ledger.standing(txid)
+            if standing is not None:
+                return Standing(txid, standing, False)
+            self._check(life, decision, by)
+            if decision is Decision.COMMIT:
+                self._apply(ledger, life, bodies)
+            ledger.apply_intents(txid, decision)
+            ledger.move(txid, EVENTS[decision])
+            ledger.write_op(txid, decision, from_check=by.from_check)
+            ledger.record(txid, decision.name, who=by.who, why=by.why)
+            return Standing(txid, decision, True)
+
+    def _check(self, life: Life, decision: Decision, by: By) -> None:
+        if by.owner is not None and by.owner != life.owner:
+            raise Superseded(life.txid)
+        if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
+            raise IllegalTransition(
+                f"transaction {life.txid} is still open: only its owner can close it, others may roll it back"
+            )
+        TRANSACTION.after(life.state, EVENTS[decision])
+
+    def _apply(self, ledger: Ledger, life: Life, bodies: Mapping[int, bytes]) -> None:
+        slots = ledger.slots(life.txid)
+        missing = [slot.slot for slot in slots if slot.slot not in bodies]
+        if missing:
+            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}; it rolls back")
+        if slots:
+            ledger.add(life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots])
+            ledger.win(life.txid, LATE_PART, life.owner)

@@ -1,0 +1,127 @@
+"""
+Lives of keyed transactions: entering a key, holding one against its decision, ending it.
+
+A key has one life per epoch; the next opens after ROLLED_BACK. Within a life each re-join raises the owner:
+who was there before is superseded and can add nothing any more (R3, R4). If that fence were missing, a
+retry and the attempt before it would both be delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import (
+    AlreadyCommitted,
+    DecidedOtherwise,
+    InDoubt,
+    OutcomeUnknown,
+    Superseded,
+    TransactionClosed,
+    UnknownTransaction,
+)
+from txsaga.model import facts
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxEvent, TxState
+from txsaga.model.records import Doubt, Group, Life, Receipt
+from txsaga.ports.ledger import Ledger
+
+logger = logging.getLogger("txsaga")
+
+
+class Lives:
+    """Enters, holds and ends lives."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def enter(self, group: Group, key: str) -> Life:
+        """Open a key: a fresh life, a take-over, or the next epoch; `AlreadyCommitted` when it is done."""
+        with self._kernel.announce.around(facts.Opening, facts.Opened, about=key):
+            while True:
+                try:
+                    life = self._try(group, key)
+                except OutcomeUnknown:
+                    continue  # whatever was done is found again under the key
+                if life is None:
+                    continue
+                if life.state is TxState.ACTIVE:
+                    return life
+                self._settle_first(life, key)
+
+    def open_unkeyed(self, group: Group) -> Life:
+        """Open a life without a key."""
+        with self._kernel.announce.around(facts.Opening, facts.Opened), self._kernel.store.ledgers.open() as ledger:
+            life = ledger.create(group.id, None, 1)
+        assert life is not None
+        return life
+
+    def hold(self, ledger: Ledger, life: Life) -> None:
+        """Lock a life against its decision and make sure that it is still ours and open."""
+        self._require(ledger.share(life.txid), life)
+
+    def own(self, ledger: Ledger, life: Life) -> None:
+        """Lock a life against everybody and make sure that it is still ours and open."""
+        self._require(ledger.lock(life.txid), life)
+
+    def end(self, ledger: Ledger, life: Life, evidence: int | None) -> None:
+        """Write the closing point."""
+        ledger.move(life.txid, TxEvent.END, evidence=evidence)
+
+    def doubt(self, life: Life, evidence: int | None) -> Doubt:
+        """Ask about a life now."""
+        return Doubt(
+            txid=life.txid,
+            group=life.group,
+            token=life.token,
+            keyed=True,
+            evidence=life.evidence if evidence is None else evidence,
+        )
+
+    def doubt_of_half(self, receipt: Receipt, evidence: int | None) -> Doubt:
+        """Ask about a plain half now."""
+        return Doubt(
+            txid=receipt.txid,
+            group=receipt.group,
+            token=receipt.token,
+            keyed=False,
+            evidence=evidence,
+        )
+
+    def _try(self, group: Group, key: str) -> Life | None:
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.latest(group.id, key)
+            if life is None:
+                return ledger.create(group.id, key, 1)
+            match life.state:
+                case TxState.ACTIVE:
+                    return ledger.take_over(life.txid)
+                case TxState.COMMITTED:
+                    raise AlreadyCommitted(life.txid, key)
+                case TxState.ROLLED_BACK:
+                    return ledger.create(group.id, key, life.epoch + 1)
+                case _:
+                    return life
+
+    def _settle_first(self, life: Life, key: str) -> None:
+        standing = None
+        if life.state is not TxState.PARKED:
+            standing = self._kernel.settler.settle(self.doubt(life, None))
+        if standing is None:
+            raise InDoubt(
+                f"key {key!r} is in doubt: transaction {life.txid} is {life.state} and its local work can't be "
+                f"judged yet; retry later, or look with `txsaga tx show {life.txid}`"
+            )
+        if standing.decision is Decision.COMMIT:
+            raise AlreadyCommitted(life.txid, key)
+
+    def _require(self, current: Life | None, life: Life) -> None:
+        if current is None:
+            raise UnknownTransaction(f"transaction {life.txid} is not in this store")
+        if current.state is TxState.COMMITTED or current.state is TxState.ROLLED_BACK:
+            standing = Decision.COMMIT if current.state is TxState.COMMITTED else Decision.ROLLBACK
+            raise DecidedOtherwise(life.txid, standing.name)
+        if current.owner != life.owner:
+            raise Superseded(life.txid)
+        if current.state is not TxState.ACTIVE:
+            raise TransactionClosed(f"transaction {life.txid} is closed; nothing can be added any more")

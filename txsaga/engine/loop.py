@@ -1,0 +1,73 @@
+"""
+Running roles until they are told to stop.
+
+The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and
+longer, up to sixteen times its pause; `wake` ends the wait. A round that fails is logged and tried again
+after a second, and the other roles go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Sequence
+
+from txsaga.engine.roles import Role
+
+logger = logging.getLogger("txsaga")
+
+MAX_PAUSE = 60.0
+AFTER_ERROR = 1.0
+
+
+class Loop:
+    """Runs each role in a thread of its own."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        self._roles = list(roles)
+        self._stop = threading.Event()
+        self._wakes = {role.name: threading.Event() for role in self._roles}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads."""
+        for role in self._roles:
+            thread = threading.Thread(target=self._run, args=(role,), name=f"txsaga-{role.name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def wake(self, name: str) -> None:
+        """End a role's wait."""
+        event = self._wakes.get(name)
+        if event is not None and not event.is_set():
+            event.set()
+
+    def stop(self) -> None:
+        """Let every role finish its round, then stop."""
+        self._stop.set()
+        for event in self._wakes.values():
+            event.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, role: Role) -> None:
+        pause = role.pause
+        while not self._stop.is_set():
+            try:
+                done = role.run_once()
+            except Exception:
+                logger.exception("role %s failed; it goes on", role.name)
+                self._wait(role.name, AFTER_ERROR)
+                continue
+            if done:
+                pause = role.pause
+                continue
+            woken = self._wait(role.name, pause * random.uniform(0.8, 1.2))  # noqa: S311  # jitter
+            pause = role.pause if woken else min(pause * 2, role.pause * 16, max(role.pause, MAX_PAUSE))
+
+    def _wait(self, name: str, seconds: float) -> bool:
+        event = self._wakes[name]
+        woken = event.wait(seconds)
+        event.clear()
+        return woken

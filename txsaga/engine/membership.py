@@ -1,0 +1,96 @@
+"""
+A member of a consumer group: its lease and the queues that fall to it.
+
+The store's clock decides who is alive. A member that can't renew in time loses its queues to the others; it
+notices by its epoch, not by its own clock. A queue is given up only when none of its offsets are bound to a
+transaction of ours, and taken over only after a dead member's transaction on it is settled.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence, Set
+from datetime import timedelta
+
+from txsaga.engine.kernel import Kernel
+from txsaga.model import facts
+from txsaga.model.records import Claimed, Doubt
+
+logger = logging.getLogger("txsaga")
+
+
+class Membership:
+    """Keeps the queues of one member."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: str,
+        member: str,
+        qids: Sequence[int],
+        ttl: timedelta,
+        bound: Set[int],
+    ) -> None:
+        self._kernel, self._queues = kernel, kernel.store.queues
+        self._group, self._member, self._qids, self._ttl = group, member, sorted(qids), ttl
+        self._bound = bound  # transactions of ours that are undecided
+        self._renew_at = 0.0
+        self.claims: dict[int, Claimed] = {}
+
+    def keep(self) -> None:
+        """Renew the lease when it is time, give up and take queues as the members are now."""
+        now = time.monotonic()
+        if now < self._renew_at:
+            return
+        live = self._queues.renew(self._group, self._member, self._ttl)
+        mine = self._share(live)
+        for qid in sorted(set(self.claims) - mine):
+            self._give_up(qid)
+        for qid in sorted(mine - set(self.claims)):
+            self._take(qid, live)
+        complete = set(self.claims) == mine
+        # While queues are missing their owners are asked more often to let go.
+        self._renew_at = now + self._ttl.total_seconds() / (3 if complete else 15)
+
+    def leave(self) -> None:
+        """Give everything back."""
+        self.claims.clear()
+        self._queues.leave(self._group, self._member)
+
+    def lost(self, qid: int) -> None:
+        """Forget a queue that turned out to be somebody else's."""
+        self.claims.pop(qid, None)
+        self._renew_at = 0.0
+
+    def _share(self, live: Sequence[str]) -> set[int]:
+        place = live.index(self._member)
+        return {qid for at, qid in enumerate(self._qids) if at % len(live) == place}
+
+    def _give_up(self, qid: int) -> None:
+        intent = self._queues.intent_on(self._group, qid)
+        if intent is not None and intent.txid in self._bound:
+            return
+        del self.claims[qid]
+        self._queues.release(self._group, self._member, qid)
+
+    def _take(self, qid: int, live: Sequence[str]) -> None:
+        intent = self._queues.intent_on(self._group, qid)
+        if intent is not None:
+            dead = intent.member not in live or intent.member == self._member
+            if intent.txid in self._bound or not dead or not self._settled(intent.txid):
+                return
+        with self._kernel.announce.around(facts.Acquiring, facts.Acquired, about=f"{self._group}/{qid}"):
+            claim = self._queues.acquire(self._group, self._member, qid)
+        if claim is not None:
+            self.claims[qid] = claim
+
+    def _settled(self, txid: int) -> bool:
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.lock(txid)
+        if life is None:
+            return True
+        doubt = Doubt(
+            txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence
+        )
+        return self._kernel.settler.settle(doubt) is not None

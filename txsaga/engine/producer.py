@@ -1,0 +1,149 @@
+"""
+The producer of one group: plain sends, half messages, transaction blocks, and futures of all of them.
+
+A group is transactional (it has a checker) or plain, never both: check-back may ask any member of a group,
+so every member must be able to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txsaga.engine.ending import Endings
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.outbox import Outbox
+from txsaga.engine.pending import Pending
+from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionListener
+from txsaga.engine.settle import Checker
+from txsaga.engine.transaction import Transaction, checked_half
+from txsaga.errors import CheckerMissing, DecidedOtherwise, InvalidMessage
+from txsaga.model.decision import Decision
+from txsaga.model.layout import lay_out
+from txsaga.model.message import Message, validate
+from txsaga.model.records import End, Group, Half, Receipt, Row, Standing
+from txsaga.model.sending import EndHook, SendResult
+from txsaga.model.topic import TopicType, Way, check_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What may be said of a producer."""
+
+    checker: Checker | None = None
+    listener: TransactionListener | None = None
+    end_hooks: Sequence[EndHook] = ()
+    end_timeout: float = END_TIMEOUT
+
+
+class Producer:
+    """Sends messages for one producer group."""
+
+    def __init__(self, kernel: Kernel, name: str, settings: Settings) -> None:
+        check_name(name, what="producer group")
+        self._kernel, self._settings = kernel, settings
+        self.checker = settings.checker or (settings.listener.check if settings.listener else None)
+        self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
+        if self.checker is not None:
+            kernel.checkers[name] = self.checker
+        executor = settings.listener.execute if settings.listener else None
+        endings = Endings(kernel, settings.end_hooks)
+        self._sending = Sending(
+            kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout
+        )
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> Receipt:
+        """Send a plain message; durable and on its way when this returns."""
+        return self._kernel.publishes.call(self._plain(_message(topic, body, options)))
+
+    def submit(self, topic: str | Message, body: bytes = b"", **options: object) -> Pending[Receipt]:
+        """Send a plain message; the future is done when it is durable."""
+        return self._kernel.publishes.submit(self._plain(_message(topic, body, options)))
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> Receipt:
+        """Send many plain messages of one topic in one commit."""
+        outbox = Outbox(self._kernel.topics, Way.PLAIN)
+        outbox.add_many(topic, bodies, keys, tags)
+        return self._kernel.publishes.call(Half(self.group.id, outbox.take()))
+
+    def prepare(
+        self, topic: str | Message, body: bytes = b"", *, immunity: int | None = None, **options: object
+    ) -> Pending[Receipt]:
+        """Store a half message; the future is done when it is durable and invisible."""
+        return self._kernel.prepares.submit(self._half(_message(topic, body, options), immunity))
+
+    def decide(self, receipt: Receipt, decision: Decision) -> Pending[Standing]:
+        """Decide a half; the future tells what stands."""
+        return self._kernel.decides.submit(End(receipt.txid, receipt.group, receipt.token, decision))
+
+    def prepare_now(self, topic: str, body: bytes, **options: object) -> Receipt:
+        """Store a half message in this thread."""
+        return self._kernel.prepares.call(self._half(_message(topic, body, options), None))
+
+    def commit(self, receipt: Receipt) -> Standing:
+        """Commit a half in this thread; `DecidedOtherwise` when ROLLBACK stands."""
+        return self._decided(receipt, Decision.COMMIT)
+
+    def roll_back(self, receipt: Receipt) -> Standing:
+        """Roll a half back in this thread; `DecidedOtherwise` when COMMIT stands."""
+        return self._decided(receipt, Decision.ROLLBACK)
+
+    def transaction(self, *, key: str | None = None, immunity: int | None = None) -> Transaction:
+        """Open a transaction block; with a key it happens once, however often it is tried."""
+        self._require_checker()
+        if key == "":
+            raise InvalidMessage("the key is empty; give one or leave key= out")
+        return Transaction(self._kernel, self.group, key=key, immunity=immunity)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        local: Executor | None = None,
+        arg: object = None,
+        *,
+        immunity: int | None = None,
+    ) -> SendResult:
+        """Send a half message, run local work, end: RocketMQ's shape."""
+        self._require_checker()
+        return self._sending.send(message, local, arg, immunity)
+
+    def _decided(self, receipt: Receipt, decision: Decision) -> Standing:
+        standing = self._kernel.decides.call(End(receipt.txid, receipt.group, receipt.token, decision))
+        if standing.decision is not decision:
+            raise DecidedOtherwise(standing.txid, standing.decision.name)
+        return standing
+
+    def _plain(self, message: Message) -> Half:
+        validate(message)
+        topic = self._kernel.topics.open(message.topic, Way.PLAIN)
+        if message.scheduled:
+            raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
+        if topic.type is TopicType.DELAY:
+            raise InvalidMessage(f"topic {topic.name!r} takes delayed messages only, and those are not there yet")
+        if topic.type is TopicType.FIFO and message.ordering_key is None:
+            raise InvalidMessage(f"topic {topic.name!r} is ordered; give the message an ordering_key")
+        qid = self._kernel.topics.queue_for(message, Way.PLAIN)
+        return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))])
+
+    def _half(self, message: Message, immunity: int | None) -> Half:
+        self._require_checker()
+        message = checked_half(message)
+        qid = self._kernel.topics.queue_for(message, Way.HALF)
+        return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))], None, immunity)
+
+    def _require_checker(self) -> None:
+        if self.checker is None:
+            raise CheckerMissing(self.group.name)
+
+
+def _message(topic: str | Message, body: bytes, options: dict[str, object]) -> Message:
+    if isinstance(topic, Message):
+        return topic
+    return Message(topic, body, **options)  # type: ignore[arg-type]  # validate() looks at every field

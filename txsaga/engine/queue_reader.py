@@ -1,0 +1,49 @@
+"""
+Reading one queue of the log from an offset on, some chunks ahead.
+"""
+
+from collections import deque
+
+from txsaga.model.identity import StoreId
+from txsaga.model.layout import Batch
+from txsaga.model.records import LogEntry
+from txsaga.ports.log import Log
+
+AHEAD = 16
+"""Chunks per fetch."""
+
+
+class QueueReader:
+    """A position in one queue."""
+
+    def __init__(self, log: Log, qid: int, topic: str, index: int, store: StoreId, offset: int) -> None:
+        self._log, self._qid, self._topic, self._index = log, qid, topic, index
+        self._store, self._offset = store, offset
+        self._ahead: deque[LogEntry] = deque()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether chunks are at hand without a fetch."""
+        return bool(self._ahead)
+
+    def next(self) -> Batch | None:
+        """Return the next chunk, if there is one."""
+        if not self._ahead:
+            self._ahead.extend(self._log.fetch(self._qid, self._offset, AHEAD))
+        if not self._ahead:
+            return None
+        batch = Batch(
+            self._ahead.popleft(),
+            topic=self._topic,
+            queue=self._index,
+            qid=self._qid,
+            store=self._store,
+            start=self._offset,
+        )
+        self._offset = batch.end
+        return batch
+
+    def seek(self, offset: int) -> None:
+        """Read from another offset on."""
+        self._ahead.clear()
+        self._offset = offset

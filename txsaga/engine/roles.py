@@ -1,0 +1,124 @@
+"""
+The roles of a store: dispatcher, check-back, partitions. Each is one `run_once()`.
+
+Any number of copies may run anywhere at once. Dispatcher: without it decisions stand but nobody sees the
+messages. Check-back: without it halves of dead producers stay undecided. Partitions: without it numbers
+run out of room after some hundred thousand transactions, with a clear error.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import StoreUnavailable
+from txsaga.model import facts
+from txsaga.model.lifecycle import TxEvent
+from txsaga.model.records import Doubt
+
+logger = logging.getLogger("txsaga")
+
+
+class Role(Protocol):
+    """Something that is done again and again."""
+
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait after a round that found nothing."""
+
+    def run_once(self) -> int:
+        """Do one bounded round; return how much was done."""
+
+
+class Dispatcher:
+    """Gives offsets to decisions: one tick per round."""
+
+    name = "dispatcher"
+    pause = 0.005
+    LIMIT = 5_000
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._log, self._announce = kernel.store.log, kernel.announce
+
+    def run_once(self) -> int:
+        """Run one tick; a rival's counts as done."""
+        with self._announce.around(facts.Ticking, facts.Ticked):
+            ticked = self._log.tick(self.LIMIT)
+        return 0 if ticked is None else ticked.chunks + int(ticked.more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckProfile:
+    """When and how often to ask; the defaults are those of the classic documents."""
+
+    interval: timedelta = timedelta(seconds=60)
+    min_age: timedelta = timedelta(seconds=6)
+    max_checks: int = 15
+
+
+class CheckBack:
+    """Finds halves that nobody decided and settles them by what can be known."""
+
+    name = "check-back"
+
+    def __init__(self, kernel: Kernel, profile: CheckProfile | None = None, limit: int = 1_000) -> None:
+        self._kernel, self._limit = kernel, limit
+        self._profile = profile or CheckProfile()
+        self.pause = self._profile.min_age.total_seconds() / 2
+
+    def run_once(self) -> int:
+        """Sweep, then settle what is due; return how many were settled."""
+        log = self._kernel.store.log
+        with self._kernel.announce.around(facts.Sweeping, facts.Swept):
+            log.sweep(self._profile.min_age)
+        settled = [doubt.txid for doubt in log.doubts(self._limit) if self._settle(doubt)]
+        if settled:
+            log.settled(settled)
+        return len(settled)
+
+    def _settle(self, doubt: Doubt) -> bool:
+        try:
+            if self._kernel.settler.settle(doubt) is not None:
+                return True
+            why = "no answer"
+        except StoreUnavailable:
+            raise
+        except Exception as failure:  # a poison doubt must not stop the round
+            logger.exception("check of transaction %d failed", doubt.txid)
+            why = f"{type(failure).__name__}: {failure}"
+        self._not_settled(doubt, why)
+        return False
+
+    def _not_settled(self, doubt: Doubt, why: str) -> None:
+        log = self._kernel.store.log
+        if doubt.checks + 1 < self._profile.max_checks:
+            log.postpone(doubt.txid, self._profile.interval, counted=True)
+            return
+        logger.error("transaction %d is out of checks and parked: %s", doubt.txid, why)
+        if doubt.keyed:
+            with self._kernel.store.ledgers.open() as ledger:
+                ledger.move(doubt.txid, TxEvent.PARK)
+        log.park(doubt.txid, why)
+
+
+class Partitions:
+    """Makes room for numbers ahead of time and drops what nobody needs."""
+
+    name = "partitions"
+    pause = 5.0
+    AHEAD = 1_000_000
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._log, self._announce = kernel.store.log, kernel.announce
+
+    def run_once(self) -> int:
+        """Add and drop partitions."""
+        with self._announce.around(facts.Partitioning, facts.Partitioned):
+            return self._log.extend_partitions(self.AHEAD) + self._log.drop_partitions()

@@ -1,0 +1,145 @@
+"""
+`send_in_transaction`: RocketMQ's half message, exactly.
+
+    half stored (synchronous)  →  local work, only for SEND_OK  →  end, always attempted
+
+Any exception of the first step is raised wrapped, and nothing runs. Any exception of local work is UNKNOWN
+with its text as remark: the half stays pending and is checked later. The end is waited for `end_timeout`
+seconds; failing or late, it is a warning, and the check settles the message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as WaitTimeout
+from dataclasses import replace
+from typing import Protocol
+
+from txsaga.engine.ending import Endings
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.transaction import checked_half
+from txsaga.errors import CheckerMissing, InvalidMessage, SendFailed, TxSagaError
+from txsaga.model.decision import NOT_SAFE, Code, LocalState
+from txsaga.model.identity import HalfId
+from txsaga.model.layout import lay_out
+from txsaga.model.message import Message
+from txsaga.model.records import Group, Half, Receipt, Row
+from txsaga.model.sending import TRANSACTION_ID, EndRequest, SendResult
+from txsaga.model.topic import Way
+
+logger = logging.getLogger("txsaga")
+
+Executor = Callable[[Message, object], "LocalState | None"]
+END_TIMEOUT = 3.0
+
+
+class TransactionListener(Protocol):
+    """Executor and checker in one object."""
+
+    def execute(self, message: Message, arg: object) -> LocalState | None:
+        """Run the local work of a message."""
+
+    def check(self, question: object) -> LocalState | None:
+        """Answer what became of the local work."""
+
+
+class Sending:
+    """Sends half messages for one producer group."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: Group,
+        endings: Endings,
+        *,
+        executor: Executor | None,
+        end_timeout: float = END_TIMEOUT,
+    ) -> None:
+        self._kernel, self._group, self._endings = kernel, group, endings
+        self._executor, self._end_timeout = executor, end_timeout
+
+    def send(
+        self, message: Message, local: Executor | None, arg: object, immunity: int | None
+    ) -> SendResult:
+        """Store the half, run local work, end."""
+        executor = local or self._executor
+        if executor is None:
+            raise CheckerMissing(self._group.name)
+        if not isinstance(message, Message):
+            raise InvalidMessage(
+                "a half message is one Message; several messages go into producer.transaction()"
+            )
+        message = checked_half(message)
+        qid = self._kernel.topics.queue_for(message, Way.HALF)
+        receipt = self._store_half(message, qid, immunity)
+        message = self._with_transaction_id(message, receipt)
+        state, remark = self._run(executor, message, arg, receipt.code)
+        request = self._request(message, receipt, qid, state, remark)
+        self._end(request)
+        return self._result(message, receipt, qid, request)
+
+    def _store_half(self, message: Message, qid: int, immunity: int | None) -> Receipt:
+        half = Half(self._group.id, [Row(qid, 0, 1, lay_out([message]))], None, immunity)
+        try:
+            return self._kernel.prepares.call(half)
+        except TxSagaError as reason:
+            raise SendFailed(f"send message Exception: {reason}") from reason
+
+    def _with_transaction_id(self, message: Message, receipt: Receipt) -> Message:
+        id = self._kernel.store.registry.identity.transaction(receipt.txid)
+        return replace(message, headers={**(message.headers or {}), TRANSACTION_ID: id})
+
+    def _run(
+        self, executor: Executor, message: Message, arg: object, status: Code
+    ) -> tuple[LocalState, str]:
+        if status in NOT_SAFE:
+            return LocalState.ROLLBACK, f"the half was stored with {status}"
+        if status is not Code.SEND_OK:
+            return LocalState.UNKNOWN, f"the half was answered with {status}"
+        try:
+            state = LocalState(executor(message, arg) or LocalState.UNKNOWN)
+        except Exception as failure:  # noqa: BLE001  # the user's code: whatever it raises is UNKNOWN
+            logger.warning("local work of message %s raised", message.key, exc_info=True)
+            return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"
+        if state is not LocalState.COMMIT:
+            logger.info("local work of message key=%s topic=%s answered %s", message.key, message.topic, state)
+        return state, ""
+
+    def _request(
+        self, message: Message, receipt: Receipt, qid: int, state: LocalState, remark: str
+    ) -> EndRequest:
+        identity = self._kernel.store.registry.identity
+        return EndRequest(
+            message_id=HalfId(identity, receipt.txid, 0, 0, qid, 0, 0).encode(),
+            transaction_id=message.unique_key or identity.transaction(receipt.txid),
+            broker=str(identity),
+            group=self._group.name,
+            state=state,
+            token=receipt.token,
+            state_table_offset=receipt.txid,
+            commit_log_offset=receipt.txid,
+            remark=remark,
+        )
+
+    def _end(self, request: EndRequest) -> None:
+        try:
+            pending = self._endings.submit(request)
+            if pending is not None:
+                pending.result(self._end_timeout)
+        except WaitTimeout:
+            logger.warning("end of %s was sent, its answer is late", request.message_id)
+        except Exception as failure:  # noqa: BLE001  # the result is still returned; the check settles it
+            logger.warning("end of %s failed: %s; the check settles it", request.message_id, failure)
+
+    def _result(self, message: Message, receipt: Receipt, qid: int, request: EndRequest) -> SendResult:
+        topic = self._kernel.topics.open(message.topic, Way.HALF)
+        return SendResult(
+            status=receipt.code,
+            queue=topic.qids.index(qid),
+            message_id=request.message_id,
+            queue_offset=receipt.txid,
+            transaction_id=request.transaction_id,
+            local_state=request.state,
+            remark=request.remark,
+        )

@@ -1,0 +1,149 @@
+"""
+Settling one transaction that nobody decided: the evidence first, then the group's checker.
+
+It fences: evidence that says "not committed" is answered only after the rollback barrier is written, so a
+late local commit is impossible. What can't be known stays undecided; nothing is guessed. If this never
+runs, a half of a dead producer stays invisible.
+
+    still ACTIVE                              only ROLLBACK is possible (R1)
+    evidence row there                        COMMIT, late bodies with it
+    no row: barrier written                   ROLLBACK
+    no row: local transaction still running   undecided
+    another database than the recorded one    undecided (R10)
+    no resource recorded                      the group's checker, if this process has one
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from txsaga.engine.announce import Announcer
+from txsaga.engine.decide import By, Decider
+from txsaga.errors import EffectConflict, ResourceUnknown, StoreUnavailable, TxSagaError
+from txsaga.model import facts
+from txsaga.model.decision import Decision, LocalState
+from txsaga.model.lifecycle import TxState
+from txsaga.model.records import Doubt, End, HalfView, Outcome, Standing
+from txsaga.ports.evidence import Evidence
+from txsaga.ports.store import Store
+
+logger = logging.getLogger("txsaga")
+
+Checker = Callable[["Question"], "LocalState | None"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a checker is asked: what became of the local work of this transaction?"""
+
+    txid: int
+    id: str
+    group: str
+    key: str | None
+    halves: tuple[HalfView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known about a transaction."""
+
+    state: LocalState
+    remark: str
+    bodies: Mapping[int, bytes] = field(default_factory=dict)
+
+
+class Settler:
+    """Settles transactions by what can be known about them."""
+
+    def __init__(
+        self,
+        store: Store,
+        decider: Decider,
+        evidence: Callable[[str], Evidence],
+        checkers: Mapping[str, Checker],
+        announce: Announcer,
+    ) -> None:
+        self._store, self._decider = store, decider
+        self._evidence, self._checkers = evidence, checkers
+        self._announce = announce
+
+    def settle(self, doubt: Doubt) -> Standing | None:
+        """Decide a transaction as far as it can be known; None when it stays undecided."""
+        verdict = self._verdict(doubt)
+        decision = verdict.state.decision
+        if decision is not Decision.COMMIT:
+            logger.warning("check of transaction %d: %s (%s)", doubt.txid, verdict.state, verdict.remark)
+        if decision is None:
+            return None
+        if doubt.keyed:
+            return self._decide_keyed(doubt, decision, verdict)
+        end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
+        with self._announce.around(facts.Deciding, facts.Decided, doubt.txid, about=decision.name):
+            (answer,) = self._store.halves.decide([end])
+        if isinstance(answer, TxSagaError):
+            raise answer
+        return answer
+
+    def _decide_keyed(self, doubt: Doubt, decision: Decision, verdict: Verdict) -> Standing:
+        by = By(who="check-back", why=verdict.remark, from_check=True)
+        try:
+            return self._decider.decide(doubt.txid, decision, by, bodies=verdict.bodies)
+        except EffectConflict as conflict:
+            by = By(who="check-back", why=str(conflict), from_check=True)
+            return self._decider.decide(doubt.txid, Decision.ROLLBACK, by)
+
+    def _verdict(self, doubt: Doubt) -> Verdict:
+        if doubt.keyed:
+            with self._store.ledgers.open() as ledger:
+                life = ledger.lock(doubt.txid)
+            if life is not None and life.state is TxState.ACTIVE:
+                return Verdict(LocalState.ROLLBACK, "its owner never closed it")
+        if doubt.evidence is not None:
+            return self._by_evidence(doubt, doubt.evidence)
+        return self._by_checker(doubt)
+
+    def _by_evidence(self, doubt: Doubt, resource: int) -> Verdict:
+        recorded = self._store.registry.resource_by_id(resource)
+        transaction = self._store.registry.identity.transaction(doubt.txid)
+        try:
+            evidence = self._evidence(recorded.name)
+            if evidence.database != recorded.database:
+                return Verdict(
+                    LocalState.UNKNOWN, f"resource {recorded.name!r} leads to another database than recorded"
+                )
+            outcome = evidence.read(transaction) or self._fenced(evidence, doubt.txid, transaction)
+        except (ResourceUnknown, StoreUnavailable) as reason:
+            return Verdict(LocalState.UNKNOWN, str(reason))
+        if outcome is None:
+            return Verdict(LocalState.UNKNOWN, "its local transaction is still running")
+        if outcome.committed:
+            return Verdict(LocalState.COMMIT, "the evidence is there", outcome.bodies)
+        return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands")
+
+    def _fenced(self, evidence: Evidence, txid: int, transaction: str) -> Outcome | None:
+        with self._announce.around(facts.Fencing, facts.Fenced, txid):
+            return evidence.fence(transaction)
+
+    def _by_checker(self, doubt: Doubt) -> Verdict:
+        group = self._store.registry.group_by_id(doubt.group)
+        checker = self._checkers.get(group.name)
+        if checker is None:
+            return Verdict(LocalState.UNKNOWN, f"no live member of group {group.name!r} has a checker here")
+        question = self._question(doubt, group.name)
+        try:
+            answer = checker(question)
+        except Exception as failure:  # noqa: BLE001  # a checker is the user's code: whatever it raises is UNKNOWN
+            return Verdict(LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}")
+        return Verdict(LocalState(answer) if answer else LocalState.UNKNOWN, f"the checker said {answer}")
+
+    def _question(self, doubt: Doubt, group: str) -> Question:
+        view = self._store.registry.transaction(doubt.txid)
+        return Question(
+            txid=doubt.txid,
+            id=self._store.registry.identity.transaction(doubt.txid),
+            group=group,
+            key=view.key if view else None,
+            halves=tuple(self._store.halves.views(doubt.txid)),
+        )

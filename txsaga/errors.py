@@ -1,0 +1,259 @@
+"""
+Every error that txsaga raises on purpose, as one tree.
+
+TxSagaError
+├── ConfigError                      a setting is missing, malformed or contradictory; never retry
+│   └── CheckerMissing               a transactional call on a producer without a checker
+├── InvalidMessage                   the message can't be stored as it is; never retry
+├── UnknownTopic                     create the topic first
+├── TopicExists                      the topic exists with other settings
+├── TopicTypeMismatch                the topic's type forbids this way of sending
+├── ReservedName                     a system name was used for something of the user's
+├── GroupKindMismatch                a producer group is transactional or plain, never both
+├── TransactionError                 what was asked can't be done with this transaction
+│   ├── UnknownTransaction           there is no such transaction, or the token is not its own
+│   ├── TransactionClosed            its end was written; nothing can be added any more
+│   ├── IllegalTransition            the lifecycle forbids the move
+│   ├── DecidedOtherwise             another decision stands
+│   │   └── AlreadyCommitted         the key was used by a transaction that committed
+│   ├── Superseded                   a later owner of the key took the transaction over
+│   ├── TransactionsRejected         this store takes no transactional messages now (NO_PERMISSION)
+│   ├── InDoubt                      its fate can't be known yet; try again later
+│   ├── EndRefused                   the store refused the end of a half message, with its code
+│   └── EffectConflict               a home effect can't be applied; the transaction must roll back
+├── SendFailed                       the half could not be stored; local work did not run
+├── ResourceUnknown                  a resource name or an engine that was never registered
+├── EvidenceMissing                  the evidence table is absent and can't be created here
+├── LeaseLost                        another member owns the queue or the transaction now; drop the work
+├── OffsetOutOfRange                 reading below the tail or above the head of a queue
+└── StoreError                       the home database said no
+    ├── StoreUnavailable             connection level or a time-out; safe to retry
+    ├── OutcomeUnknown               the connection broke at COMMIT; read back before anything else
+    ├── StoreBusy                    too many calls wait already; retry later
+    ├── NotPrimary                   a standby was asked to write (SLAVE_NOT_AVAILABLE)
+    ├── SchemaMissing                run `txsaga db migrate`
+    ├── SchemaTooNew                 the schema is newer than this program; upgrade txsaga
+    ├── ServerTooOld                 PostgreSQL 15 or later is needed
+    ├── RightsMissing                the database user lacks a right
+    ├── IdentityChanged              the server is not the one this store was created on; `txsaga db adopt`
+    └── EmbeddedDatabaseError        the embedded PostgreSQL can't run
+
+What happens if one of these is caught and dropped: nothing is lost. A half without a decision stays
+invisible and is settled by the evidence later.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class TxSagaError(Exception):
+    """Base of all errors that txsaga raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+
+
+class ConfigError(TxSagaError):
+    """A setting is missing, malformed or contradictory."""
+
+
+class CheckerMissing(ConfigError):
+    """A transactional call needs a checker that can say later what became of the local work."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"tranExecutor is null: producer group {group!r} has no checker; "
+            f"pass checker=… to broker.producer({group!r}, …) to send in transactions"
+        )
+        self.group = group
+
+
+class InvalidMessage(TxSagaError):
+    """The message can't be stored as it is."""
+
+
+class UnknownTopic(TxSagaError):
+    """The topic does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist; create it with `txsaga topic create {topic}`")
+        self.topic = topic
+
+
+class TopicExists(TxSagaError):
+    """The topic exists with other settings."""
+
+
+class TopicTypeMismatch(TxSagaError):
+    """The topic's type forbids this way of sending."""
+
+
+class ReservedName(TxSagaError):
+    """A system name was used for something of the user's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is a system name and can't be used; choose another name")
+        self.name = name
+
+
+class GroupKindMismatch(TxSagaError):
+    """A producer group is transactional or plain, never both."""
+
+    def __init__(self, group: str, *, stored: str, asked: str) -> None:
+        super().__init__(
+            f"producer group {group!r} is {stored} in this store and can't also be {asked}; use another group name"
+        )
+        self.group = group
+
+
+class TransactionError(TxSagaError):
+    """What was asked can't be done with this transaction."""
+
+
+class UnknownTransaction(TransactionError):
+    """There is no such transaction, or the token is not its own."""
+
+
+class TransactionClosed(TransactionError):
+    """The end of the transaction was written; nothing can be added any more."""
+
+
+class IllegalTransition(TransactionError):
+    """The lifecycle forbids the move."""
+
+
+class DecidedOtherwise(TransactionError):
+    """Another decision stands; `standing` tells which."""
+
+    def __init__(self, txid: int, standing: str) -> None:
+        super().__init__(f"transaction {txid} is already decided: {standing} stands")
+        self.txid = txid
+        self.standing = standing
+
+
+class AlreadyCommitted(DecidedOtherwise):
+    """The key was used by a transaction that committed; its work is done."""
+
+    def __init__(self, txid: int, key: str) -> None:
+        super().__init__(txid, "COMMIT")
+        self.args = (f"key {key!r} is done: transaction {txid} committed it",)
+        self.key = key
+
+
+class Superseded(TransactionError):
+    """A later owner of the key took the transaction over; drop the work."""
+
+    def __init__(self, txid: int) -> None:
+        super().__init__(f"transaction {txid} was taken over by a later owner of its key; drop this work")
+        self.txid = txid
+
+
+class TransactionsRejected(TransactionError):
+    """This store takes no transactional messages now."""
+
+    code: ClassVar[str] = "NO_PERMISSION"
+
+    def __init__(self, store: str) -> None:
+        super().__init__(f"NO_PERMISSION: store {store} rejects transactional messages (reject_transactions)")
+        self.store = store
+
+
+class InDoubt(TransactionError):
+    """Its fate can't be known yet; try again later."""
+
+    retryable = True
+
+
+class EndRefused(TransactionError):
+    """The store refused the end of a half message; `code` says why."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class EffectConflict(TransactionError):
+    """A home effect of the transaction can't be applied; the transaction must roll back."""
+
+
+class SendFailed(TxSagaError):
+    """The half could not be stored; local work did not run and nothing is visible."""
+
+    retryable = True
+
+
+class ResourceUnknown(TxSagaError):
+    """A resource that was never registered with this broker."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"resource {name!r} is not registered (known: {', '.join(sorted(known)) or 'none'}); "
+            f"register it with broker.register({name!r}, engine)"
+        )
+        self.name = name
+
+
+class EvidenceMissing(TxSagaError):
+    """The evidence table is absent and can't be created here."""
+
+
+class LeaseLost(TxSagaError):
+    """Another member owns the queue or the transaction now; drop the work."""
+
+
+class OffsetOutOfRange(TxSagaError):
+    """The offset lies below the tail or above the head of the queue."""
+
+    def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
+        super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
+        self.offset, self.tail, self.head = offset, tail, head
+
+
+class StoreError(TxSagaError):
+    """The home database said no."""
+
+
+class StoreUnavailable(StoreError):
+    """The home database can't be reached or did not answer in time; safe to retry."""
+
+    retryable = True
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke while a commit was under way; read back before anything else."""
+
+
+class StoreBusy(StoreError):
+    """Too many calls wait already."""
+
+    retryable = True
+
+
+class NotPrimary(StoreError):
+    """A standby was asked to write."""
+
+    code: ClassVar[str] = "SLAVE_NOT_AVAILABLE"
+
+
+class SchemaMissing(StoreError):
+    """The namespace holds no schema of txsaga, or an older one."""
+
+
+class SchemaTooNew(StoreError):
+    """The schema is newer than this program."""
+
+
+class ServerTooOld(StoreError):
+    """The server is older than txsaga can work with."""
+
+
+class RightsMissing(StoreError):
+    """The database user lacks a right."""
+
+
+class IdentityChanged(StoreError):
+    """The server is not the one this store was created on."""
+
+
+class EmbeddedDatabaseError(StoreError):
+    """The embedded PostgreSQL can't run; the message says what to do."""

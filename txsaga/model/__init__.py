@@ -1,0 +1,1 @@
+"""The model: values, lifecycles and layouts in plain Python."""

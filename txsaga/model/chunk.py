@@ -1,0 +1,139 @@
+"""
+The columnar layout of a chunk: up to some hundred records in one stored value.
+
+    16 bytes  version u8, columns u8, reserved u16, records u32, CRC-32 of the rest u32, reserved u32
+     8 bytes  one kind per column: 0 all absent, 1 all present, 2 some absent
+    then per column that is not absent, each piece padded to 8 bytes:
+              [validity bitmap, least significant bit first, kind 2 only]
+              i32 offsets[records + 1], the joined bytes
+
+Everything is little-endian, so a plain Python reader needs `struct` and `memoryview` alone and a columnar
+library wraps the same bytes without copying. If the checksum were not verified, a torn page would be
+delivered as a message.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from zlib import crc32
+
+from txsaga.errors import StoreError
+
+VERSION = 1
+COLUMNS = ("body", "key", "tag", "headers", "ordering_key", "deliver_at", "persistent", "unique_key")
+BODY, KEY, TAG, HEADERS, ORDERING_KEY, DELIVER_AT, PERSISTENT, UNIQUE_KEY = range(len(COLUMNS))
+MAX_RECORDS = 500
+MAX_BYTES = 8 * 1024 * 1024
+
+_HEADER = struct.Struct("<BBHIII")
+_ABSENT, _ALL, _SOME = 0, 1, 2
+
+Column = Sequence[bytes | None] | None
+"""One value per record, or None where the whole column is absent."""
+
+
+def encode(columns: Sequence[Column]) -> bytes:
+    """Lay the columns out; the first one, the bodies, is always there."""
+    body = columns[BODY]
+    if body is None:
+        raise ValueError("a chunk has bodies")
+    kinds, pieces = bytearray(len(COLUMNS)), [b""]
+    for at, column in enumerate(columns):
+        if column is not None:
+            kinds[at] = _write(column, pieces)
+    pieces[0] = bytes(kinds)
+    rest = b"".join(pieces)
+    return _HEADER.pack(VERSION, len(COLUMNS), 0, len(body), crc32(rest), 0) + rest
+
+
+def _write(column: Sequence[bytes | None], pieces: list[bytes]) -> int:
+    kind, values = _ALL, column
+    if None in column:
+        if not any(value is not None for value in column):
+            return _ABSENT
+        kind, values = _SOME, [value or b"" for value in column]
+        pieces.append(_padded(_bitmap(column)))
+    offsets = array("i", accumulate(map(len, values), initial=0))  # type: ignore[arg-type]  # no None is left
+    if sys.byteorder == "big":
+        offsets.byteswap()
+    pieces += [_padded(offsets.tobytes()), _padded(b"".join(values))]  # type: ignore[arg-type]
+    return kind
+
+
+def _bitmap(column: Sequence[bytes | None]) -> bytes:
+    bits = sum(1 << at for at, value in enumerate(column) if value is not None)
+    return bits.to_bytes((len(column) + 7) // 8, "little")
+
+
+def _padded(piece: bytes) -> bytes:
+    return piece + bytes(-len(piece) % 8)
+
+
+class Chunk:
+    """A stored chunk, read column by column."""
+
+    __slots__ = ("_at", "_kinds", "_view", "count")
+
+    def __init__(self, stored: bytes | memoryview) -> None:
+        self._view = memoryview(stored)
+        if len(self._view) < _HEADER.size + 8:
+            raise StoreError("a stored chunk is cut short; restore it from a backup")
+        version, columns, _, self.count, checksum, _ = _HEADER.unpack_from(self._view)
+        if version != VERSION or columns != len(COLUMNS):
+            raise StoreError(f"a stored chunk has layout {version}/{columns}; a newer txsaga wrote it")
+        if crc32(self._view[_HEADER.size :]) != checksum:
+            raise StoreError("a stored chunk does not match its checksum; restore it from a backup")
+        self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + columns])
+        self._at = self._starts()
+
+    def column(self, at: int) -> list[bytes] | list[bytes | None] | None:
+        """Read a column as a list of bytes; None where it is absent."""
+        kind, start = self._kinds[at], self._at[at]
+        if kind == _ABSENT:
+            return None
+        offsets = self._offsets(at)
+        first = start + _room(4 * (self.count + 1))
+        data = bytes(self._view[first : first + offsets[-1]])
+        values = [data[a:b] for a, b in pairwise(offsets)]
+        if kind == _ALL:
+            return values
+        size = _room((self.count + 7) // 8)
+        bits = int.from_bytes(self._view[start - size : start], "little")
+        return [value if bits >> n & 1 else None for n, value in enumerate(values)]
+
+    def raw(self, at: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
+        """Return validity, offsets and data of a column without copying; None where it is absent."""
+        kind, start = self._kinds[at], self._at[at]
+        if kind == _ABSENT:
+            return None
+        room = _room(4 * (self.count + 1))
+        end = self._offsets(at)[-1]
+        bitmap = self._view[start - _room((self.count + 7) // 8) : start] if kind == _SOME else None
+        return bitmap, self._view[start : start + 4 * (self.count + 1)], self._view[start + room :][:end]
+
+    def _offsets(self, at: int) -> array[int]:
+        start = self._at[at]
+        offsets = array("i", bytes(self._view[start : start + 4 * (self.count + 1)]))
+        if sys.byteorder == "big":
+            offsets.byteswap()
+        return offsets
+
+    def _starts(self) -> list[int]:
+        """Where each column's offsets begin."""
+        starts, at = [], _HEADER.size + _room(len(COLUMNS))
+        for kind in self._kinds:
+            if kind == _SOME:
+                at += _room((self.count + 7) // 8)
+            starts.append(at)
+            if kind != _ABSENT:
+                (end,) = struct.unpack_from("<i", self._view, at + 4 * self.count)
+                at += _room(4 * (self.count + 1)) + _room(end)
+        return starts
+
+
+def _room(size: int) -> int:
+    return size + -size % 8

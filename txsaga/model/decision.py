@@ -1,0 +1,46 @@
+"""
+The words of a decision: what local work said, what a store answered, what stands.
+
+Only two decisions exist. "Unknown" is an answer of local work, never a decision.
+"""
+
+from enum import IntEnum, StrEnum
+
+
+class Decision(IntEnum):
+    """The two outcomes of a transaction; the number is what the op row holds."""
+
+    COMMIT = 1
+    ROLLBACK = 2
+
+
+class LocalState(StrEnum):
+    """What local work or a checker answers."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that this answer leads to, if any."""
+        return {LocalState.COMMIT: Decision.COMMIT, LocalState.ROLLBACK: Decision.ROLLBACK}.get(self)
+
+
+class Code(StrEnum):
+    """What a store answers to a send or an end."""
+
+    SUCCESS = "SUCCESS"
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored, no confirmed flush within the send timeout
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"  # a required standby was late
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"  # a required standby is absent, or we are one
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    SYSTEM_ERROR = "SYSTEM_ERROR"
+    ILLEGAL_OPERATION = "ILLEGAL_OPERATION"  # an ordinary end after the message's own immunity
+    NO_PERMISSION = "NO_PERMISSION"
+
+
+NOT_SAFE = frozenset({Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT, Code.SLAVE_NOT_AVAILABLE})
+"""On the half these lead to ROLLBACK; on the final write they count as success."""

@@ -1,0 +1,141 @@
+"""
+Facts: every durable step, announced before and after it happens.
+
+Logs, metrics, the timeline and the kill harness are observers of these values. The list of kill points is
+the list of facts: a step that does not announce itself is a step that nobody has killed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A durable step of some transactions, or of a role."""
+
+    txids: tuple[int, ...] = ()
+    part: int = 0
+    attempt: int = 0
+    about: str = ""
+
+    @property
+    def name(self) -> str:
+        """The word that logs and kill points use."""
+        return type(self).__name__
+
+
+class Preparing(Fact):
+    """Halves are about to be stored (their numbers are not known yet)."""
+
+
+class Prepared(Fact):
+    """Halves are durable and invisible."""
+
+
+class Publishing(Fact):
+    """Plain messages are about to be stored with their decision."""
+
+
+class Published(Fact):
+    """Plain messages are durable and will be dispatched."""
+
+
+class Opening(Fact):
+    """A keyed transaction is about to be opened, joined or taken over."""
+
+
+class Opened(Fact):
+    """A keyed transaction is open in this owner's hands."""
+
+
+class Adding(Fact):
+    """Halves are about to be added to an open transaction."""
+
+
+class Added(Fact):
+    """Halves lie in an open transaction."""
+
+
+class Ending(Fact):
+    """The end (closing point) is about to be written."""
+
+
+class Ended(Fact):
+    """The transaction is closed: evidence may commit it from now on."""
+
+
+class Working(Fact):
+    """The local transaction is about to commit, evidence included."""
+
+
+class Worked(Fact):
+    """The local transaction is committed."""
+
+
+class Deciding(Fact):
+    """The decision is about to be written."""
+
+
+class Decided(Fact):
+    """The decision stands."""
+
+
+class Fencing(Fact):
+    """The rollback barrier is about to be written into a resource."""
+
+
+class Fenced(Fact):
+    """A late local commit is impossible."""
+
+
+class Ticking(Fact):
+    """A batch of decisions is about to get its offsets."""
+
+
+class Ticked(Fact):
+    """Consumers see the batch."""
+
+
+class Acquiring(Fact):
+    """A member is about to take a queue."""
+
+
+class Acquired(Fact):
+    """A member owns a queue."""
+
+
+class Intending(Fact):
+    """Offsets are about to be bound to a transaction."""
+
+
+class Intended(Fact):
+    """Only that transaction's decision moves these offsets."""
+
+
+class Advancing(Fact):
+    """A cursor is about to move."""
+
+
+class Advanced(Fact):
+    """A cursor has moved."""
+
+
+class Sweeping(Fact):
+    """New halves without a decision are about to be put on the list of doubts."""
+
+
+class Swept(Fact):
+    """They are on the list, the checkpoint has moved."""
+
+
+class Partitioning(Fact):
+    """Partitions are about to be added or dropped."""
+
+
+class Partitioned(Fact):
+    """Partitions were added or dropped."""
+
+
+ALL: tuple[type[Fact], ...] = tuple(Fact.__subclasses__())
+"""Every fact there is: the complete list of kill points."""

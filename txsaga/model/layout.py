@@ -1,0 +1,181 @@
+"""
+Between messages and chunks: columns out of messages, messages out of columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+
+from txsaga.model import chunk
+from txsaga.model.chunk import Chunk, Column
+from txsaga.model.identity import HalfId, StoreId
+from txsaga.model.message import Delivered, Message
+from txsaga.model.records import LogEntry, Row
+
+Texts = Sequence[str | None] | None
+NO_HEADERS: Mapping[str, str] = {}
+
+
+def lay_out_columns(
+    bodies: Sequence[bytes],
+    *,
+    key: Texts = None,
+    tag: Texts = None,
+    headers: Sequence[Mapping[str, str] | None] | None = None,
+    ordering_key: Texts = None,
+    persistent: Sequence[bool] | None = None,
+    unique_key: Texts = None,
+) -> bytes:
+    """Lay out a chunk from columns of Python values."""
+    columns: list[Column] = [None] * len(chunk.COLUMNS)
+    columns[chunk.BODY] = bodies
+    columns[chunk.KEY] = _texts(key)
+    columns[chunk.TAG] = _texts(tag)
+    columns[chunk.ORDERING_KEY] = _texts(ordering_key)
+    columns[chunk.UNIQUE_KEY] = _texts(unique_key)
+    if headers is not None and any(headers):
+        columns[chunk.HEADERS] = [_json(value) if value else None for value in headers]
+    if persistent is not None and not all(persistent):
+        columns[chunk.PERSISTENT] = [None if value else b"\0" for value in persistent]
+    return chunk.encode(columns)
+
+
+def lay_out(messages: Sequence[Message]) -> bytes:
+    """Lay out a chunk from messages of one queue."""
+    return lay_out_columns(
+        [m.body for m in messages],
+        key=[m.key for m in messages],
+        tag=[m.tag for m in messages],
+        headers=[m.headers for m in messages],
+        ordering_key=[m.ordering_key for m in messages],
+        persistent=[m.persistent for m in messages],
+        unique_key=[m.unique_key for m in messages],
+    )
+
+
+def rows(by_queue: Mapping[int, Sequence[Message]], first_chunk: int = 0) -> list[Row]:
+    """Lay out messages by queue as chunks of bounded size."""
+    found = []
+    for qid in sorted(by_queue):
+        for at, piece in enumerate(_pieces(by_queue[qid])):
+            found.append(Row(qid, first_chunk + at, len(piece), lay_out(piece)))
+    return found
+
+
+def _pieces(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    if len(messages) <= chunk.MAX_RECORDS and sum(len(m.body) for m in messages) <= chunk.MAX_BYTES:
+        yield messages
+        return
+    piece: list[Message] = []
+    size = 0
+    for message in messages:
+        if piece and (len(piece) >= chunk.MAX_RECORDS or size + len(message.body) > chunk.MAX_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(message)
+        size += len(message.body)
+    if piece:
+        yield piece
+
+
+class Batch:
+    """One chunk of the log as a reader gets it: columns first, messages on demand."""
+
+    __slots__ = ("_chunk", "_skip", "_store", "entry", "qid", "queue", "topic")
+
+    def __init__(self, entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId, start: int) -> None:
+        self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
+        self._store = store
+        self._chunk = Chunk(entry.body)
+        self._skip = max(0, start - entry.base)
+
+    def __len__(self) -> int:
+        """Count the records that are left to read."""
+        return self.entry.count - self._skip
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first record."""
+        return self.entry.base + self._skip
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last record."""
+        return self.entry.base + self.entry.count
+
+    @property
+    def chunk(self) -> Chunk:
+        """The stored columns, records before `offset` included."""
+        return self._chunk
+
+    @property
+    def bodies(self) -> Sequence[bytes]:
+        """The bodies, in order."""
+        return self._present(chunk.BODY)
+
+    def texts(self, column: int) -> Sequence[str | None]:
+        """Read a text column."""
+        values = self._chunk.column(column)
+        if values is None:
+            return [None] * len(self)
+        return [None if value is None else value.decode() for value in values[self._skip :]]
+
+    @property
+    def keys(self) -> Sequence[str | None]:
+        """The keys, in order."""
+        return self.texts(chunk.KEY)
+
+    @property
+    def tags(self) -> Sequence[str | None]:
+        """The tags, in order."""
+        return self.texts(chunk.TAG)
+
+    def messages(self) -> Iterator[Delivered]:
+        """Read the records as messages."""
+        entry, count = self.entry, len(self)
+        heads = self._chunk.column(chunk.HEADERS)
+        persistent = self._chunk.column(chunk.PERSISTENT)
+        headers = repeat(NO_HEADERS, count) if heads is None else map(_headers, heads[self._skip :])
+        flags = repeat(True, count) if persistent is None else (v is None for v in persistent[self._skip :])
+        return map(
+            Delivered,
+            repeat(self.topic, count),
+            repeat(self.queue, count),
+            range(self.offset, self.end),
+            self.bodies,
+            self.keys,
+            self.tags,
+            headers,
+            self.texts(chunk.ORDERING_KEY),
+            flags,
+            self.texts(chunk.UNIQUE_KEY),
+            repeat(entry.born, count),
+            repeat(HalfId(self._store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count),
+            range(self._skip, entry.count),
+        )
+
+    def _present(self, column: int) -> Sequence[bytes]:
+        values = self._chunk.column(column) or []
+        return [value for value in values[self._skip :] if value is not None]
+
+
+def _texts(values: Texts) -> Column:
+    if values is None:
+        return None
+    for value in values:
+        if value is not None:
+            return [None if value is None else value.encode() for value in values]
+    return None
+
+
+def _json(headers: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(headers), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _headers(value: bytes | None) -> Mapping[str, str]:
+    if value is None:
+        return NO_HEADERS
+    found: dict[str, str] = json.loads(value)
+    return found

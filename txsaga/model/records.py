@@ -1,0 +1,207 @@
+"""
+What crosses the ports: halves to store, receipts, ends, standings, lives, log entries, positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from txsaga.model.decision import Code, Decision
+from txsaga.model.lifecycle import TxState
+
+
+class Row(NamedTuple):
+    """One stored chunk of a half: where it goes and its records."""
+
+    qid: int
+    chunk: int
+    count: int
+    body: bytes
+
+
+class Half(NamedTuple):
+    """The halves of one transaction, to be stored in one statement."""
+
+    group: int
+    rows: Sequence[Row]
+    evidence: int | None = None  # the resource that will hold the evidence of its local work
+    immunity: int | None = None  # whole seconds before the first check
+
+
+class Receipt(NamedTuple):
+    """A stored half: closed by its prepare, waiting for its decision."""
+
+    txid: int
+    group: int
+    token: bytes
+    code: Code = Code.SEND_OK
+
+
+class End(NamedTuple):
+    """The request that decides a stored half."""
+
+    txid: int
+    group: int
+    token: bytes
+    decision: Decision
+    from_check: bool = False
+
+
+class Standing(NamedTuple):
+    """What stands after an end: the decision, and whether this end made it."""
+
+    txid: int
+    decision: Decision
+    won: bool
+    code: Code = Code.SUCCESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """A keyed or flow transaction in one of its lives (epochs)."""
+
+    txid: int
+    group: int
+    token: bytes
+    key: str | None
+    epoch: int
+    owner: int  # raised by each re-join: the fence within a life
+    state: TxState
+    evidence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A transaction without a decision whose time has come to be asked about."""
+
+    txid: int
+    group: int
+    token: bytes
+    keyed: bool
+    evidence: int | None
+    born: datetime | None = None
+    checks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A producer group as the store knows it."""
+
+    id: int
+    name: str
+    transactional: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A registered database that holds evidence, pinned by that database's own uuid."""
+
+    id: int
+    name: str
+    database: UUID
+
+
+class LogEntry(NamedTuple):
+    """One chunk as the log shows it: records `base` to `base + count` of a queue."""
+
+    base: int
+    count: int
+    txid: int
+    part: int
+    attempt: int
+    chunk: int
+    born: datetime
+    body: bytes
+
+
+class Bounds(NamedTuple):
+    """The first offset that is still there and the next one to come."""
+
+    tail: int
+    head: int
+
+
+class Claimed(NamedTuple):
+    """A queue in the hands of one member, with its fence."""
+
+    group: str
+    qid: int
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """Offsets that a transaction consumes: only its decision moves or frees them."""
+
+    group: str
+    qid: int
+    start: int
+    end: int
+    epoch: int
+    txid: int
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateSlot:
+    """A place for a body that is known only in the local transaction."""
+
+    txid: int
+    slot: int
+    qid: int
+    key: str | None = None
+    tag: str | None = None
+    headers: Mapping[str, str] | None = None
+    ordering_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfView:
+    """A half as the store shows it: under the system topic until it is committed."""
+
+    id: str
+    topic: str
+    queue: int
+    real_topic: str
+    real_queue: int
+    group: str
+    prepared: bool
+    flag: str  # NOT, COMMIT or ROLLBACK
+    count: int
+    born: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxView:
+    """A transaction as `txsaga tx` lists it."""
+
+    txid: int
+    id: str
+    group: str
+    key: str | None
+    epoch: int | None
+    state: str
+    resource: str | None
+    born: datetime
+    decision: Decision | None
+    from_check: bool
+
+
+class Ticked(NamedTuple):
+    """What a tick gave out."""
+
+    tick: int
+    chunks: int
+    more: bool
+
+
+class Outcome(NamedTuple):
+    """What a resource's evidence says of a transaction."""
+
+    committed: bool
+    bodies: Mapping[int, bytes]  # late payloads by slot

@@ -1,0 +1,16 @@
+"""
+The ports: what the engine needs of the world, as narrow protocols whose docstrings are promises.
+
+The PostgreSQL store and the in-memory store are held to the same contract suites (`txsaga.testing`).
+"""
+
+from txsaga.ports.evidence import Evidence
+from txsaga.ports.halves import HalfStore
+from txsaga.ports.ledger import Ledger, Ledgers
+from txsaga.ports.log import Log
+from txsaga.ports.observer import Observer
+from txsaga.ports.queues import Queues
+from txsaga.ports.registry import Registry
+from txsaga.ports.store import Store
+
+__all__ = ["Evidence", "HalfStore", "Ledger", "Ledgers", "Log", "Observer", "Queues", "Registry", "Store"]

@@ -1,0 +1,77 @@
+"""Keyed and flow transactions: rows inside one open database transaction."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxEvent
+from txsaga.model.records import Intent, LateSlot, Life, Row
+
+
+class Ledger(Protocol):
+    """The rows of keyed transactions inside one open database transaction.
+
+    A ledger never commits: leaving its `with` block does, and an exception rolls everything back.
+    """
+
+    def latest(self, group: int, key: str) -> Life | None:
+        """Return the newest life of a key, locked until the block ends."""
+
+    def lock(self, txid: int) -> Life | None:
+        """Return a life, locked against everybody until the block ends."""
+
+    def share(self, txid: int) -> Life | None:
+        """Return a life, locked against its decision until the block ends (R3)."""
+
+    def create(self, group: int, key: str | None, epoch: int) -> Life | None:
+        """Open a life with a new number; None when another opened that epoch first."""
+
+    def take_over(self, txid: int) -> Life:
+        """Raise the owner of a locked, ACTIVE life and return it."""
+
+    def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
+        """Move a life by its lifecycle table; `IllegalTransition` when the table forbids it."""
+
+    def add(self, life: Life, part: int, rows: Sequence[Row]) -> None:
+        """Add halves under (part, the life's owner)."""
+
+    def win(self, txid: int, part: int, attempt: int) -> None:
+        """Name the attempt of a part that counts (R4)."""
+
+    def reserve(self, slot: LateSlot) -> None:
+        """Keep a place for a late body."""
+
+    def slots(self, txid: int) -> Sequence[LateSlot]:
+        """Return the places kept for late bodies."""
+
+    def intend(self, intent: Intent, member: str) -> None:
+        """Bind offsets of a claimed queue to a transaction; `LeaseLost` when the claim is not the member's."""
+
+    def apply_intents(self, txid: int, decision: Decision) -> None:
+        """Move the cursors of a transaction's intents (COMMIT) and end the intents.
+
+        `EffectConflict` when a cursor does not stand where its intent starts.
+        """
+
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
+        """Write the decision of a keyed transaction; the key of `op` makes it the only one."""
+
+    def record(self, txid: int, event: str, *, who: str, why: str) -> None:
+        """Write an audit row in the same transaction."""
+
+    def standing(self, txid: int) -> Decision | None:
+        """Return the decision that stands for any transaction, plain or keyed."""
+
+
+class Ledgers(Protocol):
+    """Opens ledgers."""
+
+    def open(self) -> AbstractContextManager[Ledger]:
+        """Open a database transaction; `OutcomeUnknown` when its COMMIT was not answered."""
+
+    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
+        """Lay out a late body for `Ledger.add`."""
+
+
+LateBodies = Mapping[int, bytes]

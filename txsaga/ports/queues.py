@@ -1,0 +1,38 @@
+"""Consumer groups: who owns which queue, and how far the group has read."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from txsaga.model.records import Claimed, Intent
+
+
+class Queues(Protocol):
+    """Cursors per group and queue, fenced by owner and epoch. The store's clock decides leases."""
+
+    def renew(self, group: str, member: str, ttl: timedelta) -> Sequence[str]:
+        """Take or renew the lease of a member; return the group's live members, sorted."""
+
+    def leave(self, group: str, member: str) -> None:
+        """Drop the lease of a member and give back its queues."""
+
+    def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
+        """Create cursors that do not exist yet, at these offsets."""
+
+    def positions(self, group: str, qids: Sequence[int]) -> Mapping[int, int]:
+        """Return the offsets of cursors that exist."""
+
+    def acquire(self, group: str, member: str, qid: int) -> Claimed | None:
+        """Own a queue with a raised epoch; None while a live member owns it or an intent is open on it."""
+
+    def release(self, group: str, member: str, qid: int) -> None:
+        """Give a queue back."""
+
+    def advance(self, claim: Claimed, member: str, offset: int) -> Claimed:
+        """Move a cursor; `LeaseLost` unless owner and epoch are still the claim's, or an intent is open."""
+
+    def intent_on(self, group: str, qid: int) -> Intent | None:
+        """Return the intent that is open on a queue."""
+
+    def reset(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Put cursors elsewhere and fence their owners."""

@@ -1,0 +1,36 @@
+"""A store: one home database, or its stand-in in memory."""
+
+from typing import Protocol
+
+from txsaga.ports.halves import HalfStore
+from txsaga.ports.ledger import Ledgers
+from txsaga.ports.log import Log
+from txsaga.ports.queues import Queues
+from txsaga.ports.registry import Registry
+
+
+class Store(Protocol):
+    """All ports of one home database."""
+
+    @property
+    def halves(self) -> HalfStore:
+        """The hot path."""
+
+    @property
+    def ledgers(self) -> Ledgers:
+        """Keyed and flow transactions."""
+
+    @property
+    def log(self) -> Log:
+        """Offsets and doubts."""
+
+    @property
+    def queues(self) -> Queues:
+        """Consumer groups."""
+
+    @property
+    def registry(self) -> Registry:
+        """Topics, groups, resources, identity."""
+
+    def close(self) -> None:
+        """Give back every connection."""

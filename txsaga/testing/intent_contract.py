@@ -1,0 +1,123 @@
+"""What every store promises of bound offsets: one decision moves or frees them, and nothing else does."""
+
+# The name of a test is a sentence.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import pytest
+
+from txsaga.errors import EffectConflict, LeaseLost, TransactionError
+from txsaga.model.decision import Decision
+from txsaga.ports.store import Store
+from txsaga.testing.samples import (
+    COMMIT,
+    LONG,
+    ROLLBACK,
+    bound,
+    claimed,
+    decide_life,
+    new_group,
+    new_queues,
+    opened,
+    settle,
+)
+
+
+class IntentContract:
+    """Offsets consumed by a transaction, as the ports `Queues` and `Ledger` promise them."""
+
+    @pytest.mark.rule("R11")
+    @pytest.mark.parametrize(("decision", "stands"), [(COMMIT, 4), (ROLLBACK, 0)])
+    def test_bound_offsets_move_by_the_decision_alone(
+        self, store: Store, decision: Decision, stands: int
+    ) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        claim = claimed(store, qid)
+        intent = bound(store, life, claim, 4)
+        assert store.queues.intent_on("billing", qid) == intent
+        with pytest.raises(LeaseLost):
+            store.queues.advance(claim, "anna", 2)
+        store.queues.leave("billing", "anna")
+        store.queues.renew("billing", "berta", LONG)
+        assert store.queues.acquire("billing", "berta", qid) is None
+        assert store.queues.positions("billing", [qid]) == {qid: 0}
+        settle(store, life, decision)
+        assert store.queues.intent_on("billing", qid) is None
+        fresh = store.queues.acquire("billing", "berta", qid)
+        assert fresh is not None
+        assert fresh.offset == stands
+
+    @pytest.mark.rule("R11")
+    def test_a_transaction_binds_offsets_of_its_own_claim_only(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        stale = claimed(store, qid)
+        store.queues.release("billing", "anna", qid)
+        fresh = claimed(store, qid)
+        with pytest.raises(LeaseLost):
+            bound(store, life, stale, 4)
+        with pytest.raises(LeaseLost):
+            bound(store, life, fresh, 4, member="berta")
+        assert store.queues.intent_on("billing", qid) is None
+        assert store.queues.advance(fresh, "anna", 1).offset == 1
+
+    @pytest.mark.rule("R3", "R11")
+    @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+    def test_a_decided_transaction_binds_nothing(self, store: Store, decision: Decision) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        claim = claimed(store, qid)
+        settle(store, life, decision)
+        with pytest.raises(TransactionError):
+            bound(store, life, claim, 4)
+        assert store.queues.advance(claim, "anna", 1).offset == 1
+
+    @pytest.mark.rule("R11")
+    def test_a_queue_is_bound_to_one_transaction_at_a_time(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        first, second = opened(store, group, "first"), opened(store, group, "second")
+        claim = claimed(store, qid)
+        intent = bound(store, first, claim, 4)
+        with pytest.raises(LeaseLost):
+            bound(store, second, claim._replace(offset=4), 6)
+        assert store.queues.intent_on("billing", qid) == intent
+
+    @pytest.mark.rule("R11")
+    def test_a_transaction_may_bind_the_offsets_that_follow(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        claim = claimed(store, qid)
+        bound(store, life, claim, 4)
+        bound(store, life, claim._replace(offset=4), 6)
+        with pytest.raises(LeaseLost):
+            bound(store, life, claim._replace(offset=9), 10)
+        settle(store, life, COMMIT)
+        assert store.queues.positions("billing", [qid]) == {qid: 6}
+
+    @pytest.mark.rule("R11")
+    def test_an_intent_ends_with_its_own_transaction_only(self, store: Store) -> None:
+        one, two = new_queues(store, count=2)
+        group = new_group(store)
+        first, second = opened(store, group, "first"), opened(store, group, "second")
+        intents = [bound(store, life, claimed(store, qid), 4) for life, qid in ((first, one), (second, two))]
+        settle(store, first, COMMIT)
+        assert store.queues.intent_on("billing", two) == intents[1]
+        assert store.queues.positions("billing", [one, two]) == {one: 4, two: 0}
+
+    @pytest.mark.rule("R2", "R11")
+    def test_a_cursor_that_was_put_elsewhere_stops_the_commit(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        bound(store, life, claimed(store, qid), 4)
+        store.queues.reset("billing", {qid: 2})
+        with pytest.raises(EffectConflict):
+            settle(store, life, COMMIT)
+        settle(store, life, ROLLBACK)
+        assert store.queues.positions("billing", [qid]) == {qid: 2}
+
+    @pytest.mark.rule("R2")
+    def test_a_decision_that_fails_moves_no_cursor(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        intent = bound(store, life, claimed(store, qid), 4)
+        with pytest.raises(InterruptedError), store.ledgers.open() as ledger:
+            decide_life(ledger, life.txid, COMMIT)
+            raise InterruptedError
+        assert store.queues.intent_on("billing", qid) == intent
+        assert store.queues.positions("billing", [qid]) == {qid: 0}

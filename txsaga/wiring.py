@@ -1,0 +1,129 @@
+"""
+The composition root: settings in, broker out. It alone knows which adapter fills which port.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from sqlalchemy import Connection, Engine, create_engine
+
+from txsaga.adapters.embedded.server import EmbeddedServer
+from txsaga.adapters.evidence import SqlEvidence
+from txsaga.adapters.postgres.cuts import PostgresCuts
+from txsaga.adapters.postgres.joining import JoinedSends
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.config import Settings
+from txsaga.engine.announce import Announcer
+from txsaga.engine.broker import Broker
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import ConfigError, ResourceUnknown
+from txsaga.ports.evidence import Evidence
+from txsaga.ports.observer import Observer
+
+
+class Resources:
+    """Registered databases by name; each engine under one name."""
+
+    def __init__(self, urls: Mapping[str, str], engines: Mapping[str, Engine]) -> None:
+        self._engines = {name: create_engine(url) for name, url in urls.items()}
+        self._owned = set(self._engines)
+        self._engines.update(engines)
+        self._evidence: dict[str, Evidence] = {}
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a database."""
+        if not name or self._engines.get(name, engine) is not engine:
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+        self._engines[name] = engine
+
+    def find(self, named: object) -> tuple[str, Evidence]:
+        """Return the name and the evidence of a registered name or engine."""
+        name = named if isinstance(named, str) else self._name_of(named)
+        if name not in self._engines:
+            raise ResourceUnknown(name, list(self._engines))
+        if name not in self._evidence:
+            self._evidence[name] = SqlEvidence(self._engines[name], name=name)
+        return name, self._evidence[name]
+
+    def close(self) -> None:
+        """Dispose of the engines that were made here."""
+        for name in self._owned:
+            self._engines[name].dispose()
+
+    def _name_of(self, engine: object) -> str:
+        for name, registered in self._engines.items():
+            if registered is engine:
+                return name
+        raise ResourceUnknown(repr(engine), list(self._engines))
+
+
+class PostgresHome:
+    """What only the home database can do."""
+
+    def __init__(self, store: PostgresStore, resources: Resources) -> None:
+        self._store, self._resources = store, resources
+        self.cuts = PostgresCuts(store.engine, store.log, store.namespace)
+
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends:
+        """Send inside the caller's transaction."""
+        return JoinedSends(connection, self._store.namespace, kernel, group)
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a resource."""
+        self._resources.register(name, engine)
+
+
+def open_store(url: str) -> PostgresStore:
+    """Migrate and open the store of a URL."""
+    return PostgresStore.open(url, create=True)
+
+
+def connect(
+    url: str | None = None,
+    *,
+    resources: Mapping[str, Engine] | None = None,
+    observers: Sequence[Observer] = (),
+    auto_create: bool | None = None,
+    roles: bool = True,
+    env: Mapping[str, str] | None = None,
+) -> Broker:
+    """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
+
+    `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too.
+    """
+    settings = Settings.from_env(os.environ if env is None else env)
+    address = url or settings.url
+    store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
+    found = Resources(settings.resources, resources or {})
+    listening = [*observers, *(load_observer(name) for name in settings.observers)]
+    kernel = Kernel(
+        store,
+        evidence=found.find,
+        announce=Announcer(listening),
+        auto_create=settings.auto_create if auto_create is None else auto_create,
+    )
+
+    def close() -> None:
+        found.close()
+        store.close()
+
+    return Broker(kernel, PostgresHome(store, found), roles=roles, on_close=close)
+
+
+def embedded_url(settings: Settings) -> str:
+    """Find or start the embedded database and return its URL."""
+    server = EmbeddedServer.from_env(settings.embedded).ensure().database("txsaga")
+    return server.url("txsaga", driver="psycopg", socket=True)
+
+
+def load_observer(name: str) -> Observer:
+    """Load an observer named module:callable."""
+    module, _, attribute = name.partition(":")
+    try:
+        observer: Observer = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as reason:
+        raise ConfigError(f"observer {name!r} can't be loaded: {reason}") from reason
+    return observer
