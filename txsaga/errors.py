@@ -3,7 +3,8 @@ Every error that txsaga raises on purpose, as one tree.
 
 TxSagaError
 ├── ConfigError                      a setting is missing, malformed or contradictory; never retry
-│   └── CheckerMissing               a transactional call on a producer without a checker
+│   ├── CheckerMissing               a transactional call on a producer without a checker
+│   └── ExecutorMissing              a half message without local work
 ├── InvalidMessage                   the message can't be stored as it is; never retry
 ├── UnknownTopic                     create the topic first
 ├── TopicExists                      the topic exists with other settings
@@ -38,18 +39,20 @@ TxSagaError
     ├── IdentityChanged              the server is not the one this store was created on; `txsaga db adopt`
     └── EmbeddedDatabaseError        the embedded PostgreSQL can't run
 
+Each carries `code`, the answer of the half-message protocol that it stands for.
+
 What happens if one of these is caught and dropped: nothing is lost. A half without a decision stays
 invisible and is settled by the evidence later.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 
 class TxSagaError(Exception):
     """Base of all errors that txsaga raises on purpose."""
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
+    code: str = "SYSTEM_ERROR"
 
 
 class ConfigError(TxSagaError):
@@ -67,8 +70,21 @@ class CheckerMissing(ConfigError):
         self.group = group
 
 
+class ExecutorMissing(ConfigError):
+    """A half message needs local work that shares its fate."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"tranExecutor is null: producer group {group!r} has no local work to run; "
+            "pass local=… to send_in_transaction, or give the producer a listener"
+        )
+        self.group = group
+
+
 class InvalidMessage(TxSagaError):
     """The message can't be stored as it is."""
+
+    code = "MESSAGE_ILLEGAL"
 
 
 class UnknownTopic(TxSagaError):
@@ -150,7 +166,7 @@ class Superseded(TransactionError):
 class TransactionsRejected(TransactionError):
     """This store takes no transactional messages now."""
 
-    code: ClassVar[str] = "NO_PERMISSION"
+    code = "NO_PERMISSION"
 
     def __init__(self, store: str) -> None:
         super().__init__(f"NO_PERMISSION: store {store} rejects transactional messages (reject_transactions)")
@@ -179,7 +195,10 @@ class EffectConflict(TransactionError):
 class SendFailed(TxSagaError):
     """The half could not be stored; local work did not run and nothing is visible."""
 
-    retryable = True
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(f"send message Exception: {reason}")
+        self.code = getattr(reason, "code", self.code)
+        self.retryable = getattr(reason, "retryable", False)
 
 
 class ResourceUnknown(TxSagaError):
@@ -205,7 +224,9 @@ class OffsetOutOfRange(TxSagaError):
     """The offset lies below the tail or above the head of the queue."""
 
     def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
-        super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
+        super().__init__(
+            f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}"
+        )
         self.offset, self.tail, self.head = offset, tail, head
 
 
@@ -217,6 +238,7 @@ class StoreUnavailable(StoreError):
     """The home database can't be reached or did not answer in time; safe to retry."""
 
     retryable = True
+    code = "SERVICE_NOT_AVAILABLE"
 
 
 class OutcomeUnknown(StoreError):
@@ -232,7 +254,7 @@ class StoreBusy(StoreError):
 class NotPrimary(StoreError):
     """A standby was asked to write."""
 
-    code: ClassVar[str] = "SLAVE_NOT_AVAILABLE"
+    code = "SLAVE_NOT_AVAILABLE"
 
 
 class SchemaMissing(StoreError):

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import ArgumentError
 
 from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.config import Settings
+from txsaga.config import RESOURCE, Settings
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
 from txsaga.engine.kernel import Kernel
@@ -28,7 +29,7 @@ class Resources:
     """Registered databases by name; each engine under one name."""
 
     def __init__(self, urls: Mapping[str, str], engines: Mapping[str, Engine]) -> None:
-        self._engines = {name: create_engine(url) for name, url in urls.items()}
+        self._engines = {name: resource_engine(url, f"{RESOURCE}{name.upper()}") for name, url in urls.items()}
         self._owned = set(self._engines)
         self._engines.update(engines)
         self._evidence: dict[str, Evidence] = {}
@@ -96,9 +97,9 @@ def connect(
     """
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
-    store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
     found = Resources(settings.resources, resources or {})
     listening = [*observers, *(load_observer(name) for name in settings.observers)]
+    store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
     kernel = Kernel(
         store,
         evidence=found.find,
@@ -111,6 +112,16 @@ def connect(
         store.close()
 
     return Broker(kernel, PostgresHome(store, found), roles=roles, on_close=close)
+
+
+def resource_engine(url: str, named: str) -> Engine:
+    """Make the engine of a database that holds evidence; nothing is opened yet."""
+    try:
+        return create_engine(url)
+    except (ArgumentError, ValueError):
+        raise ConfigError(f"{named} is no database URL; write dialect+driver://user:password@host/database") from None
+    except ImportError as missing:
+        raise ConfigError(f"{named} needs a driver that is not installed: {missing}; install it") from missing
 
 
 def embedded_url(settings: Settings) -> str:

@@ -49,7 +49,13 @@ class Batcher(Generic[Item, Answer]):
         self._limit = limit
         self._capacity = capacity
         self._patience = patience
-        self._reset()
+        self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._signal = threading.Semaphore(0)
+        self._worker: threading.Thread | None = None
+        self._worker_awake = False
+        self._closed = False
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
     def submit(self, item: Item) -> Pending[Answer]:
@@ -60,16 +66,23 @@ class Batcher(Generic[Item, Answer]):
         return call
 
     def call(self, item: Item) -> Answer:
-        """Run a call to its end: in this thread when nobody else is running a batch."""
-        call = self._enqueue(item)
-        while not call.done() and self._turn.acquire(blocking=False):
-            try:
-                self._run_one_batch()
-            finally:
-                self._turn.release()
-        if self._waiting and not self._turn.locked():
+        """Run a call to its end: in this thread when nobody else is at work."""
+        idle = not self._waiting and not self._worker_awake and not self._closed
+        if idle and self._turn.acquire(blocking=False):
+            return self._alone(item)
+        # While the worker is at it, no caller takes turns: each hand-over costs a switch of threads.
+        return self.submit(item).result()
+
+    def _alone(self, item: Item) -> Answer:
+        try:
+            (answer,) = self._answers([item])
+        finally:
+            self._turn.release()
+        if self._waiting:
             self._wake_worker()
-        return call.result()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def close(self) -> None:
         """Finish what is queued and stop the thread."""
@@ -127,7 +140,8 @@ class Batcher(Generic[Item, Answer]):
                 return
 
     def _run_one_batch(self) -> None:
-        waiting, batch = self._waiting, []
+        waiting = self._waiting
+        batch: list[tuple[Item, Pending[Answer]]] = []
         while waiting and len(batch) < self._limit:
             batch.append(waiting.popleft())
         if batch:
@@ -151,19 +165,17 @@ class Batcher(Generic[Item, Answer]):
                 call.set_result(answer)
         wake(call for _, call in batch)
 
-    def _reset(self) -> None:
-        self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
-        self._turn = threading.Lock()
-        self._lock = threading.Lock()
+    def reset(self) -> None:
+        """Start empty, as a forked child must: threads and calls are the parent's."""
+        self._waiting = deque()
+        self._turn, self._lock = threading.Lock(), threading.Lock()
         self._signal = threading.Semaphore(0)
-        self._worker: threading.Thread | None = None
-        self._worker_awake = False
-        self._closed = False
+        self._worker, self._worker_awake, self._closed = None, False, False
 
 
 def _reset_after_fork() -> None:
     for batcher in list(_alive):
-        batcher._reset()
+        batcher.reset()
 
 
 if hasattr(os, "register_at_fork"):

@@ -166,5 +166,3 @@ class Broker:
             loop = self._loop
             self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
             self._loop.start()
-
-

@@ -90,7 +90,11 @@ class Decider:
         slots = ledger.slots(life.txid)
         missing = [slot.slot for slot in slots if slot.slot not in bodies]
         if missing:
-            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}; it rolls back")
+            raise EffectConflict(
+                f"transaction {life.txid} has no body for its late slots {missing}; it rolls back"
+            )
         if slots:
-            ledger.add(life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots])
+            ledger.add(
+                life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots]
+            )
             ledger.win(life.txid, LATE_PART, life.owner)

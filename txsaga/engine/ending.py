@@ -2,39 +2,36 @@
 The end of a half by request: located by its message id, checked against the half, then decided.
 
 UNKNOWN changes nothing: the half stays pending and is checked later. A request that does not fit its half
-gets SYSTEM_ERROR with the reason and changes nothing either.
+gets SYSTEM_ERROR with the reason and changes nothing either. If a request never arrives, the check settles
+the half.
 """
 
 from __future__ import annotations
-
-import logging
-from collections.abc import Sequence
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.pending import Pending
 from txsaga.errors import EndRefused, UnknownTransaction
 from txsaga.model.identity import HalfId
 from txsaga.model.records import End, Standing
-from txsaga.model.sending import EndHook, EndRequest
-
-logger = logging.getLogger("txsaga")
+from txsaga.model.sending import EndRequest
 
 
 class Endings:
-    """Runs end requests, hooks around them."""
+    """Runs end requests, the group's hooks before each."""
 
-    def __init__(self, kernel: Kernel, hooks: Sequence[EndHook] = ()) -> None:
-        self._kernel, self._hooks = kernel, tuple(hooks)
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._groups: dict[str, int] = {}  # a group keeps its number
 
     def submit(self, request: EndRequest) -> Pending[Standing] | None:
         """Check a request and queue its decision; None for UNKNOWN, which decides nothing."""
-        for hook in self._hooks:
-            try:
-                hook(request)
-            except Exception:
-                logger.exception("an end hook failed for transaction %s", request.transaction_id)
+        self._kernel.hooks.tell(request)
         end = self._end(request)
         return None if end is None else self._kernel.decides.submit(end)
+
+    def know(self, group: str, number: int) -> None:
+        """Remember a group, so that its ends need no look at the store before they are queued."""
+        self._groups[group] = number
 
     def _end(self, request: EndRequest) -> End | None:
         half = self._locate(request)
@@ -45,16 +42,23 @@ class Endings:
         decision = request.state.decision
         if decision is None:
             return None
-        group = self._kernel.store.registry.find_group(request.group)
-        if group is None:
-            raise EndRefused("SYSTEM_ERROR", f"The producer group wrong: {request.group!r} is not registered")
-        return End(half.txid, group.id, request.token, decision, request.from_check)
+        return End(half.txid, self._group(request.group), request.token, decision, request.from_check)
+
+    def _group(self, name: str) -> int:
+        if name not in self._groups:
+            group = self._kernel.store.registry.find_group(name)
+            if group is None:
+                raise EndRefused("SYSTEM_ERROR", f"The producer group wrong: {name!r} is not registered")
+            self.know(name, group.id)
+        return self._groups[name]
 
     def _locate(self, request: EndRequest) -> HalfId:
         try:
             half = HalfId.decode(request.message_id)
         except UnknownTransaction as reason:
-            raise EndRefused("SYSTEM_ERROR", f"Find prepared transaction message failed: {reason}") from reason
+            raise EndRefused(
+                "SYSTEM_ERROR", f"Find prepared transaction message failed: {reason}"
+            ) from reason
         identity = self._kernel.store.registry.identity
         if half.store != identity:
             raise EndRefused(

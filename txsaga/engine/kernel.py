@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.decide import Decider
+from txsaga.engine.final_write import FinalWrite
+from txsaga.engine.hooks import EndHooks, request_for
 from txsaga.engine.settle import Checker, Settler
 from txsaga.engine.topics import Topics
 from txsaga.errors import TxSagaError
 from txsaga.model import facts
-from txsaga.model.records import End, Half, Receipt, Resource, Standing
+from txsaga.model.decision import Decision, LocalState
+from txsaga.model.records import End, Group, Half, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
@@ -35,11 +38,19 @@ class Kernel:
     ) -> None:
         self.store, self.announce = store, announce
         self.evidence = evidence
-        self.topics = Topics(store.registry, auto_create=auto_create)
+        self.topics = Topics(store.registry, announce, auto_create=auto_create)
         self.checkers: dict[str, Checker] = {}
+        self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce)
+        self.final_write = FinalWrite(store.halves, announce)
         self.settler = Settler(
-            store, self.decider, lambda name: evidence(name)[1], self.checkers, announce
+            store,
+            self.decider,
+            self.final_write,
+            evidence=lambda name: evidence(name)[1],
+            checkers=self.checkers,
+            hooks=self.hooks,
+            announce=announce,
         )
         self.prepares: Batcher[Half, Receipt] = Batcher("prepare", self._prepare)
         self.publishes: Batcher[Half, Receipt] = Batcher("publish", self._publish)
@@ -52,8 +63,21 @@ class Kernel:
         known = self._resources.get(named)
         if known is None:
             name, evidence = self.evidence(named)
-            known = self._resources[named] = self.store.registry.resource(name, evidence.database), evidence
+            with self.announce.around(facts.Registering, facts.Registered, about=f"evidence of {name}"):
+                database = evidence.database
+            with self.announce.around(facts.Registering, facts.Registered, about=f"resource {name}"):
+                known = self._resources[named] = self.store.registry.resource(name, database), evidence
         return known
+
+    def tell_hooks(self, group: Group, txid: int, token: bytes, decision: Decision, remark: str = "") -> None:
+        """Tell the end hooks of a group of an end that came as no request."""
+        if self.hooks.hear(group.name):
+            halves, state = self.store.halves.views(txid), LocalState[decision.name]
+            self.hooks.tell(
+                request_for(
+                    self.store, txid, halves, group=group.name, token=token, state=state, remark=remark
+                )
+            )
 
     def close(self) -> None:
         """Finish what is queued."""
@@ -79,16 +103,10 @@ class Kernel:
         return stored
 
     def _decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
-        if not self.announce:
-            answers = self.store.halves.decide(ends)
-        else:
-            with self.announce.around(facts.Deciding, facts.Decided, *(end.txid for end in ends)):
-                answers = self.store.halves.decide(ends)
+        answers = self.final_write(ends)
         self.on_decided()
         return answers
 
 
 def _numbers(stored: Stored) -> tuple[int, ...]:
     return tuple(receipt.txid for receipt in stored if isinstance(receipt, Receipt))
-
-

@@ -51,7 +51,10 @@ class Lives:
 
     def open_unkeyed(self, group: Group) -> Life:
         """Open a life without a key."""
-        with self._kernel.announce.around(facts.Opening, facts.Opened), self._kernel.store.ledgers.open() as ledger:
+        with (
+            self._kernel.announce.around(facts.Opening, facts.Opened),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
             life = ledger.create(group.id, None, 1)
         assert life is not None
         return life

@@ -63,7 +63,7 @@ class Loop:
             if done:
                 pause = role.pause
                 continue
-            woken = self._wait(role.name, pause * random.uniform(0.8, 1.2))  # noqa: S311  # jitter
+            woken = self._wait(role.name, pause * random.uniform(0.8, 1.2))  # jitter
             pause = role.pause if woken else min(pause * 2, role.pause * 16, max(role.pause, MAX_PAUSE))
 
     def _wait(self, name: str, seconds: float) -> bool:

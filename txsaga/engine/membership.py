@@ -43,7 +43,8 @@ class Membership:
         now = time.monotonic()
         if now < self._renew_at:
             return
-        live = self._queues.renew(self._group, self._member, self._ttl)
+        with self._kernel.announce.around(facts.Renewing, facts.Renewed, about=self._group):
+            live = self._queues.renew(self._group, self._member, self._ttl)
         mine = self._share(live)
         for qid in sorted(set(self.claims) - mine):
             self._give_up(qid)
@@ -56,7 +57,8 @@ class Membership:
     def leave(self) -> None:
         """Give everything back."""
         self.claims.clear()
-        self._queues.leave(self._group, self._member)
+        with self._kernel.announce.around(facts.Releasing, facts.Released, about=self._group):
+            self._queues.leave(self._group, self._member)
 
     def lost(self, qid: int) -> None:
         """Forget a queue that turned out to be somebody else's."""
@@ -72,7 +74,8 @@ class Membership:
         if intent is not None and intent.txid in self._bound:
             return
         del self.claims[qid]
-        self._queues.release(self._group, self._member, qid)
+        with self._kernel.announce.around(facts.Releasing, facts.Released, about=f"{self._group}/{qid}"):
+            self._queues.release(self._group, self._member, qid)
 
     def _take(self, qid: int, live: Sequence[str]) -> None:
         intent = self._queues.intent_on(self._group, qid)
@@ -90,7 +93,5 @@ class Membership:
             life = ledger.lock(txid)
         if life is None:
             return True
-        doubt = Doubt(
-            txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence
-        )
+        doubt = Doubt(txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence)
         return self._kernel.settler.settle(doubt) is not None

@@ -28,7 +28,7 @@ class Pending(Future[T]):
         if not self.done():
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
-            with self._condition:  # type: ignore[attr-defined]  # the lock that set_result takes
+            with self._condition:  # the lock that set_result takes
                 if self._awaiting is None:
                     self._awaiting = []
                 self._awaiting.append((loop, waiter))
@@ -39,7 +39,7 @@ class Pending(Future[T]):
 
     def take_waiters(self) -> list[Waiter]:
         """Hand over those who await this call, once."""
-        with self._condition:  # type: ignore[attr-defined]
+        with self._condition:
             waiters, self._awaiting = self._awaiting or [], None
         return waiters
 

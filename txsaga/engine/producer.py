@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txsaga.engine.ending import Endings
+from txsaga.engine.half import as_message, checked_half, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.pending import Pending
 from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionListener
 from txsaga.engine.settle import Checker
-from txsaga.engine.transaction import Transaction, checked_half
+from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, DecidedOtherwise, InvalidMessage
+from txsaga.model import facts
 from txsaga.model.decision import Decision
+from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
 from txsaga.model.message import Message, validate
 from txsaga.model.records import End, Group, Half, Receipt, Row, Standing
@@ -43,22 +46,25 @@ class Producer:
         check_name(name, what="producer group")
         self._kernel, self._settings = kernel, settings
         self.checker = settings.checker or (settings.listener.check if settings.listener else None)
-        self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
+        with kernel.announce.around(facts.Registering, facts.Registered, about=f"producer group {name}"):
+            self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
             kernel.checkers[name] = self.checker
+        kernel.hooks.register(name, settings.end_hooks)
         executor = settings.listener.execute if settings.listener else None
-        endings = Endings(kernel, settings.end_hooks)
+        endings = Endings(kernel)
+        endings.know(name, self.group.id)
         self._sending = Sending(
             kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout
         )
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> Receipt:
         """Send a plain message; durable and on its way when this returns."""
-        return self._kernel.publishes.call(self._plain(_message(topic, body, options)))
+        return self._kernel.publishes.call(self._plain(as_message(topic, body, options)))
 
     def submit(self, topic: str | Message, body: bytes = b"", **options: object) -> Pending[Receipt]:
         """Send a plain message; the future is done when it is durable."""
-        return self._kernel.publishes.submit(self._plain(_message(topic, body, options)))
+        return self._kernel.publishes.submit(self._plain(as_message(topic, body, options)))
 
     def send_many(
         self,
@@ -77,15 +83,15 @@ class Producer:
         self, topic: str | Message, body: bytes = b"", *, immunity: int | None = None, **options: object
     ) -> Pending[Receipt]:
         """Store a half message; the future is done when it is durable and invisible."""
-        return self._kernel.prepares.submit(self._half(_message(topic, body, options), immunity))
+        return self._kernel.prepares.submit(self._half(as_message(topic, body, options), immunity))
 
     def decide(self, receipt: Receipt, decision: Decision) -> Pending[Standing]:
         """Decide a half; the future tells what stands."""
-        return self._kernel.decides.submit(End(receipt.txid, receipt.group, receipt.token, decision))
+        return self._kernel.decides.submit(self._end(receipt, decision))
 
     def prepare_now(self, topic: str, body: bytes, **options: object) -> Receipt:
         """Store a half message in this thread."""
-        return self._kernel.prepares.call(self._half(_message(topic, body, options), None))
+        return self._kernel.prepares.call(self._half(as_message(topic, body, options), None))
 
     def commit(self, receipt: Receipt) -> Standing:
         """Commit a half in this thread; `DecidedOtherwise` when ROLLBACK stands."""
@@ -100,7 +106,7 @@ class Producer:
         self._require_checker()
         if key == "":
             raise InvalidMessage("the key is empty; give one or leave key= out")
-        return Transaction(self._kernel, self.group, key=key, immunity=immunity)
+        return Transaction(self._kernel, self.group, key=key, immunity=checked(immunity))
 
     def send_in_transaction(
         self,
@@ -115,10 +121,15 @@ class Producer:
         return self._sending.send(message, local, arg, immunity)
 
     def _decided(self, receipt: Receipt, decision: Decision) -> Standing:
-        standing = self._kernel.decides.call(End(receipt.txid, receipt.group, receipt.token, decision))
+        standing = self._kernel.decides.call(self._end(receipt, decision))
         if standing.decision is not decision:
             raise DecidedOtherwise(standing.txid, standing.decision.name)
         return standing
+
+    def _end(self, receipt: Receipt, decision: Decision) -> End:
+        """Write the end of a half of this group; another group's receipt does not make it ours."""
+        self._kernel.tell_hooks(self.group, receipt.txid, receipt.token, decision)
+        return End(receipt.txid, self.group.id, receipt.token, decision)
 
     def _plain(self, message: Message) -> Half:
         validate(message)
@@ -126,7 +137,9 @@ class Producer:
         if message.scheduled:
             raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
         if topic.type is TopicType.DELAY:
-            raise InvalidMessage(f"topic {topic.name!r} takes delayed messages only, and those are not there yet")
+            raise InvalidMessage(
+                f"topic {topic.name!r} takes delayed messages only, and those are not there yet"
+            )
         if topic.type is TopicType.FIFO and message.ordering_key is None:
             raise InvalidMessage(f"topic {topic.name!r} is ordered; give the message an ordering_key")
         qid = self._kernel.topics.queue_for(message, Way.PLAIN)
@@ -134,16 +147,8 @@ class Producer:
 
     def _half(self, message: Message, immunity: int | None) -> Half:
         self._require_checker()
-        message = checked_half(message)
-        qid = self._kernel.topics.queue_for(message, Way.HALF)
-        return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))], None, immunity)
+        return half_of(self._kernel.topics, self.group, checked_half(message), immunity)
 
     def _require_checker(self) -> None:
         if self.checker is None:
             raise CheckerMissing(self.group.name)
-
-
-def _message(topic: str | Message, body: bytes, options: dict[str, object]) -> Message:
-    if isinstance(topic, Message):
-        return topic
-    return Message(topic, body, **options)  # type: ignore[arg-type]  # validate() looks at every field

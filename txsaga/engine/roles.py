@@ -16,7 +16,7 @@ from typing import Protocol
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import StoreUnavailable
 from txsaga.model import facts
-from txsaga.model.lifecycle import TxEvent
+from txsaga.model.lifecycle import TRANSACTION, TxEvent
 from txsaga.model.records import Doubt
 
 logger = logging.getLogger("txsaga")
@@ -63,6 +63,10 @@ class CheckProfile:
     max_checks: int = 15
 
 
+PROFILES = {"classic": CheckProfile(), "5x": CheckProfile(interval=timedelta(seconds=30))}
+"""By the release whose defaults they are."""
+
+
 class CheckBack:
     """Finds halves that nobody decided and settles them by what can be known."""
 
@@ -80,7 +84,8 @@ class CheckBack:
             log.sweep(self._profile.min_age)
         settled = [doubt.txid for doubt in log.doubts(self._limit) if self._settle(doubt)]
         if settled:
-            log.settled(settled)
+            with self._kernel.announce.around(facts.Clearing, facts.Cleared, *settled):
+                log.settled(settled)
         return len(settled)
 
     def _settle(self, doubt: Doubt) -> bool:
@@ -99,13 +104,21 @@ class CheckBack:
     def _not_settled(self, doubt: Doubt, why: str) -> None:
         log = self._kernel.store.log
         if doubt.checks + 1 < self._profile.max_checks:
-            log.postpone(doubt.txid, self._profile.interval, counted=True)
+            with self._kernel.announce.around(facts.Postponing, facts.Postponed, doubt.txid, about=why):
+                log.postpone(doubt.txid, self._profile.interval, counted=True)
             return
         logger.error("transaction %d is out of checks and parked: %s", doubt.txid, why)
-        if doubt.keyed:
-            with self._kernel.store.ledgers.open() as ledger:
-                ledger.move(doubt.txid, TxEvent.PARK)
-        log.park(doubt.txid, why)
+        with self._kernel.announce.around(facts.Parking, facts.Parked, doubt.txid, about=why):
+            if doubt.keyed:
+                self._park_life(doubt.txid)
+            log.park(doubt.txid, why)
+
+    def _park_life(self, txid: int) -> None:
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.lock(txid)
+            # A kill in between leaves a parked life on the list, and a decision may have come first.
+            if life is not None and life.state in TRANSACTION.sources(TxEvent.PARK):
+                ledger.move(txid, TxEvent.PARK)
 
 
 class Partitions:

@@ -17,21 +17,29 @@ from dataclasses import replace
 from typing import Protocol
 
 from txsaga.engine.ending import Endings
+from txsaga.engine.half import as_message, checked_half, half_of
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.transaction import checked_half
-from txsaga.errors import CheckerMissing, InvalidMessage, SendFailed, TxSagaError
+from txsaga.errors import (
+    ExecutorMissing,
+    InvalidMessage,
+    ReservedName,
+    SendFailed,
+    TopicTypeMismatch,
+    UnknownTopic,
+)
 from txsaga.model.decision import NOT_SAFE, Code, LocalState
 from txsaga.model.identity import HalfId
-from txsaga.model.layout import lay_out
 from txsaga.model.message import Message
-from txsaga.model.records import Group, Half, Receipt, Row
-from txsaga.model.sending import TRANSACTION_ID, EndRequest, SendResult
+from txsaga.model.records import Group, Receipt, Standing
+from txsaga.model.sending import EndRequest, SendResult
 from txsaga.model.topic import Way
 
 logger = logging.getLogger("txsaga")
 
 Executor = Callable[[Message, object], "LocalState | None"]
 END_TIMEOUT = 3.0
+MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName)
+"""What the caller did wrong is told as it is; everything else is a send that failed."""
 
 
 class TransactionListener(Protocol):
@@ -59,39 +67,31 @@ class Sending:
         self._kernel, self._group, self._endings = kernel, group, endings
         self._executor, self._end_timeout = executor, end_timeout
 
-    def send(
-        self, message: Message, local: Executor | None, arg: object, immunity: int | None
-    ) -> SendResult:
+    def send(self, message: Message, local: Executor | None, arg: object, immunity: int | None) -> SendResult:
         """Store the half, run local work, end."""
         executor = local or self._executor
         if executor is None:
-            raise CheckerMissing(self._group.name)
-        if not isinstance(message, Message):
-            raise InvalidMessage(
-                "a half message is one Message; several messages go into producer.transaction()"
-            )
-        message = checked_half(message)
-        qid = self._kernel.topics.queue_for(message, Way.HALF)
-        receipt = self._store_half(message, qid, immunity)
-        message = self._with_transaction_id(message, receipt)
-        state, remark = self._run(executor, message, arg, receipt.code)
-        request = self._request(message, receipt, qid, state, remark)
+            raise ExecutorMissing(self._group.name)
+        message = checked_half(as_message(message, b"", {}))
+        receipt, qid = self._store(message, immunity)
+        message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
+        request = self._request(message, receipt, qid)
+        state, remark = self._run(executor, message, arg, receipt.code, request.message_id)
+        request = replace(request, state=state, remark=remark)
         self._end(request)
-        return self._result(message, receipt, qid, request)
+        return self._result(receipt, qid, request)
 
-    def _store_half(self, message: Message, qid: int, immunity: int | None) -> Receipt:
-        half = Half(self._group.id, [Row(qid, 0, 1, lay_out([message]))], None, immunity)
+    def _store(self, message: Message, immunity: int | None) -> tuple[Receipt, int]:
         try:
-            return self._kernel.prepares.call(half)
-        except TxSagaError as reason:
-            raise SendFailed(f"send message Exception: {reason}") from reason
-
-    def _with_transaction_id(self, message: Message, receipt: Receipt) -> Message:
-        id = self._kernel.store.registry.identity.transaction(receipt.txid)
-        return replace(message, headers={**(message.headers or {}), TRANSACTION_ID: id})
+            half = half_of(self._kernel.topics, self._group, message, immunity)
+            return self._kernel.prepares.call(half), half.rows[0].qid
+        except MISTAKES:
+            raise
+        except Exception as reason:
+            raise SendFailed(reason) from reason
 
     def _run(
-        self, executor: Executor, message: Message, arg: object, status: Code
+        self, executor: Executor, message: Message, arg: object, status: Code, message_id: str
     ) -> tuple[LocalState, str]:
         if status in NOT_SAFE:
             return LocalState.ROLLBACK, f"the half was stored with {status}"
@@ -99,41 +99,53 @@ class Sending:
             return LocalState.UNKNOWN, f"the half was answered with {status}"
         try:
             state = LocalState(executor(message, arg) or LocalState.UNKNOWN)
-        except Exception as failure:  # noqa: BLE001  # the user's code: whatever it raises is UNKNOWN
-            logger.warning("local work of message %s raised", message.key, exc_info=True)
+        except Exception as failure:  # the user's code: whatever it raises is UNKNOWN
+            logger.warning(
+                "local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True
+            )
             return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"
         if state is not LocalState.COMMIT:
-            logger.info("local work of message key=%s topic=%s answered %s", message.key, message.topic, state)
+            logger.info(
+                "local work of message %s (key %s) for %s: %s", message_id, message.key, message.topic, state
+            )
         return state, ""
 
-    def _request(
-        self, message: Message, receipt: Receipt, qid: int, state: LocalState, remark: str
-    ) -> EndRequest:
+    def _request(self, message: Message, receipt: Receipt, qid: int) -> EndRequest:
         identity = self._kernel.store.registry.identity
         return EndRequest(
             message_id=HalfId(identity, receipt.txid, 0, 0, qid, 0, 0).encode(),
-            transaction_id=message.unique_key or identity.transaction(receipt.txid),
+            transaction_id=message.tx_id or identity.transaction(receipt.txid),
             broker=str(identity),
             group=self._group.name,
-            state=state,
+            state=LocalState.UNKNOWN,
             token=receipt.token,
             state_table_offset=receipt.txid,
             commit_log_offset=receipt.txid,
-            remark=remark,
+            topic=message.topic,
+            message=message,
         )
 
     def _end(self, request: EndRequest) -> None:
         try:
             pending = self._endings.submit(request)
             if pending is not None:
-                pending.result(self._end_timeout)
+                self._compare(request, pending.result(self._end_timeout))
         except WaitTimeout:
             logger.warning("end of %s was sent, its answer is late", request.message_id)
         except Exception as failure:  # noqa: BLE001  # the result is still returned; the check settles it
             logger.warning("end of %s failed: %s; the check settles it", request.message_id, failure)
 
-    def _result(self, message: Message, receipt: Receipt, qid: int, request: EndRequest) -> SendResult:
-        topic = self._kernel.topics.open(message.topic, Way.HALF)
+    def _compare(self, request: EndRequest, standing: Standing) -> None:
+        if standing.decision is not request.state.decision:
+            logger.warning(
+                "end of %s asked for %s, but %s stands",
+                request.message_id,
+                request.state,
+                standing.decision.name,
+            )
+
+    def _result(self, receipt: Receipt, qid: int, request: EndRequest) -> SendResult:
+        topic = self._kernel.topics.open(request.topic, Way.HALF)
         return SendResult(
             status=receipt.code,
             queue=topic.qids.index(qid),

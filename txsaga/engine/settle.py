@@ -20,7 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
+from txsaga.engine.final_write import FinalWrite
+from txsaga.engine.hooks import EndHooks, request_for
 from txsaga.errors import EffectConflict, ResourceUnknown, StoreUnavailable, TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
@@ -61,30 +64,55 @@ class Settler:
         self,
         store: Store,
         decider: Decider,
+        final_write: FinalWrite,
+        *,
         evidence: Callable[[str], Evidence],
         checkers: Mapping[str, Checker],
+        hooks: EndHooks,
         announce: Announcer,
     ) -> None:
-        self._store, self._decider = store, decider
-        self._evidence, self._checkers = evidence, checkers
+        self._store, self._decider, self._final_write = store, decider, final_write
+        self._evidence, self._checkers, self._hooks = evidence, checkers, hooks
         self._announce = announce
 
     def settle(self, doubt: Doubt) -> Standing | None:
         """Decide a transaction as far as it can be known; None when it stays undecided."""
-        verdict = self._verdict(doubt)
+        case = Case(self._store, doubt)
+        verdict = self._verdict(case)
+        self._report(case, verdict)
         decision = verdict.state.decision
-        if decision is not Decision.COMMIT:
-            logger.warning("check of transaction %d: %s (%s)", doubt.txid, verdict.state, verdict.remark)
         if decision is None:
             return None
         if doubt.keyed:
             return self._decide_keyed(doubt, decision, verdict)
-        end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
-        with self._announce.around(facts.Deciding, facts.Decided, doubt.txid, about=decision.name):
-            (answer,) = self._store.halves.decide([end])
+        (answer,) = self._final_write([End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)])
         if isinstance(answer, TxSagaError):
             raise answer
         return answer
+
+    def _report(self, case: Case, verdict: Verdict) -> None:
+        """Log every answer but COMMIT, and tell the group's end hooks: a check's answer is an end."""
+        doubt = case.doubt
+        if verdict.state is not LocalState.COMMIT:
+            logger.warning(
+                "check of message %s, transaction %d: %s (%s)",
+                case.message_id,
+                doubt.txid,
+                verdict.state,
+                verdict.remark,
+            )
+        if self._hooks and self._hooks.hear(case.group):
+            request = request_for(
+                self._store,
+                doubt.txid,
+                case.halves,
+                group=case.group,
+                token=doubt.token,
+                state=verdict.state,
+                from_check=True,
+                remark=verdict.remark,
+            )
+            self._hooks.tell(request)
 
     def _decide_keyed(self, doubt: Doubt, decision: Decision, verdict: Verdict) -> Standing:
         by = By(who="check-back", why=verdict.remark, from_check=True)
@@ -94,7 +122,8 @@ class Settler:
             by = By(who="check-back", why=str(conflict), from_check=True)
             return self._decider.decide(doubt.txid, Decision.ROLLBACK, by)
 
-    def _verdict(self, doubt: Doubt) -> Verdict:
+    def _verdict(self, case: Case) -> Verdict:
+        doubt = case.doubt
         if doubt.keyed:
             with self._store.ledgers.open() as ledger:
                 life = ledger.lock(doubt.txid)
@@ -102,7 +131,7 @@ class Settler:
                 return Verdict(LocalState.ROLLBACK, "its owner never closed it")
         if doubt.evidence is not None:
             return self._by_evidence(doubt, doubt.evidence)
-        return self._by_checker(doubt)
+        return self._by_checker(case)
 
     def _by_evidence(self, doubt: Doubt, resource: int) -> Verdict:
         recorded = self._store.registry.resource_by_id(resource)
@@ -126,24 +155,23 @@ class Settler:
         with self._announce.around(facts.Fencing, facts.Fenced, txid):
             return evidence.fence(transaction)
 
-    def _by_checker(self, doubt: Doubt) -> Verdict:
-        group = self._store.registry.group_by_id(doubt.group)
-        checker = self._checkers.get(group.name)
+    def _by_checker(self, case: Case) -> Verdict:
+        checker = self._checkers.get(case.group)
         if checker is None:
-            return Verdict(LocalState.UNKNOWN, f"no live member of group {group.name!r} has a checker here")
-        question = self._question(doubt, group.name)
+            return Verdict(LocalState.UNKNOWN, f"no live member of group {case.group!r} has a checker here")
+        question = self._question(case)
         try:
-            answer = checker(question)
+            answer = LocalState(checker(question) or LocalState.UNKNOWN)
         except Exception as failure:  # noqa: BLE001  # a checker is the user's code: whatever it raises is UNKNOWN
             return Verdict(LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}")
-        return Verdict(LocalState(answer) if answer else LocalState.UNKNOWN, f"the checker said {answer}")
+        return Verdict(answer, f"the checker said {answer}")
 
-    def _question(self, doubt: Doubt, group: str) -> Question:
-        view = self._store.registry.transaction(doubt.txid)
+    def _question(self, case: Case) -> Question:
+        view = self._store.registry.transaction(case.doubt.txid)
         return Question(
-            txid=doubt.txid,
-            id=self._store.registry.identity.transaction(doubt.txid),
-            group=group,
+            txid=case.doubt.txid,
+            id=case.id,
+            group=case.group,
             key=view.key if view else None,
-            halves=tuple(self._store.halves.views(doubt.txid)),
+            halves=case.halves,
         )

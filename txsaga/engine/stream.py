@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.life import Lives
 from txsaga.engine.membership import Membership
 from txsaga.engine.queue_reader import QueueReader
 from txsaga.engine.transaction import Transaction
@@ -28,10 +29,12 @@ from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
 from txsaga.model.records import Claimed, Intent
 from txsaga.model.topic import check_name
+from txsaga.ports.log import Log
 
 logger = logging.getLogger("txsaga")
 
 Start = Literal["earliest", "latest"] | datetime | int
+
 
 class Stream:
     """Reads the queues that its member owns."""
@@ -55,7 +58,9 @@ class Stream:
         self._kernel, self._log = kernel, kernel.store.log
         self._queues = kernel.topics.by_queue([_user_topic(name) for name in topics])
         self._idle = idle or self._log.wait
-        kernel.store.queues.create_cursors(group, {qid: self._first(qid, start) for qid in self._queues})
+        starts = {qid: first_offset(self._log, qid, start) for qid in self._queues}
+        with kernel.announce.around(facts.Positioning, facts.Positioned, about=group):
+            kernel.store.queues.create_cursors(group, starts)
         self._bound: set[int] = set()
         self._membership = Membership(kernel, group, member, list(self._queues), ttl, self._bound)
         self._readers: dict[int, tuple[int, QueueReader]] = {}
@@ -105,12 +110,12 @@ class Stream:
                 return batch
         return None
 
-    def commit(self, batch: Batch) -> None:
-        """Move the cursor behind a chunk; `LeaseLost` when the queue is another member's now."""
-        claim = self._claim(batch)
+    def commit(self, batch: Batch, *, upto: int | None = None) -> None:
+        """Move the cursor behind a chunk, or to an offset in it; `LeaseLost` when another member owns the queue."""
+        claim, offset = self._claim(batch), batch.end if upto is None else upto
         try:
             with self._kernel.announce.around(facts.Advancing, facts.Advanced, batch.entry.txid):
-                self.claims[batch.qid] = self._kernel.store.queues.advance(claim, self.member, batch.end)
+                self.claims[batch.qid] = self._kernel.store.queues.advance(claim, self.member, offset)
         except LeaseLost:
             self._membership.lost(batch.qid)
             raise
@@ -127,12 +132,16 @@ class Stream:
             epoch=claim.epoch,
             txid=life.txid,
         )
-        with (
-            self._kernel.announce.around(facts.Intending, facts.Intended, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
-            ledger.share(life.txid)
-            ledger.intend(intent, self.member)
+        try:
+            with (
+                self._kernel.announce.around(facts.Intending, facts.Intended, life.txid),
+                self._kernel.store.ledgers.open() as ledger,
+            ):
+                Lives(self._kernel).hold(ledger, life)
+                ledger.intend(intent, self.member)
+        except LeaseLost:
+            self._membership.lost(batch.qid)
+            raise
         self.claims[batch.qid] = claim._replace(offset=batch.end)
         self._bound.add(life.txid)
         transaction.when_decided(lambda decision: self._decided(claim, life.txid, decision))
@@ -151,9 +160,11 @@ class Stream:
 
     def _decided(self, claim: Claimed, txid: int, decision: Decision) -> None:
         self._bound.discard(txid)
-        if decision is Decision.ROLLBACK and claim.qid in self.claims:
-            self.claims[claim.qid] = self.claims[claim.qid]._replace(offset=claim.offset)
-            self._reader(claim.qid).seek(claim.offset)
+        known = self.claims.get(claim.qid)
+        if decision is Decision.ROLLBACK and known is not None and known.epoch == claim.epoch:
+            # A transaction may have bound several chunks of a queue: back to the first of them.
+            self.claims[claim.qid] = known._replace(offset=min(known.offset, claim.offset))
+            self._reader(claim.qid).seek(self.claims[claim.qid].offset)
 
     def _reader(self, qid: int) -> QueueReader:
         claim = self.claims[qid]
@@ -174,13 +185,15 @@ class Stream:
             )
         return claim
 
-    def _first(self, qid: int, start: Start) -> int:
-        if isinstance(start, datetime):
-            return self._log.offset_at(qid, start)
-        bounds = self._log.bounds([qid])[qid]
-        if isinstance(start, int):
-            return min(max(start, bounds.tail), bounds.head)
-        return bounds.tail if start == "earliest" else bounds.head
+
+def first_offset(log: Log, qid: int, start: Start) -> int:
+    """Return where a reader of a queue begins; a number outside of what the queue holds is moved to its edge."""
+    if isinstance(start, datetime):
+        return log.offset_at(qid, start)
+    bounds = log.bounds([qid])[qid]
+    if isinstance(start, int):
+        return min(max(start, bounds.tail), bounds.head)
+    return bounds.tail if start == "earliest" else bounds.head
 
 
 def _user_topic(name: str) -> str:

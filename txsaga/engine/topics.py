@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 
+from txsaga.engine.announce import Announcer
 from txsaga.errors import UnknownTopic
+from txsaga.model import facts
 from txsaga.model.message import Message
 from txsaga.model.topic import Topic, TopicType, Way, check_name
 from txsaga.ports.registry import Registry
@@ -18,8 +20,8 @@ QUEUES = 8
 class Topics:
     """The topics of a store, and which queue a message goes to."""
 
-    def __init__(self, registry: Registry, *, auto_create: bool = False) -> None:
-        self._registry = registry
+    def __init__(self, registry: Registry, announce: Announcer, *, auto_create: bool = False) -> None:
+        self._registry, self._announce = registry, announce
         self._auto_create = auto_create
         self._known: dict[tuple[str, Way], Topic] = {}
         self._turn: Callable[[], int] = count().__next__
@@ -35,7 +37,8 @@ class Topics:
     ) -> Topic:
         """Create a topic under a name that users may use."""
         check_name(name)
-        return self._registry.create_topic(name, type, queues, retention_seconds, retention_bytes)
+        with self._announce.around(facts.Registering, facts.Registered, about=f"topic {name}"):
+            return self._registry.create_topic(name, type, queues, retention_seconds, retention_bytes)
 
     def open(self, name: str, way: Way) -> Topic:
         """Return a topic that may be sent to in this way."""

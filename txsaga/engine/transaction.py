@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from txsaga.engine.decide import By
+from txsaga.engine.half import as_message, checked_half
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.outbox import Outbox
@@ -35,11 +36,13 @@ from txsaga.errors import (
     InDoubt,
     InvalidMessage,
     OutcomeUnknown,
+    SendFailed,
+    StoreUnavailable,
     TransactionClosed,
     TransactionError,
 )
 from txsaga.model import facts
-from txsaga.model.decision import Decision
+from txsaga.model.decision import NOT_SAFE, Code, Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message, validate
 from txsaga.model.records import Doubt, End, Group, Half, LateSlot, Life, Receipt, Standing
@@ -113,9 +116,9 @@ class Transaction:
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
         """Add a message to the transaction."""
-        message = topic if isinstance(topic, Message) else Message(topic, body, **options)  # type: ignore[arg-type]
+        message = checked_half(as_message(topic, body, options))
         self._require_open("send")
-        self._outbox.add(checked_half(message))
+        self._outbox.add(message)
         self._flush_or_refuse()
 
     def send_many(
@@ -156,7 +159,10 @@ class Transaction:
             headers=headers,
             ordering_key=ordering_key,
         )
-        with self._kernel.store.ledgers.open() as ledger:
+        with (
+            self._kernel.announce.around(facts.Reserving, facts.Reserved, life.txid),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
             self._lives.hold(ledger, life)
             ledger.reserve(slot)
         return Slot(self, slot)
@@ -197,6 +203,8 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Decide."""
+        if self.decision is not None:
+            return
         if not self._closed:
             self._leave_open(error)
         elif self._evidence is not None and not self._local_done:
@@ -232,6 +240,9 @@ class Transaction:
             raise DecidedOtherwise(standing.txid, standing.decision.name)
 
     def _standing(self, decision: Decision, why: str) -> Standing:
+        stored = self._life or self._receipt
+        assert stored is not None
+        self._kernel.tell_hooks(self._group, stored.txid, stored.token, decision, why)
         if self._life is not None:
             by = By(who=f"owner {self._life.owner}", why=why, owner=self._life.owner)
             return self._kernel.decider.decide(self._life.txid, decision, by, bodies=self._bodies)
@@ -250,10 +261,21 @@ class Transaction:
         if self._life is None and self._outbox.count:
             half = Half(self._group.id, self._outbox.take(), evidence, self._immunity)
             self._receipt = self._kernel.prepares.call(half)
+            self._require_confirmed(self._receipt)
         else:
             self._end(self._opened(), evidence)
         self._evidence_id = evidence
         self._closed = True
+
+    def _require_confirmed(self, receipt: Receipt) -> None:
+        """Let no local work begin behind a half that the store does not vouch for."""
+        if receipt.code is Code.SEND_OK:
+            return
+        if receipt.code in NOT_SAFE:
+            self._decide(Decision.ROLLBACK, f"the half was stored with {receipt.code}")
+        raise SendFailed(
+            StoreUnavailable(f"the half was answered with {receipt.code}; no local work was begun")
+        )
 
     def _end(self, life: Life, evidence: int | None) -> None:
         with (
@@ -316,23 +338,3 @@ class Transaction:
             raise TransactionClosed(
                 f"transaction {self.txid} is closed, it can't {what}: local work comes once and last"
             )
-
-
-def checked_half(message: Message) -> Message:
-    """Validate a message that is sent in a transaction; its delay is dropped with a warning."""
-    validate(message)
-    if message.scheduled:
-        logger.warning("message to %s: a half message has no delay, it was dropped", message.topic)
-        return Message(
-            message.topic,
-            message.body,
-            message.key,
-            message.tag,
-            message.headers,
-            message.ordering_key,
-            message.persistent,
-            unique_key=message.unique_key,
-        )
-    return message
-
-

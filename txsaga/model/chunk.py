@@ -1,15 +1,15 @@
 """
 The columnar layout of a chunk: up to some hundred records in one stored value.
 
-    16 bytes  version u8, columns u8, reserved u16, records u32, CRC-32 of the rest u32, reserved u32
+    16 bytes  version u8, columns u8, reserved u16, records u32, CRC-32 u32, reserved u32
      8 bytes  one kind per column: 0 all absent, 1 all present, 2 some absent
     then per column that is not absent, each piece padded to 8 bytes:
               [validity bitmap, least significant bit first, kind 2 only]
               i32 offsets[records + 1], the joined bytes
 
-Everything is little-endian, so a plain Python reader needs `struct` and `memoryview` alone and a columnar
-library wraps the same bytes without copying. If the checksum were not verified, a torn page would be
-delivered as a message.
+The checksum covers the first 8 bytes and all that follows the header. Everything is little-endian, so a
+plain Python reader needs `struct` and `memoryview` alone and a columnar library wraps the same bytes
+without copying. If the checksum were not verified, a torn page would be delivered as a message.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ MAX_RECORDS = 500
 MAX_BYTES = 8 * 1024 * 1024
 
 _HEADER = struct.Struct("<BBHIII")
+_COUNTS = struct.Struct("<BBHI")  # the part of the header that the checksum covers
 _ABSENT, _ALL, _SOME = 0, 1, 2
 
 Column = Sequence[bytes | None] | None
@@ -44,10 +45,13 @@ def encode(columns: Sequence[Column]) -> bytes:
     kinds, pieces = bytearray(len(COLUMNS)), [b""]
     for at, column in enumerate(columns):
         if column is not None:
+            if len(column) != len(body):
+                raise ValueError(f"column {COLUMNS[at]} has {len(column)} values for {len(body)} bodies")
             kinds[at] = _write(column, pieces)
     pieces[0] = bytes(kinds)
     rest = b"".join(pieces)
-    return _HEADER.pack(VERSION, len(COLUMNS), 0, len(body), crc32(rest), 0) + rest
+    checksum = crc32(rest, crc32(_COUNTS.pack(VERSION, len(COLUMNS), 0, len(body))))
+    return _HEADER.pack(VERSION, len(COLUMNS), 0, len(body), checksum, 0) + rest
 
 
 def _write(column: Sequence[bytes | None], pieces: list[bytes]) -> int:
@@ -85,7 +89,7 @@ class Chunk:
         version, columns, _, self.count, checksum, _ = _HEADER.unpack_from(self._view)
         if version != VERSION or columns != len(COLUMNS):
             raise StoreError(f"a stored chunk has layout {version}/{columns}; a newer txsaga wrote it")
-        if crc32(self._view[_HEADER.size :]) != checksum:
+        if crc32(self._view[_HEADER.size :], crc32(self._view[: _COUNTS.size])) != checksum:
             raise StoreError("a stored chunk does not match its checksum; restore it from a backup")
         self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + columns])
         self._at = self._starts()

@@ -25,6 +25,14 @@ class Fact:
         return type(self).__name__
 
 
+class Registering(Fact):
+    """A topic, a producer group, a resource or its evidence table is about to be registered."""
+
+
+class Registered(Fact):
+    """It is known under its name from now on."""
+
+
 class Preparing(Fact):
     """Halves are about to be stored (their numbers are not known yet)."""
 
@@ -57,6 +65,14 @@ class Added(Fact):
     """Halves lie in an open transaction."""
 
 
+class Reserving(Fact):
+    """A place for a late body is about to be kept."""
+
+
+class Reserved(Fact):
+    """The transaction can commit only with that body."""
+
+
 class Ending(Fact):
     """The end (closing point) is about to be written."""
 
@@ -71,6 +87,14 @@ class Working(Fact):
 
 class Worked(Fact):
     """The local transaction is committed."""
+
+
+class Recording(Fact):
+    """Who decides a plain half by hand, and why, is about to be recorded."""
+
+
+class Recorded(Fact):
+    """It is on record; nothing is decided by that."""
 
 
 class Deciding(Fact):
@@ -97,12 +121,36 @@ class Ticked(Fact):
     """Consumers see the batch."""
 
 
+class Positioning(Fact):
+    """The cursors of a consumer group are about to be created where they are missing."""
+
+
+class Positioned(Fact):
+    """The group knows where to begin."""
+
+
+class Renewing(Fact):
+    """A member is about to take or renew its lease."""
+
+
+class Renewed(Fact):
+    """The member counts as alive."""
+
+
 class Acquiring(Fact):
     """A member is about to take a queue."""
 
 
 class Acquired(Fact):
     """A member owns a queue."""
+
+
+class Releasing(Fact):
+    """A member is about to give a queue, or all of them, back."""
+
+
+class Released(Fact):
+    """Others may take them."""
 
 
 class Intending(Fact):
@@ -127,6 +175,30 @@ class Sweeping(Fact):
 
 class Swept(Fact):
     """They are on the list, the checkpoint has moved."""
+
+
+class Clearing(Fact):
+    """Settled transactions are about to leave the list of doubts."""
+
+
+class Cleared(Fact):
+    """They have left it."""
+
+
+class Postponing(Fact):
+    """A doubt that could not be settled is about to be put off, its check counted."""
+
+
+class Postponed(Fact):
+    """It will be asked about again later."""
+
+
+class Parking(Fact):
+    """A doubt that is out of checks is about to be parked."""
+
+
+class Parked(Fact):
+    """It stays invisible and listed until somebody settles it by hand."""
 
 
 class Partitioning(Fact):

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from txsaga.errors import InvalidMessage
 from txsaga.model.identity import HalfId
+from txsaga.model.sending import TRANSACTION_ID
 
 MAX_BODY = 4 * 1024 * 1024
 MAX_KEY = 1024
@@ -54,9 +55,26 @@ class Message:
         """Tell whether it is to be delivered later."""
         return self.delay is not None or self.deliver_at is not None
 
+    @property
+    def tx_id(self) -> str | None:
+        """The transaction id: the client's unique key, else the store's, once the half is stored."""
+        return self.unique_key or (self.headers or {}).get(TRANSACTION_ID)
+
+    def stored_in(self, transaction: str) -> Message:
+        """Copy the store's id of its transaction, when there is one, to the user property."""
+        if not transaction:
+            return self
+        return replace(self, headers={**(self.headers or {}), TRANSACTION_ID: transaction})
+
+    def unscheduled(self) -> Message:
+        """Drop the delay."""
+        return replace(self, delay=None, deliver_at=None)
+
 
 def validate(message: Message) -> None:
     """Raise `InvalidMessage` unless the message can be stored."""
+    if not isinstance(message.topic, str):
+        raise InvalidMessage(f"the topic is {type(message.topic).__name__}, not the name of one")
     if not message.topic:
         raise InvalidMessage("the topic is empty; name one")
     if not isinstance(message.body, bytes):
@@ -81,7 +99,14 @@ def validate(message: Message) -> None:
 def _text(what: str, text: object, most: int) -> None:
     if not isinstance(text, str):
         raise InvalidMessage(f"{what} is {type(text).__name__}, not str")
-    _at_most(what, len(text.encode()), most)
+    _at_most(what, _size(what, text), most)
+
+
+def _size(what: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"{what} can't be stored as UTF-8: {error.reason}") from None
 
 
 def _at_most(what: str, size: int, most: int) -> None:
@@ -93,7 +118,8 @@ def _headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidMessage(f"header {name!r} is not text; headers map str to str")
-    _at_most("the headers", sum(len(k.encode()) + len(v.encode()) for k, v in headers.items()), MAX_HEADERS)
+    size = sum(_size(f"header {k!r}", k) + _size(f"header {k!r}", v) for k, v in headers.items())
+    _at_most("the headers", size, MAX_HEADERS)
 
 
 def _schedule(message: Message) -> None:
@@ -134,6 +160,11 @@ class Delivered:
     def tx_id(self) -> str:
         """The transaction id: the client's unique key, else the store's."""
         return self.unique_key or self.half.transaction
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The headers, and the transaction id under the name that clients of half messages know."""
+        return {**self.headers, TRANSACTION_ID: self.half.transaction}
 
     def text(self) -> str:
         """Read the body as UTF-8 text."""

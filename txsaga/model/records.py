@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
     qid: int
     chunk: int
-    count: int
+    count: int  # type: ignore[assignment]  # nobody counts occurrences in a row
     body: bytes
 
 
@@ -109,7 +109,7 @@ class LogEntry(NamedTuple):
     """One chunk as the log shows it: records `base` to `base + count` of a queue."""
 
     base: int
-    count: int
+    count: int  # type: ignore[assignment]  # nobody counts occurrences in an entry
     txid: int
     part: int
     attempt: int

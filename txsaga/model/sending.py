@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txsaga.model.decision import Code, LocalState
+
+if TYPE_CHECKING:
+    from txsaga.model.message import Message
 
 TRANSACTION_ID = "__transactionId__"
 
@@ -39,6 +43,8 @@ class EndRequest:
     commit_log_offset: int
     from_check: bool = False
     remark: str = ""
+    topic: str = ""
+    message: Message | None = None  # what was sent, for end hooks; a check has only its place
 
 
 EndHook = Callable[[EndRequest], None]

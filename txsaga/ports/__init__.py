@@ -9,8 +9,9 @@ from txsaga.ports.halves import HalfStore
 from txsaga.ports.ledger import Ledger, Ledgers
 from txsaga.ports.log import Log
 from txsaga.ports.observer import Observer
+from txsaga.ports.overview import Overview
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
 from txsaga.ports.store import Store
 
-__all__ = ["Evidence", "HalfStore", "Ledger", "Ledgers", "Log", "Observer", "Queues", "Registry", "Store"]
+__all__ = ["Evidence", "HalfStore", "Ledger", "Ledgers", "Log", "Observer", "Overview", "Queues", "Registry", "Store"]

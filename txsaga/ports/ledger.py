@@ -28,7 +28,11 @@ class Ledger(Protocol):
         """Open a life with a new number; None when another opened that epoch first."""
 
     def take_over(self, txid: int) -> Life:
-        """Raise the owner of a locked, ACTIVE life and return it."""
+        """Raise the owner of a locked, ACTIVE life and return it.
+
+        What the owner before had bound or reserved, consumed offsets and places for late bodies, is dropped:
+        that attempt does not count (R4).
+        """
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Move a life by its lifecycle table; `IllegalTransition` when the table forbids it."""
@@ -46,7 +50,10 @@ class Ledger(Protocol):
         """Return the places kept for late bodies."""
 
     def intend(self, intent: Intent, member: str) -> None:
-        """Bind offsets of a claimed queue to a transaction; `LeaseLost` when the claim is not the member's."""
+        """Bind offsets of a claimed queue to a transaction.
+
+        `LeaseLost` when the claim is not the member's, or does not begin where the cursor stands.
+        """
 
     def apply_intents(self, txid: int, decision: Decision) -> None:
         """Move the cursors of a transaction's intents (COMMIT) and end the intents.

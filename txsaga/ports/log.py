@@ -29,11 +29,16 @@ class Log(Protocol):
         """Wait for news; True when a tick announced some. Only a hint: the log is the truth."""
 
     def sweep(self, age: timedelta) -> int:
-        """Put halves older than `age` without a decision on the list of doubts; each row is looked at once,
-        and once more later for those whose number is older than their commit."""
+        """Put halves older than `age` without a decision on the list of doubts.
+
+        Each row is looked at once, and once more later for those whose number is older than their commit.
+        """
 
     def doubts(self, limit: int) -> Sequence[Doubt]:
         """Return transactions without a decision that are due, oldest first."""
+
+    def doubt(self, txid: int) -> Doubt | None:
+        """Return what deciding one transaction needs, listed or not, decided or not; None for an unknown one."""
 
     def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
         """Ask about a doubt again later; `counted` adds to its checks."""

@@ -29,7 +29,11 @@ class Queues(Protocol):
         """Give a queue back."""
 
     def advance(self, claim: Claimed, member: str, offset: int) -> Claimed:
-        """Move a cursor; `LeaseLost` unless owner and epoch are still the claim's, or an intent is open."""
+        """Move a cursor.
+
+        `LeaseLost` unless owner, epoch and offset are still the claim's, and while an intent is open: a member
+        that does not know where the cursor stands would skip what was never read.
+        """
 
     def intent_on(self, group: str, qid: int) -> Intent | None:
         """Return the intent that is open on a queue."""

@@ -5,6 +5,7 @@ from typing import Protocol
 from txsaga.ports.halves import HalfStore
 from txsaga.ports.ledger import Ledgers
 from txsaga.ports.log import Log
+from txsaga.ports.overview import Overview
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
 
@@ -31,6 +32,10 @@ class Store(Protocol):
     @property
     def registry(self) -> Registry:
         """Topics, groups, resources, identity."""
+
+    @property
+    def overview(self) -> Overview:
+        """Figures for people."""
 
     def close(self) -> None:
         """Give back every connection."""

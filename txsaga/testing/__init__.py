@@ -1,6 +1,7 @@
-"""Contract suites for stores, for whoever writes one; the stores of txsaga are held to the same.
+"""
+Contract suites for stores, and the kill harness (`txsaga.testing.kill`), for whoever writes a store or flows.
 
-Give pytest two fixtures and name a class per suite::
+The stores of txsaga are held to the same suites. Give pytest two fixtures and name a class per suite::
 
     @pytest.fixture
     def store() -> Iterator[Store]: ...     # a fresh, empty store, closed after the test
@@ -11,21 +12,29 @@ Give pytest two fixtures and name a class per suite::
     class TestHalves(HalfContract): ...
 
 The tests carry the marks `req` and `rule`; add both to `markers` where pytest runs with `--strict-markers`.
-Nothing here may know how a store keeps its rows.
+Nothing here may know how a store keeps its rows. The suites are loaded when they are asked for: a process
+that is to be killed loads this package without pytest.
 """
 
-from txsaga.testing import rewriting as rewriting  # first of all: asserts are rewritten at import
-from txsaga.testing.clock import FakeClock
-from txsaga.testing.decision_contract import DecisionContract
-from txsaga.testing.doubt_contract import DoubtContract
-from txsaga.testing.end_contract import EndContract
-from txsaga.testing.half_contract import HalfContract
-from txsaga.testing.intent_contract import IntentContract
-from txsaga.testing.ledger_contract import LedgerContract
-from txsaga.testing.log_contract import LogContract
-from txsaga.testing.queue_contract import QueueContract
-from txsaga.testing.registry_contract import RegistryContract
-from txsaga.testing.timing import Later
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if "pytest" in sys.modules:  # first of all: asserts are rewritten at import
+    from txsaga.testing import rewriting as rewriting
+
+if TYPE_CHECKING:
+    from txsaga.testing.clock import FakeClock
+    from txsaga.testing.decision_contract import DecisionContract
+    from txsaga.testing.doubt_contract import DoubtContract
+    from txsaga.testing.end_contract import EndContract
+    from txsaga.testing.half_contract import HalfContract
+    from txsaga.testing.intent_contract import IntentContract
+    from txsaga.testing.ledger_contract import LedgerContract
+    from txsaga.testing.log_contract import LogContract
+    from txsaga.testing.queue_contract import QueueContract
+    from txsaga.testing.registry_contract import RegistryContract
+    from txsaga.testing.timing import Later
 
 __all__ = [
     "DecisionContract",
@@ -40,3 +49,13 @@ __all__ = [
     "QueueContract",
     "RegistryContract",
 ]
+
+_PLACES = {"FakeClock": "clock", "Later": "timing"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a suite when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'txsaga.testing' has no attribute {name!r}")
+    place = _PLACES.get(name) or f"{name.removesuffix('Contract').lower()}_contract"
+    return getattr(import_module(f"txsaga.testing.{place}"), name)

@@ -181,16 +181,12 @@ class DecisionContract:
         (qid,), group = new_queues(store), new_group(store)
         life = opened(store, group)
         add(store, life, 1, row(qid, "early"))
-        slot = LateSlot(
-            txid=life.txid, slot=1, qid=qid, key="k", tag="t", headers={"a": "b"}, ordering_key="o"
-        )
+        slot = LateSlot(txid=life.txid, slot=1, qid=qid, key="k", tag="t", headers={"a": "b"}, ordering_key="o")
         with store.ledgers.open() as ledger:
             ledger.add(life, 1, [store.ledgers.encode_late(slot, b"late")])
             decide_life(ledger, life.txid, COMMIT)
         assert read(store, qid) == ["early", "late"]
-        batch = Batch(
-            entries(store, qid)[1], topic="orders", queue=0, qid=qid, store=store.registry.identity, start=0
-        )
+        batch = Batch(entries(store, qid)[1], topic="orders", queue=0, qid=qid, store=store.registry.identity, start=0)
         (late,) = batch.messages()
         assert (late.body, late.key, late.tag, late.ordering_key) == (b"late", "k", "t", "o")
         assert late.headers == {"a": "b"}

@@ -134,9 +134,7 @@ class EndContract:
             assert ledger.standing(life.txid) is None
 
     @pytest.mark.req("RMQ-91")
-    def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
-        self, store: Store, later: Later
-    ) -> None:
+    def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)
         early, late = (prepared(store, group, row(qid, text), immunity=1) for text in "ab")
         plain = prepared(store, group, row(qid, "c"))

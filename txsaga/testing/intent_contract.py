@@ -29,9 +29,7 @@ class IntentContract:
 
     @pytest.mark.rule("R11")
     @pytest.mark.parametrize(("decision", "stands"), [(COMMIT, 4), (ROLLBACK, 0)])
-    def test_bound_offsets_move_by_the_decision_alone(
-        self, store: Store, decision: Decision, stands: int
-    ) -> None:
+    def test_bound_offsets_move_by_the_decision_alone(self, store: Store, decision: Decision, stands: int) -> None:
         (qid,), life = new_queues(store), opened(store, new_group(store))
         claim = claimed(store, qid)
         intent = bound(store, life, claim, 4)

@@ -74,9 +74,7 @@ class QueueContract:
         assert store.queues.advance(claim, "anna", 8).offset == 8
         assert store.queues.positions("billing", [qid]) == {qid: 8}
 
-    def test_a_lapsed_lease_hands_the_queue_over_and_fences_its_owner(
-        self, store: Store, later: Later
-    ) -> None:
+    def test_a_lapsed_lease_hands_the_queue_over_and_fences_its_owner(self, store: Store, later: Later) -> None:
         (qid,) = new_queues(store)
         stale = claimed(store, qid)
         store.queues.renew("billing", "anna", SHORT)

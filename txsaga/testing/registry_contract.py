@@ -33,9 +33,7 @@ class RegistryContract:
     """Names and transactions, as the port `Registry` promises them."""
 
     def test_a_topic_is_found_as_it_was_created(self, store: Store) -> None:
-        made = store.registry.create_topic(
-            "orders", TopicType.FIFO, 3, retention_seconds=60, retention_bytes=9
-        )
+        made = store.registry.create_topic("orders", TopicType.FIFO, 3, retention_seconds=60, retention_bytes=9)
         assert (made.name, made.type, len(made.qids)) == ("orders", TopicType.FIFO, 3)
         assert (made.retention_seconds, made.retention_bytes) == (60, 9)
         assert store.registry.topic("orders") == made

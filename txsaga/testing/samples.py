@@ -88,9 +88,7 @@ def one_by_one(call: Callable[[Sequence[Half]], Sequence[Answer]], halves: Seque
     try:
         return list(call(halves))
     except TxSagaError as failed:
-        return (
-            [failed] if len(halves) == 1 else [each for half in halves for each in one_by_one(call, [half])]
-        )
+        return [failed] if len(halves) == 1 else [each for half in halves for each in one_by_one(call, [half])]
 
 
 def opened(store: Store, group: int, key: str | None = "order-42", epoch: int = 1) -> Life:

@@ -38,13 +38,14 @@ class Caller:
 
     def start(self, home: Path, *, before: Sequence[str] = ()) -> Outcome:
         """Run one starter to its end, behind the command `before`."""
-        return finish(self._spawn(home, before))
+        return finish(self.spawn(home, before))
 
     def race(self, home: Path, count: int = 6) -> list[Outcome]:
         """Run starters at the same time."""
-        return [finish(starter) for starter in [self._spawn(home) for _ in range(count)]]
+        return [finish(starter) for starter in [self.spawn(home) for _ in range(count)]]
 
-    def _spawn(self, home: Path, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+    def spawn(self, home: Path, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Begin one starter."""
         command = [*before, sys.executable, "-W", "error", str(PROGRAM), str(home)]
         if self.user is not None:
             command += ["--user", str(self.user), "--binaries", str(self._binaries(home.parent))]

@@ -15,6 +15,14 @@ def fake_binaries(folder: Path, version: str) -> Path:
     return folder
 
 
+def test_binaries_of_another_machine_are_named(tmp_path: Path) -> None:
+    for name in ("postgres", "initdb"):
+        (tmp_path / name).write_bytes(b"\x7fELF for another processor")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(EmbeddedDatabaseError, match=r"does not run here \(Exec format error\), and there is no"):
+        find_binaries(wanted=tmp_path, major=None)
+
+
 def test_a_new_data_folder_gets_the_newest_of_the_wheel() -> None:
     found = find_binaries(wanted=None, major=None)
     assert found.major >= 18
@@ -26,7 +34,7 @@ def test_an_older_data_folder_gets_binaries_of_its_own_version() -> None:
 
 
 def test_what_the_user_named_is_taken_even_if_the_wheel_is_newer(tmp_path: Path) -> None:
-    named = fake_binaries(tmp_path, "17.2 (Somebody's)")
+    named = fake_binaries(tmp_path, "17.2 (Debian 17.2-1)")
     assert find_binaries(wanted=named, major=None).major == 17
 
 

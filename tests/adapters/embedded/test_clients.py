@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from tests.adapters.embedded.statements import execute
-from tests.services.embedded import embedded_server
+from tests.services.embedded import embedded_server, temporary_home
 from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
@@ -81,14 +81,11 @@ def test_a_plain_tcp_connection_is_answered(server: EmbeddedServer) -> None:
 
 
 def test_a_home_with_a_path_too_long_for_a_socket_still_serves_tcp() -> None:
-    with embedded_server() as short:
-        deep = EmbeddedServer(home=short.home / ("deep" * 30)).ensure()
-        try:
-            assert execute(deep, "show unix_socket_directories") == [("",)]
-            with pytest.raises(EmbeddedDatabaseError, match="use TCP"):
-                deep.url(socket=True)
-        finally:
-            deep.stop()
+    with temporary_home() as folder:
+        deep = EmbeddedServer(home=folder / ("deep" * 30)).ensure()
+        assert execute(deep, "show unix_socket_directories") == [("",)]
+        with pytest.raises(EmbeddedDatabaseError, match="use TCP"):
+            deep.url(socket=True)
 
 
 def test_a_database_is_created_once_whatever_its_name(server: EmbeddedServer) -> None:
@@ -127,8 +124,6 @@ def test_a_server_whose_connections_are_all_taken_counts_as_running() -> None:
         with ExitStack() as clients:
             for _ in range(4):
                 clients.enter_context(psycopg.connect(server.url(driver=None)))
-            with pytest.raises(
-                psycopg.OperationalError, match=r"too many clients|remaining connection slots"
-            ):
+            with pytest.raises(psycopg.OperationalError, match=r"too many clients|remaining connection slots"):
                 psycopg.connect(server.url(driver=None))
             assert server.ensure(timeout=10).status().running

@@ -82,9 +82,7 @@ def start_by_hand(server: EmbeddedServer) -> int:
         ),
     ],
 )
-def test_a_damaged_or_foreign_data_folder_is_left_as_it_is(
-    home: Path, files: dict[str, str], line: str
-) -> None:
+def test_a_damaged_or_foreign_data_folder_is_left_as_it_is(home: Path, files: dict[str, str], line: str) -> None:
     data = fake_data(home, **files)
     before = contents(data)
     with pytest.raises(EmbeddedDatabaseError, match=line):
@@ -150,6 +148,11 @@ def test_a_file_in_the_place_of_the_home_is_named(home: Path) -> None:
     (home / "pg").write_text("mine")
     assert "a file is in the way" in refusal(EmbeddedServer(home=home / "pg").ensure)
     assert (home / "pg").read_text() == "mine"
+
+
+def test_a_call_to_a_stopped_server_says_how_to_start_it(server: EmbeddedServer) -> None:
+    server.ensure().stop()
+    assert "does not answer: `txsaga db start`" in refusal(lambda: server.database("late"))
 
 
 def test_an_address_is_refused_before_the_first_start(home: Path) -> None:

@@ -9,9 +9,7 @@ from txsaga.adapters.embedded import EmbeddedServer
 
 
 def test_the_three_variables_set_home_binaries_and_account() -> None:
-    server = EmbeddedServer.from_env(
-        {"TXSAGA_PG_HOME": "/srv/pg", "TXSAGA_PG_BIN": "/srv/bin", "TXSAGA_PG_USER": "db"}
-    )
+    server = EmbeddedServer.from_env({"TXSAGA_PG_HOME": "/srv/pg", "TXSAGA_PG_BIN": "/srv/bin", "TXSAGA_PG_USER": "db"})
     assert (server.home, server.binaries, server.account) == (Path("/srv/pg"), Path("/srv/bin"), "db")
 
 

@@ -3,15 +3,15 @@
 import os
 import signal
 import subprocess
-import threading
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.adapters.embedded.callers import CALLERS, ME, NEEDS_ROOT, Caller
+from tests.adapters.embedded.callers import CALLERS, ME, NEEDS_ROOT, Caller, Outcome
 from tests.adapters.embedded.private_binaries import copy_of_the_binaries
-from tests.adapters.embedded.statements import execute
+from tests.adapters.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import temporary_home
 from txsaga.adapters.embedded import EmbeddedServer
 
@@ -19,49 +19,44 @@ pytestmark = pytest.mark.postgres
 STRANGE = "my 'home' is not \"$HOME\""
 
 
-def prepare_a_transaction(server: EmbeddedServer, gid: str) -> None:
-    execute(server, f"begin; create table held_{gid} (n int); prepare transaction '{gid}'")
-
-
-def keep_a_backend_busy(server: EmbeddedServer) -> threading.Thread:
-    """Leave a query that would work on for hours when its postmaster is gone."""
-    connection = psycopg.connect(server.url(driver=None), autocommit=True)
-
-    def work() -> None:
-        with pytest.raises(psycopg.OperationalError):
-            connection.execute("select count(*) from generate_series(1, 1e12::bigint)")
-        connection.close()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
+def the_one_server(outcomes: list[Outcome]) -> int:
+    """Return the pid that every starter was given."""
+    assert [outcome.error for outcome in outcomes] == [""] * len(outcomes)
+    assert len({(outcome.pid, outcome.port) for outcome in outcomes}) == 1
+    assert outcomes[0].pid is not None
+    return outcomes[0].pid
 
 
 @pytest.mark.parametrize("caller", CALLERS)
-def test_six_racing_starters_share_one_server(caller: Caller) -> None:
+def test_racing_starters_share_one_server_and_after_kill_9_another_with_the_prepared_transaction(
+    caller: Caller,
+) -> None:
     with temporary_home(caller.user) as folder:
-        outcomes = caller.race(folder / "pg")
-        assert [outcome.error for outcome in outcomes] == [""] * 6
-        assert len({(outcome.pid, outcome.port) for outcome in outcomes}) == 1
-
-
-@pytest.mark.parametrize("caller", CALLERS)
-def test_after_kill_9_of_the_postmaster_racing_starters_find_the_prepared_transaction(caller: Caller) -> None:
-    with temporary_home(caller.user) as folder:
-        first = caller.start(folder / "pg")
         server = EmbeddedServer(home=folder / "pg")
+        first = the_one_server(caller.race(server.home))
         prepare_a_transaction(server, "t1")
         orphan = keep_a_backend_busy(server)
-        assert first.pid is not None
-        os.kill(first.pid, signal.SIGKILL)
+        os.kill(first, signal.SIGKILL)
 
-        outcomes = caller.race(server.home)
+        second = the_one_server(caller.race(server.home))
         orphan.join(timeout=30)
 
-        assert [outcome.error for outcome in outcomes] == [""] * 6
-        assert len({outcome.pid for outcome in outcomes}) == 1
-        assert outcomes[0].pid != first.pid
+        assert second != first
         assert execute(server, "select gid from pg_prepared_xacts") == [("t1",)]
+
+
+def test_a_starter_killed_while_it_makes_the_data_folder_does_not_disturb_the_next() -> None:
+    with temporary_home() as home:
+        starter = ME.spawn(home)
+        while not (home / "data.new" / "PG_VERSION").exists():
+            assert starter.poll() is None
+            time.sleep(0.001)
+        starter.kill()
+        starter.communicate()
+
+        the_one_server(ME.race(home, 2))
+
+        assert not (home / "data.new").exists()
 
 
 @pytest.mark.parametrize("caller", CALLERS)
@@ -75,55 +70,19 @@ def test_a_home_may_have_spaces_quotes_and_dollars_in_its_path(caller: Caller) -
         assert row == (str(folder.resolve() / STRANGE / "data"),)
 
 
-def test_two_homes_side_by_side_keep_apart_even_if_they_want_the_same_port() -> None:
-    with temporary_home() as folder:
-        one = EmbeddedServer(home=folder / "one").ensure()
-        two = EmbeddedServer(home=folder / "two").ensure()
-        two.stop()
-        pgpass = two.home / "pgpass"
-        pgpass.write_text(pgpass.read_text().replace(str(two.status().port), str(one.status().port)))
-
-        two.ensure()
-
-        assert one.status().port != two.status().port
-        execute(one, "create table only_here (n int)")
-        assert execute(two, "select to_regclass('only_here')::text") == [(None,)]
-
-
-def test_a_copied_home_gets_a_server_of_its_own() -> None:
+def test_a_home_and_its_copy_have_servers_of_their_own_side_by_side() -> None:
     with temporary_home() as folder:
         one = EmbeddedServer(home=folder / "one").ensure()
         one.stop()
         subprocess.run(["cp", "-a", folder / "one", folder / "two"], check=True)
-        one.ensure()
+        one.ensure()  # both want the same port and the same password
+
         two = EmbeddedServer(home=folder / "two").ensure()
+
         assert two.status().pid not in (None, one.status().pid)
         assert two.status().port != one.status().port
-
-
-def test_a_pid_file_that_names_a_living_stranger_does_not_stop_a_start() -> None:
-    with temporary_home() as folder:
-        stranger = EmbeddedServer(home=folder / "stranger").ensure().status().pid
-        server = EmbeddedServer(home=folder / "pg").ensure()
-        pid_file = server.home / "data" / "postmaster.pid"
-        before = pid_file.read_text()
-        server.stop()
-        pid_file.write_text(f"{stranger}\n{before.partition(chr(10))[2]}")
-
-        assert server.ensure(timeout=10).status().pid not in (None, stranger)
-
-
-@NEEDS_ROOT
-def test_without_the_right_to_look_into_processes_root_still_ends_orphans() -> None:
-    drop = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
-    with temporary_home() as home:
-        server = EmbeddedServer(home=home).ensure()
-        prepare_a_transaction(server, "t1")
-        orphan = keep_a_backend_busy(server)
-        os.kill(server.status().pid or 0, signal.SIGKILL)
-        assert ME.start(home, before=drop).error == ""
-        orphan.join(timeout=30)
-        assert execute(server, "select gid from pg_prepared_xacts") == [("t1",)]
+        execute(one, "create table only_here (n int)")
+        assert execute(two, "select to_regclass('only_here')::text") == [(None,)]
 
 
 @NEEDS_ROOT

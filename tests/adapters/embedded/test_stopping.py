@@ -1,12 +1,17 @@
-"""Stopping, starting again, resetting: what stays and what goes."""
+"""Stopping, by order or by kill -9, starting again, resetting: what stays and what goes."""
 
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.adapters.embedded.statements import execute
+from tests.adapters.embedded.callers import ME, NEEDS_ROOT
+from tests.adapters.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import embedded_server, temporary_home
 from txsaga.adapters.embedded import EmbeddedServer, ServerStatus, StopMode, processes
 from txsaga.errors import EmbeddedDatabaseError
@@ -18,6 +23,20 @@ pytestmark = pytest.mark.postgres
 def server() -> Iterator[EmbeddedServer]:
     with embedded_server() as running:
         yield running
+
+
+@contextmanager
+def process_of_the_same_account(server: EmbeddedServer) -> Iterator[int]:
+    """Run something harmless as the account of the server: the worst that a stale pid can name."""
+    owner = (server.home / "data").stat()
+    lent = os.geteuid() == 0
+    with subprocess.Popen(
+        ["sleep", "60"], cwd="/", user=owner.st_uid if lent else None, group=owner.st_gid if lent else None
+    ) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("mode", list(StopMode))
@@ -64,6 +83,28 @@ def test_where_processes_cannot_be_seen_the_life_lock_decides(
 def test_an_unknown_stop_mode_is_named_with_the_known_ones(server: EmbeddedServer) -> None:
     with pytest.raises(EmbeddedDatabaseError, match="'hard': take one of smart, fast, immediate"):
         server.stop("hard")
+
+
+def test_a_pid_file_that_names_a_living_stranger_does_not_stop_a_start(server: EmbeddedServer) -> None:
+    pid_file = server.ensure().home / "data" / "postmaster.pid"
+    _, _, rest = pid_file.read_text().partition("\n")
+    server.stop()
+    with process_of_the_same_account(server) as stranger:
+        pid_file.write_text(f"{stranger}\n{rest}")
+        assert server.ensure(timeout=10).status().pid not in (None, stranger)
+
+
+@NEEDS_ROOT
+def test_without_the_right_to_look_into_processes_root_still_ends_orphans(server: EmbeddedServer) -> None:
+    prepare_a_transaction(server.ensure(), "orphaned")
+    orphan = keep_a_backend_busy(server)
+    os.kill(server.status().pid or 0, signal.SIGKILL)
+    in_a_container = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+
+    assert ME.start(server.home, before=in_a_container).error == ""
+
+    orphan.join(timeout=30)
+    assert execute(server, "select gid from pg_prepared_xacts") == [("orphaned",)]
 
 
 def test_the_status_tells_a_running_server_from_a_stopped_one(server: EmbeddedServer) -> None:

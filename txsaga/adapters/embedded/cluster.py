@@ -1,8 +1,9 @@
 """The data folder: making it, checking it, cleaning what a killed server left.
 
 It must never make a new data folder over one that holds anything, and never delete one. All of it
-runs under the home's lock; cleaning and setting a password run under the life lock as well.
-If a process dies while a folder is made, `data.new` is left, never a half `data`.
+runs under both locks. The programs it runs inherit the life lock: one that outlives a killed starter
+is waited for, not run into. If a starter dies while a folder is made, `data.new` is left, never a
+half `data`.
 """
 
 import shutil
@@ -27,27 +28,27 @@ class Cluster:
     home: Home
     account: Account
 
-    def create(self, binaries: Binaries, secret: Secret) -> None:
+    def create(self, binaries: Binaries, secret: Secret, life: int) -> None:
         """Make the data folder beside its place and rename it there when it is complete."""
         unborn = self.home.unborn
         for leftover in (unborn, self.home.discarded):
             shutil.rmtree(leftover, ignore_errors=True)
         unborn.mkdir(0o700)
         try:
-            self._initdb(binaries, secret, self.account.give(unborn))
+            self._initdb(binaries, secret, self.account.give(unborn), life)
             unborn.rename(self.home.data)
             self.home.sync()
         finally:
             shutil.rmtree(unborn, ignore_errors=True)
 
-    def _initdb(self, binaries: Binaries, secret: Secret, folder: Path) -> None:
+    def _initdb(self, binaries: Binaries, secret: Secret, folder: Path, life: int) -> None:
         password = self.account.give(self.home.write_private("pw.new", secret.password))
         # The password is 256 random bits: stretching it adds only latency to each connection.
         settings = ["-c", "scram_iterations=1"] if binaries.major >= 16 else []
         try:
             done = self.account.run(
                 binaries.initdb, "-A", "scram-sha-256", f"--pwfile={password}", "-U", USER,
-                "-E", "UTF8", "--no-locale", "-D", folder, *settings, cwd=self.home.root,
+                "-E", "UTF8", "--no-locale", "-D", folder, *settings, cwd=self.home.root, keep=[life],
             )  # fmt: skip
         finally:
             password.unlink(missing_ok=True)
@@ -71,6 +72,8 @@ class Cluster:
 
     def check_owner(self) -> None:
         """Refuse a data folder that belongs to another account, before PostgreSQL does."""
+        if not self.home.data.exists():
+            return
         owner = self.home.data.stat().st_uid
         if owner == 0:
             raise complaint(

@@ -32,6 +32,10 @@ def explained(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise _explain(error, root) from error
+    except psycopg.OperationalError as error:
+        if "FATAL:" not in str(error):
+            raise complaint(f"the embedded PostgreSQL at {root} does not answer: `txsaga db start`") from error
+        raise complaint(f"the embedded PostgreSQL at {root} answered: {serious_line(str(error))}") from error
     except psycopg.Error as error:
         raise complaint(f"the embedded PostgreSQL at {root} answered: {error}") from error
 

@@ -5,7 +5,6 @@ signal a process that is not a server of this very data folder. It returns only 
 process is gone; if it is killed before, the server stops all the same.
 """
 
-import os
 import signal
 import time
 from enum import StrEnum
@@ -43,12 +42,10 @@ def halt(home: Home, account: Account, mode: StopMode, *, deadline: float) -> in
     watch = OrphanWatch(data=home.data, account=account)
     told: int | None = None
     while True:
-        descriptor = life.take()
         processes = watch.look()
+        descriptor = None if processes.everyone else life.take()
         if descriptor is not None:
-            if not processes.everyone:
-                return descriptor
-            os.close(descriptor)
+            return descriptor
         if processes.postmaster is not None and processes.postmaster != told:
             told = processes.postmaster
             tell(told, _SIGNALS[mode])

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from txsaga.adapters.embedded.account import Account
 from txsaga.adapters.embedded.binaries import Binaries
-from txsaga.adapters.embedded.cluster import Cluster
+from txsaga.adapters.embedded.cluster import Cluster, major_of
 from txsaga.adapters.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.adapters.embedded.home import Home
 from txsaga.adapters.embedded.locks import LifeLock
@@ -39,7 +39,7 @@ SETTINGS: Mapping[str, str] = {
     **({"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}),
 }
 # What another try may cure: the port was taken meanwhile, or a dead server's memory is still counted.
-_PASSING = re.compile(r"could not bind|could not create any TCP/IP|pre-existing shared memory|already exists")
+_PASSING = re.compile(r"could not bind|create any TCP/IP|pre-existing shared memory|lock file .* already exists")
 _TRIES = 2
 _PAUSE = 0.02
 _LOG_LIMIT = 16 * 1024 * 1024
@@ -59,18 +59,9 @@ class Launch:
     settings: Mapping[str, str]
     deadline: float
 
-    def prepare(self, *, new: bool) -> None:
-        """Make what is missing: the data folder if `new`, the folder of the socket."""
-        if new:
-            secret = Secret.read(self.home) or Secret.new(free_port())
-            secret.write(self.home)
-            self._cluster.create(self.binaries, secret)
-        self._cluster.check_owner()
-        self.home.sockets.mkdir(0o700, exist_ok=True)
-        self.account.give(self.home.sockets)
-
     def start(self) -> Answer:
         """Return the first answer of the server, whoever started it."""
+        self._cluster.check_owner()
         failures = 0
         while True:
             found = self._serving_or_gone()
@@ -90,16 +81,15 @@ class Launch:
         """Wait for a server that answers, or until none is left; then return the life lock, held."""
         watch = OrphanWatch(data=self.home.data, account=self.account)
         while True:
-            descriptor = self._life.take()
             processes = watch.look()
+            descriptor = None if processes.everyone else self._life.take()
             if descriptor is not None:
-                if not processes.everyone:
-                    return descriptor
-                os.close(descriptor)
+                return descriptor
             answer = serving(self.home, self.account)
             if answer is not None:
                 return answer
-            if descriptor is not None and processes.postmaster is not None:
+            # Looked at twice: one of ours that just ended also leaves the lock free.
+            if processes.postmaster and self._life.is_free() and watch.look().postmaster:
                 raise complaint(
                     f"a server that txsaga did not start works in {self.home.data} "
                     f"(pid {processes.postmaster}): `txsaga db stop`, then start again"
@@ -111,10 +101,9 @@ class Launch:
     def _spawn(self, life: int) -> tuple[int, str]:
         """Start a server that inherits `life`; return where its log begins and what the shell said."""
         try:
-            before = self._ready_log()
-            if can_look():
-                self._cluster.clear_leftovers()
+            self._prepare(life)
             secret = self._usable_secret(life)
+            before = self._ready_log()
             started = self.account.run(
                 "sh", "-c", _DETACH, "sh", self.home.log,
                 self.binaries.postgres, "-D", self.home.data, *self._options(secret),
@@ -123,6 +112,17 @@ class Launch:
             return before, started.stdout
         finally:
             os.close(life)
+
+    def _prepare(self, life: int) -> None:
+        """Make the folders that are missing and clear what a dead server left."""
+        if major_of(self.home.data) is None:
+            secret = Secret.read(self.home) or Secret.new(free_port())
+            secret.write(self.home)
+            self._cluster.create(self.binaries, secret, life)
+        self.home.sockets.mkdir(0o700, exist_ok=True)
+        self.account.give(self.home.sockets)
+        if can_look():
+            self._cluster.clear_leftovers()
 
     def _usable_secret(self, life: int) -> Secret:
         secret = Secret.read(self.home)

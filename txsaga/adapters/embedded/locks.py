@@ -29,9 +29,7 @@ def locked(path: Path, *, deadline: float) -> Iterator[bool]:
         while not _flock(descriptor):
             waited = True
             if time.monotonic() > deadline:
-                raise complaint(
-                    f"another process starts or stops the server for too long: see who holds {path}"
-                )
+                raise complaint(f"another process starts or stops the server for too long: see who holds {path}")
             time.sleep(_PAUSE)
         try:
             yield waited

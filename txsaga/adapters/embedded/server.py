@@ -15,7 +15,7 @@ from typing import Self
 
 from psycopg import errors, sql
 
-from txsaga.adapters.embedded.account import Account, server_account
+from txsaga.adapters.embedded.account import Account, home_of_the_caller, server_account
 from txsaga.adapters.embedded.binaries import find_binaries, reachable
 from txsaga.adapters.embedded.cluster import major_of
 from txsaga.adapters.embedded.complaint import complaint, explained
@@ -147,7 +147,6 @@ class EmbeddedServer:
                 settings=self.settings,
                 deadline=deadline,
             )
-            launch.prepare(new=major is None)
             return launch.start()
 
     def _check_reach(self, account: Account) -> None:
@@ -199,5 +198,5 @@ def _default_home(environment: Mapping[str, str]) -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/txsaga/pg")
     folder = environment.get("XDG_DATA_HOME")
-    own = environment.get("HOME") or Path.home()
+    own = environment.get("HOME") or home_of_the_caller()
     return (Path(folder) if folder else Path(own) / ".local" / "share") / "txsaga" / "pg"

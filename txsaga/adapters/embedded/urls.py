@@ -29,9 +29,7 @@ def database_url(home: Home, secret: Secret, database: str, *, driver: str | Non
             f"there is no socket in {folder}: start the server, or use TCP "
             "(the path may be too long for a socket, or hold a comma)"
         )
-    return (
-        f"{scheme}://{USER}:{secret.password}@/{name}?host={quote(str(folder), safe='')}&port={secret.port}"
-    )
+    return f"{scheme}://{USER}:{secret.password}@/{name}?host={quote(str(folder), safe='')}&port={secret.port}"
 
 
 def public_url(secret: Secret, database: str) -> str:

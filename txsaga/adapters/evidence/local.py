@@ -27,7 +27,7 @@ _IN_ERROR: Final = 3
 
 @contextmanager
 def committing(
-    transaction: RootTransaction, id: str, question: Select[int], announce: Announce
+    transaction: RootTransaction, id: str, question: Callable[[], Select[int]], announce: Announce
 ) -> Iterator[None]:
     """Run a block in an open transaction and commit it; `question` selects its evidence row."""
     with transaction:  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
@@ -42,14 +42,14 @@ def committing(
     announce(True)
 
 
-def _assert_evidence(transaction: RootTransaction, id: str, question: Select[int]) -> None:
+def _assert_evidence(transaction: RootTransaction, id: str, question: Callable[[], Select[int]]) -> None:
     if not transaction.is_active:
         raise _ended_inside(id)
     state = _session_state(transaction.connection)
     if state == _IDLE:
         raise _ended_inside(id)
     # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
-    if state == _IN_ERROR or (state is None and not transaction.connection.scalar(question)):
+    if state == _IN_ERROR or (state is None and not transaction.connection.scalar(question())):
         raise TransactionError(
             f"the database rolled the local transaction of {id} back inside its block; "
             "let the error that said so leave the block"

@@ -54,7 +54,7 @@ class SqlEvidence:
                 leave_autocommit(connection)
                 opened = connection.begin()
                 _write_first(connection, table, key)
-            with committing(opened, transaction, statements.outcome_of(table, key), announce):
+            with committing(opened, transaction, lambda: statements.outcome_of(table, key), announce):
                 yield connection
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
@@ -84,7 +84,7 @@ class SqlEvidence:
             try:
                 with short_waits(connection):
                     begin_now(connection)
-                    connection.execute(statements.write(table, key, Decision.ROLLBACK))
+                    connection.execute(statements.write(table), statements.row(key, Decision.ROLLBACK))
                     connection.commit()
             except IntegrityError:
                 connection.rollback()  # a row is there: it stands
@@ -125,7 +125,7 @@ class SqlEvidence:
 def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None:
     try:
         begin_now(connection)
-        connection.execute(statements.write(table, key, Decision.COMMIT))
+        connection.execute(statements.write(table), statements.row(key, Decision.COMMIT))
     except IntegrityError as error:
         connection.rollback()
         standing = connection.scalar(statements.outcome_of(table, key))

@@ -1,10 +1,11 @@
 """The statements on the evidence table. Whoever runs them commits."""
 
 from collections.abc import Collection, Iterable
+from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Insert, Select, Table, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Delete, Insert, Select, Table, and_, bindparam, delete, insert, or_, select
 
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import MAIN
@@ -13,10 +14,16 @@ from txsaga.model.decision import Decision
 SLOT = "slot:"  # branches that hold late bodies, by slot number
 
 
-def write(table: Table, key: EvidenceKey, outcome: Decision) -> Insert:
+@cache
+def write(table: Table) -> Insert:
     """Insert the row that says what became of the local work; its key lets only one in."""
     # Not `on conflict do nothing`: a plain duplicate says the same at every isolation level.
-    return insert(table).values(**key._asdict(), branch=MAIN, outcome=int(outcome))
+    return insert(table).values({column: bindparam(column) for column in (*EvidenceKey._fields, "branch", "outcome")})
+
+
+def row(key: EvidenceKey, outcome: Decision) -> dict[str, object]:
+    """Fill the parameters of `write`."""
+    return {**key._asdict(), "branch": MAIN, "outcome": int(outcome)}
 
 
 def write_body(table: Table, key: EvidenceKey, slot: int, body: bytes) -> Insert:

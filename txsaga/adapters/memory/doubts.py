@@ -63,6 +63,17 @@ class Doubts:
             )
             return [self._doubt(kept, txid) for _, txid in due[:limit]]
 
+    def of(self, txid: int) -> Doubt | None:
+        """Return one transaction as a doubt, whether it is listed or not."""
+        with self._home.lock:
+            kept = self._home.kept
+            return self._doubt(kept, txid) if txid in kept.halves or txid in kept.lives else None
+
+    def listed(self, txid: int) -> Listed | None:
+        """Return a transaction's place on the list."""
+        with self._home.lock:
+            return self._listed.get(txid)
+
     def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
         """Ask again later."""
         with self._home.lock:
@@ -89,7 +100,7 @@ class Doubts:
                 self._listed.pop(txid, None)
 
     def _doubt(self, kept: Kept, txid: int) -> Doubt:
-        opened, checks = kept.lives.get(txid), self._listed[txid].checks
+        opened, listed = kept.lives.get(txid), self._listed.get(txid)
         if opened is None:
             half = kept.halves[txid][0]
             group, evidence, born = half.group, half.evidence, half.born
@@ -102,7 +113,7 @@ class Doubts:
             keyed=opened is not None,
             evidence=evidence,
             born=born,
-            checks=checks,
+            checks=listed.checks if listed else 0,
         )
 
 

@@ -18,10 +18,9 @@ from txsaga.errors import (
 )
 from txsaga.model.decision import Code, Decision
 from txsaga.model.identity import HalfId
+from txsaga.model.immunity import effective
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
 from txsaga.model.topic import HALF_TOPIC
-
-MIN_AGE = timedelta(seconds=6)
 
 
 class MemoryHalves:
@@ -100,7 +99,7 @@ class MemoryHalves:
     def _too_late(self, half: StoredHalf) -> bool:
         if half.immunity is None:
             return False
-        return self._home.now() >= half.born + max(timedelta(seconds=half.immunity), MIN_AGE)
+        return self._home.now() >= half.born + timedelta(seconds=effective(half.immunity))
 
     def _view(self, kept: Kept, half: StoredHalf) -> HalfView:
         op = kept.ops.get(half.txid)

@@ -79,6 +79,10 @@ class MemoryLedger:
         life = self._life(txid)
         if life.state is not TxState.ACTIVE:
             raise TransactionClosed(f"transaction {txid} is {life.state}; nobody can take it over")
+        self._kept.slots.pop(txid, None)
+        for place, intent in list(self._kept.intents.items()):
+            if intent.txid == txid:
+                del self._kept.intents[place]
         return self._put(replace(life, owner=life.owner + 1))
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
@@ -129,6 +133,8 @@ class MemoryLedger:
             raise LeaseLost(f"queue {intent.qid} is no longer {member}'s; drop the work")
         bound = self._kept.intents.get(place)
         if bound is None:
+            if cursor.offset != intent.start:
+                raise LeaseLost(f"queue {intent.qid} stands at {cursor.offset}, not at {intent.start}")
             self._kept.intents[place] = replace(intent, member=member)
         elif (bound.txid, bound.end) == (intent.txid, intent.start):
             self._kept.intents[place] = replace(bound, end=intent.end)
@@ -159,7 +165,7 @@ class MemoryLedger:
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
         """Write an audit row."""
-        self._kept.audits.append(Audit(txid, event, who, why))
+        self._kept.audits.append(Audit(txid, event, who, why, self._home.now()))
 
     def standing(self, txid: int) -> Decision | None:
         """Return the decision that stands."""

@@ -16,6 +16,8 @@ from txsaga.adapters.memory.doubts import Doubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import StoredHalf
+from txsaga.model.decision import Decision
+from txsaga.model.overview import Dispatch
 from txsaga.model.records import Bounds, Doubt, LogEntry, Ticked
 
 
@@ -38,6 +40,7 @@ class MemoryLog:
         self._heads: dict[int, int] = {}
         self._taken = 0  # decisions that had their tick
         self._tick = 0
+        self._ticked = home.now()
         self._announced = 0
         self._news = Condition(home.lock)
         self._heard = local()
@@ -54,6 +57,7 @@ class MemoryLog:
                 self._give(half, now)
             self._taken += len(batch)
             self._tick += 1
+            self._ticked = now
             if halves:
                 self._announced = self._tick
                 self._news.notify_all()
@@ -95,6 +99,17 @@ class MemoryLog:
     def doubts(self, limit: int) -> Sequence[Doubt]:
         """Return doubts that are due, oldest first."""
         return self._doubts.due(limit)
+
+    def doubt(self, txid: int) -> Doubt | None:
+        """Return what deciding one transaction needs."""
+        return self._doubts.of(txid)
+
+    def dispatch(self) -> Dispatch:
+        """Tell of the last tick and of what waits for the next."""
+        with self._home.lock:
+            kept, age = self._home.kept, self._home.now() - self._ticked
+            waiting = sum(kept.ops[txid].decision is Decision.COMMIT for txid in kept.order[self._taken :])
+            return Dispatch(tick=self._tick, age=age, waiting=waiting)
 
     def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
         """Ask about a doubt again later."""

@@ -22,6 +22,11 @@ class MemoryQueues:
         """Take or renew a lease and return the live members."""
         with self._home.writing():
             self._leases[group, member] = self._home.now() + ttl
+            return self.members(group)
+
+    def members(self, group: str) -> Sequence[str]:
+        """Return the live members of a group, sorted."""
+        with self._home.lock:
             return sorted(name for of, name in self._leases if of == group and self._lives(group, name))
 
     def leave(self, group: str, member: str) -> None:
@@ -69,6 +74,8 @@ class MemoryQueues:
             cursor = kept.cursors.get(place)
             if cursor is None or (cursor.owner, cursor.epoch) != (member, claim.epoch):
                 raise LeaseLost(f"queue {claim.qid} is no longer {member}'s; drop the work")
+            if cursor.offset != claim.offset:
+                raise LeaseLost(f"queue {claim.qid} stands at {cursor.offset}, not at {claim.offset}; read it again")
             if place in kept.intents:
                 raise LeaseLost(f"offsets of queue {claim.qid} are bound to a transaction; it moves them")
             kept.cursors[place] = cursor._replace(offset=offset)

@@ -66,6 +66,7 @@ class Audit(NamedTuple):
     event: str
     who: str
     why: str
+    at: datetime
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.ledger import MemoryLedgers
 from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.overview import MemoryOverview
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.registry import MemoryRegistry
 from txsaga.adapters.memory.rows import Audit
@@ -27,6 +28,7 @@ class MemoryStore:
         self.log = MemoryLog(home, names, doubts)
         self.queues = MemoryQueues(home)
         self.registry = MemoryRegistry(home, names, doubts)
+        self.overview = MemoryOverview(home, names, doubts, self.log, self.queues)
 
     @property
     def audits(self) -> Sequence[Audit]:

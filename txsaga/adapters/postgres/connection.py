@@ -8,8 +8,11 @@ taken for a "no", an acknowledged message could be stored twice or a decision to
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -46,7 +49,7 @@ def parse_url(text: str) -> tuple[URL, str]:
     """Split a URL into what the driver gets and the namespace."""
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise ConfigError(
             f"{_hidden(text)!r} is no database URL; write postgresql://user:password@host:port/database"
         ) from None
@@ -76,6 +79,18 @@ def make_engine(url: URL, namespace: str) -> Engine:
         connect_args={"options": options, "connect_timeout": 10, "application_name": "txsaga"},
     )
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
+
+
+_open_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+_parents: list[object] = []  # kept, since closing one would end the parent's session
+
+
+def _leave_lines_to_parent() -> None:
+    for line in list(_open_lines):
+        line.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_lines_to_parent)
 
 
 class ConnectionLost(Exception):
@@ -144,19 +159,32 @@ def _commit(connection: Connection) -> None:
 
 
 class Line:
-    """A dedicated connection of the hot path: autocommit, everything prepared, generic plans."""
+    """A dedicated connection of the hot path: autocommit, everything prepared, generic plans.
+
+    A forked child leaves it to the parent and opens its own: two processes on one connection would read
+    each other's answers.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: psycopg.Connection[Any] | None = None
         self._backend: tuple[int, object] | None = None
+        self.lock = threading.Lock()
+        _open_lines.add(self)
+
+    def leave_to_parent(self) -> None:
+        """Forget the connection without a word to the server."""
+        _parents.append(self._connection)
+        self._connection = self._backend = None
+        self.lock = threading.Lock()
+        self._engine.dispose(close=False)
 
     def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
         """Run one statement in its own transaction; `ConnectionLost` when its fate is not known."""
         connection = self.connection()
         try:
             cursor = connection.cursor(binary=True)
-            return cursor.execute(sql, parameters, prepare=True).fetchall()  # type: ignore[arg-type]
+            return cursor.execute(sql, parameters, prepare=True).fetchall()
         except psycopg.Error as error:
             if is_lost(error) or connection.broken:
                 self.close()
@@ -197,6 +225,7 @@ class Line:
         connection.prepare_threshold = 0
         arrays.register(connection)
         connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute("SET enable_seqscan = off")  # plans made on a young, empty table must fit a full one
         connection.execute("SET max_parallel_workers_per_gather = 0")
         connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
         if self._backend is None:

@@ -56,7 +56,7 @@ class PostgresCuts:
         raise StoreUnavailable(f"no tick could be had within {PATIENCE:g} s for this cut; retry")
 
     def _read(self, ticked: psycopg.Connection[Any], home: Connection) -> dict[str, tuple[int, ...]]:
-        heads = {name: tuple(offsets) for name, offsets in ticked.execute(self._heads).fetchall()}  # type: ignore[call-overload]
+        heads = {name: tuple(offsets) for name, offsets in ticked.execute(self._heads).fetchall()}
         (snapshot,) = ticked.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         with translating():
             home.execute(text(f"SET TRANSACTION SNAPSHOT '{snapshot}'"))

@@ -9,7 +9,6 @@ would retry a message that lies there already, and an orphan half would wait for
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,11 +21,10 @@ from txsaga.adapters.postgres.hot import Hot
 from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
+from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
 from txsaga.model.topic import HALF_TOPIC
 
-MIN_AGE = 6
-"""Seconds: the floor of a message's own immunity."""
 PATIENCE = 30.0
 
 
@@ -37,8 +35,7 @@ class PostgresHalves:
         self._engine, self._hot, self._identity = engine, hot, identity
         self._stores = {hot.prepare: Line(engine), hot.publish: Line(engine)}
         self._decides = Line(engine)
-        self._locks = {id(line): threading.Lock() for line in (*self._stores.values(), self._decides)}
-        self._low = 0
+        self._low: int | None = None
 
     def prepare(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
         """Store halves."""
@@ -62,12 +59,14 @@ class PostgresHalves:
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
         h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
+        p = schema.part
         query = (
-            select(h, q.c.idx, t.c.name, g.c.name.label("group_name"), o.c.decision)
+            select(h, q.c.idx, t.c.name, g.c.name.label("group_name"), o.c.decision, p.c.attempt.label("winner"))
             .join_from(h, q, q.c.qid == h.c.qid)
             .join(t, t.c.id == q.c.topic)
             .join(g, g.c.id == h.c.pgroup)
             .outerjoin(o, o.c.txid == h.c.txid)
+            .outerjoin(p, (p.c.txid == h.c.txid) & (p.c.part == h.c.part))
             .where(h.c.txid == txid)
             .order_by(h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
         )
@@ -81,17 +80,19 @@ class PostgresHalves:
 
     def _store(self, sql: str, halves: Sequence[Half]) -> list[Receipt | TxSagaError]:
         line = self._stores[sql]
-        batch = random.getrandbits(63)  # noqa: S311  # tells batches apart, guards nothing
+        batch = random.getrandbits(63)  # tells batches apart, guards nothing
         parameters = _half_parameters(batch, halves)
-        with self._locks[id(line)]:
+        with line.lock:
             rows = self._stored(line, sql, parameters)
         receipts: dict[int, Receipt | TxSagaError] = {row[0]: Receipt(*row) for row in rows}
         if receipts and len(receipts) != len(halves):
             raise StoreError(f"{len(halves)} transactions were stored as {len(receipts)}; the schema is damaged")
-        self._low = max(self._low, *receipts) if receipts else self._low
+        self._low = max(self._low or 0, *receipts) if receipts else self._low
         return [receipts[txid] for txid in sorted(receipts)]
 
     def _stored(self, line: Line, sql: str, parameters: dict[str, Any]) -> list[Any]:
+        if self._low is None:  # below it nothing of ours is looked for after a lost answer
+            self._low = int(line.execute(self._hot.newest, {})[0][0])
         lookup = {"low": self._low, "batch": parameters["batch"]}
         try:
             return line.execute(sql, parameters)
@@ -106,7 +107,7 @@ class PostgresHalves:
 
     def _certainly(self, line: Line, sql: str, parameters: dict[str, Any]) -> list[Any]:
         """Run an idempotent statement until it was answered."""
-        with self._locks[id(line)]:
+        with line.lock:
             while True:
                 try:
                     return line.execute(sql, parameters)
@@ -133,7 +134,8 @@ class PostgresHalves:
         return {end.txid: _lost(end, *rows[end.txid][1:]) for end in ends}
 
     def _view(self, row: Any) -> HalfView:
-        committed = row.decision == Decision.COMMIT
+        counts = not row.keyed or row.winner == row.attempt  # what a superseded attempt left never does
+        committed = row.decision == Decision.COMMIT and counts
         half = HalfId(self._identity, row.txid, row.part, row.attempt, row.qid, row.chunk, 0)
         return HalfView(
             id=half.encode(),
@@ -143,7 +145,7 @@ class PostgresHalves:
             real_queue=row.idx,
             group=row.group_name,
             prepared=row.decision is None,
-            flag="NOT" if row.decision is None else Decision(row.decision).name,
+            flag="NOT" if row.decision is None else "COMMIT" if committed else "ROLLBACK",
             count=row.n,
             born=row.born,
         )

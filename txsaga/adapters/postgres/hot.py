@@ -34,6 +34,8 @@ RETURNING txid, pgroup),
 SELECT DISTINCT h.txid, h.pgroup, {token} FROM h ORDER BY h.txid"""
 )
 
+NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
+
 # A batch whose answer was lost: its numbers, if it was stored.
 BATCH = """
 SELECT DISTINCT txid, pgroup, {token} FROM {s}.half WHERE txid > %(low)s AND batch = %(batch)s ORDER BY txid"""
@@ -122,6 +124,14 @@ SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coa
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
  ORDER BY d.check_at"""
 
+# One transaction, whether it is on the list or not: what settling it by hand needs.
+DOUBT = """
+SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks, 0)
+  FROM (SELECT txid, pgroup, true AS keyed, evidence, opened AS born FROM {s}.tx WHERE txid = %(txid)s
+        UNION ALL
+        (SELECT txid, pgroup, false, evidence, born FROM {s}.half WHERE txid = %(txid)s AND NOT keyed LIMIT 1)) x
+  LEFT JOIN {s}.doubt d ON d.txid = x.txid"""
+
 
 @dataclass(frozen=True)
 class Hot:
@@ -130,6 +140,7 @@ class Hot:
     prepare: str
     publish: str
     batch: str
+    newest: str
     decide: str
     standing: str
     news: str
@@ -137,6 +148,7 @@ class Hot:
     fetch: str
     sweep: str
     doubts: str
+    doubt: str
 
     @classmethod
     def of(cls, schema: str) -> "Hot":
@@ -149,6 +161,7 @@ class Hot:
             prepare=write(PREPARE),
             publish=write(PUBLISH, "h.pgroup", "h.txid"),
             batch=write(BATCH),
+            newest=write(NEWEST),
             decide=write(DECIDE, "x.pgroup", "x.txid"),
             standing=write(STANDING, "x.pgroup", "x.txid"),
             news=write(NEWS),
@@ -156,4 +169,5 @@ class Hot:
             fetch=write(FETCH),
             sweep=write(SWEEP),
             doubts=write(DOUBTS, "d.pgroup", "d.txid"),
+            doubt=write(DOUBT, "x.pgroup", "x.txid"),
         )

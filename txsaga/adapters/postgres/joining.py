@@ -7,26 +7,34 @@ connection must lead to the very store; on any other database the message would 
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, text
+from functools import cache
+
+from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.postgres.connection import translated, translating
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.errors import ConfigError, InvalidMessage
+from txsaga.model.identity import StoreId
 from txsaga.model.message import Message, validate
 from txsaga.model.topic import Way
 
 SEND = """
 WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
            VALUES (nextval('{s}.tx_seq'), :pgroup, :qid, 0, :n, :body) RETURNING txid)
-INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
+INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h
+-- the answer is the caller's COMMIT, so that must be durable whatever the session says
+RETURNING txid, set_config('synchronous_commit', 'on', true)"""
 
-# The answer is the caller's COMMIT, so that must be durable whatever the session says.
 SAME = """
-SELECT uuid, incarnation, system_identifier = (SELECT system_identifier FROM pg_control_system()),
-       set_config('synchronous_commit', 'on', true)
+SELECT uuid, incarnation, system_identifier = (SELECT system_identifier FROM pg_control_system())
   FROM {s}.store"""
+RECOGNISED = "txsaga home"
+ADVICE = (
+    "this connection does not lead to the home database of the broker; "
+    "use tx.local(…) with a registered resource for work in another database"
+)
 
 
 class JoinedSends:
@@ -34,7 +42,7 @@ class JoinedSends:
 
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
         self._connection, self._kernel, self._group = connection, kernel, group
-        self._send = text(SEND.format(s=f'"{namespace}"'))
+        self._send = _send(namespace)
         self._require_home(namespace)
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
@@ -74,19 +82,27 @@ class JoinedSends:
 
     def _require_home(self, namespace: str) -> None:
         identity = self._kernel.store.registry.identity
-        advice = (
-            "this connection does not lead to the home database of the broker; "
-            "use tx.local(…) with a registered resource for work in another database"
-        )
+        # A pooled connection stays with its server, so one look at each is enough.
+        recognised = self._connection.info.setdefault(RECOGNISED, set())
+        if (identity, namespace) not in recognised:
+            self._recognise(namespace, identity)
+            recognised.add((identity, namespace))
+
+    def _recognise(self, namespace: str, identity: StoreId) -> None:
         if self._connection.dialect.name != "postgresql":
-            raise ConfigError(advice)
+            raise ConfigError(ADVICE)
         try:
             # In a savepoint: a wrong database must not spoil the caller's transaction.
             with self._connection.begin_nested():
                 row = self._connection.execute(text(SAME.format(s=f'"{namespace}"'))).one_or_none()
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", "") in ("42P01", "3F000"):
-                raise ConfigError(advice) from error
+                raise ConfigError(ADVICE) from error
             raise translated(error) from error
         if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
-            raise ConfigError(advice)
+            raise ConfigError(ADVICE)
+
+
+@cache
+def _send(namespace: str) -> TextClause:
+    return text(SEND.format(s=f'"{namespace}"'))

@@ -11,7 +11,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row as ResultRow, delete, func, insert, literal_column, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy import (
+    Row as ResultRow,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -33,7 +45,9 @@ class PostgresLedgers:
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine = engine
-        self._token = literal_column(TOKEN.format(s=f'"{namespace}"', group="tx.pgroup", txid="tx.txid"))
+        self._token: ColumnElement[Any] = literal_column(
+            TOKEN.format(s=f'"{namespace}"', group="tx.pgroup", txid="tx.txid")
+        )
 
     @contextmanager
     def open(self) -> Iterator[PostgresLedger]:
@@ -70,7 +84,13 @@ class PostgresLedger:
         """Open a life with a new number."""
         statement = (
             upsert(tx)
-            .values(txid=schema.tx_seq.next_value(), pgroup=group, key=key, epoch=epoch, state=TxState.ACTIVE.value)
+            .values(
+                txid=schema.tx_seq.next_value(),
+                pgroup=group,
+                key=key,
+                epoch=epoch,
+                state=TxState.ACTIVE.value,
+            )
             .on_conflict_do_nothing(index_elements=["pgroup", "key", "epoch"])
             .returning(tx.c.txid)
         )
@@ -87,6 +107,9 @@ class PostgresLedger:
         )
         if self._count(statement) != 1:
             raise UnknownTransaction(f"transaction {txid} is not open")
+        with translating():
+            self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
+            self._connection.execute(delete(intent).where(intent.c.txid == txid))
         life = self.lock(txid)
         assert life is not None
         return life
@@ -108,9 +131,7 @@ class PostgresLedger:
     def add(self, life: Life, part: int, rows: Sequence[Row]) -> None:
         """Add halves under (part, owner)."""
         common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner, "keyed": True}
-        values = [
-            {**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows
-        ]
+        values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
         with translating():
             self._connection.execute(insert(half), values)
 
@@ -132,9 +153,7 @@ class PostgresLedger:
             "ordering_key": slot.ordering_key,
         }
         with translating():
-            self._connection.execute(
-                insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload)
-            )
+            self._connection.execute(insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload))
 
     def slots(self, txid: int) -> Sequence[LateSlot]:
         """Return the places kept for late bodies."""
@@ -151,26 +170,32 @@ class PostgresLedger:
         if row is None or row.owner != member or row.epoch != intent.epoch:
             raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} is not {member}'s any more")
         t = schema.intent
-        values = {"start": intent.start, "end": intent.end, "epoch": intent.epoch, "txid": intent.txid, "member": member}
+        values = {
+            "start": intent.start,
+            "end": intent.end,
+            "epoch": intent.epoch,
+            "txid": intent.txid,
+            "member": member,
+        }
         statement = upsert(t).values(grp=intent.group, qid=intent.qid, **values)
         extend = statement.on_conflict_do_update(
             index_elements=["grp", "qid"],
             set_={"end": intent.end},
             where=(t.c.txid == intent.txid) & (t.c.end == intent.start),
         )
-        if self._count(extend) != 1:
-            raise LeaseLost(
-                f"queue {intent.qid} of group {intent.group!r} is bound to another undecided transaction"
-            )
+        with translating():
+            start = self._connection.execute(extend.returning(t.c.start)).scalar()
+        if start is None:
+            raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} is bound to another undecided transaction")
+        if start != row.off:  # found now, not after local work that could not be undone
+            raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} stands at {row.off}, not at {start}")
 
     def apply_intents(self, txid: int, decision: Decision) -> None:
         """Move the cursors of a transaction's intents and end the intents."""
         same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
         query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
         with translating():
-            rows = self._connection.execute(
-                query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)
-            ).all()
+            rows = self._connection.execute(query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)).all()
             if decision is Decision.COMMIT:
                 self._move_cursors(rows)
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
@@ -221,5 +246,3 @@ class PostgresLedger:
     def _count(self, statement: Any) -> int:
         with translating():
             return self._connection.execute(statement).rowcount
-
-

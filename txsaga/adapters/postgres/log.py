@@ -8,7 +8,6 @@ tick ever runs, decisions stand and nothing is lost, but no consumer sees them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -39,9 +38,8 @@ class PostgresLog:
     def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
         self._engine, self._hot = engine, hot
         self._channel = f"txsaga_{namespace}"
-        self._ticks, self._reads = Line(engine), threading.local()
-        self._lines: list[Line] = [self._ticks]
-        self._lock = threading.Lock()
+        self._ticks = Line(engine)
+        self._readers: list[Line] = []
         self._wakeup = Wakeup(engine, self._channel)
         self._partitions = Partitions(engine, namespace)
 
@@ -72,9 +70,7 @@ class PostgresLog:
         with transaction(self._engine) as connection:
             while low < high:
                 middle = (low + high) // 2
-                query = select(entry.c.base, entry.c.n, entry.c.at).where(
-                    entry.c.qid == qid, entry.c.base <= middle
-                )
+                query = select(entry.c.base, entry.c.n, entry.c.at).where(entry.c.qid == qid, entry.c.base <= middle)
                 row = connection.execute(query.order_by(entry.c.base.desc()).limit(1)).one_or_none()
                 if row is not None and row.at >= moment:
                     high = row.base
@@ -93,9 +89,12 @@ class PostgresLog:
 
     def doubts(self, limit: int) -> Sequence[Doubt]:
         """Return doubts that are due."""
-        rows = self._read(self._hot.doubts, {"limit": limit})
-        names = ("txid", "group", "token", "keyed", "evidence", "born", "checks")
-        return [Doubt(**dict(zip(names, row, strict=True))) for row in rows]
+        return [_doubt(row) for row in self._read(self._hot.doubts, {"limit": limit})]
+
+    def doubt(self, txid: int) -> Doubt | None:
+        """Return what deciding one transaction needs."""
+        rows = self._read(self._hot.doubt, {"txid": txid})
+        return _doubt(rows[0]) if rows else None
 
     def settled(self, txids: Sequence[int]) -> None:
         """Take transactions off the list of doubts."""
@@ -126,13 +125,11 @@ class PostgresLog:
     def close(self) -> None:
         """Close every line."""
         self._wakeup.close()
-        for line in self._lines:
+        for line in (self._ticks, *self._readers):
             line.close()
 
-    def _in_tick(
-        self, limit: int, then: Callable[[psycopg.Connection[Any], Ticked], T]
-    ) -> T | None:
-        with self._lock:
+    def _in_tick(self, limit: int, then: Callable[[psycopg.Connection[Any], Ticked], T]) -> T | None:
+        with self._ticks.lock:
             connection = self._ticks.connection()
             try:
                 with _repeatable(connection):
@@ -168,19 +165,18 @@ class PostgresLog:
         chunks, written, _ = _one(connection, self._hot.tick, parameters)
         return Ticked(tick + 1, chunks, cap is not None) if written else None
 
-    def _read(self, sql: str, parameters: dict[str, object]) -> list[Any]:
-        line = getattr(self._reads, "line", None)
-        if line is None:
-            line = self._reads.line = Line(self._engine)
-            self._lines.append(line)
+    def _read(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
+        line = self._readers.pop() if self._readers else Line(self._engine)
         try:
             return line.execute(sql, parameters)
         except ConnectionLost as error:
             raise StoreUnavailable("the home database went away during a read; retry") from error
+        finally:
+            self._readers.append(line)
 
 
 def _one(connection: psycopg.Connection[Any], sql: str, parameters: dict[str, Any]) -> Any:
-    return connection.execute(sql, parameters, prepare=True).fetchone()  # type: ignore[arg-type]  # our own text
+    return connection.execute(sql, parameters, prepare=True).fetchone()
 
 
 @contextmanager
@@ -192,3 +188,8 @@ def _repeatable(connection: psycopg.Connection[Any]) -> Iterator[None]:
     finally:
         if not connection.broken:
             connection.isolation_level = None
+
+
+def _doubt(row: Sequence[Any]) -> Doubt:
+    names = ("txid", "group", "token", "keyed", "evidence", "born", "checks")
+    return Doubt(**dict(zip(names, row, strict=True)))

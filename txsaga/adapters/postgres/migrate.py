@@ -44,7 +44,7 @@ def check(connection: Connection, namespace: str) -> None:
     have = current(connection, namespace)
     if have != newest():
         raise SchemaMissing(
-            f"namespace {namespace!r} has schema {have or 'none'}, this txsaga needs {newest()}; run `txsaga db migrate`"
+            f"namespace {namespace!r} has schema {have or 'none'}, needs {newest()}; run `txsaga db migrate`"
         )
 
 

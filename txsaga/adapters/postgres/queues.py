@@ -48,22 +48,16 @@ class PostgresQueues:
         """Take or renew a member's lease; return the live members."""
         until = func.clock_timestamp() + ttl
         statement = insert(lease).values(kind=_kind(group), name=member, holder=member, until=until)
-        live = select(lease.c.holder).where(
-            lease.c.kind == _kind(group), lease.c.until > func.clock_timestamp()
-        )
+        live = select(lease.c.holder).where(lease.c.kind == _kind(group), lease.c.until > func.clock_timestamp())
         with transaction(self._engine) as connection:
-            connection.execute(
-                statement.on_conflict_do_update(index_elements=["kind", "name"], set_={"until": until})
-            )
+            connection.execute(statement.on_conflict_do_update(index_elements=["kind", "name"], set_={"until": until}))
             return connection.execute(live.order_by(lease.c.holder)).scalars().all()
 
     def leave(self, group: str, member: str) -> None:
         """Drop a member's lease and give back its queues."""
         with transaction(self._engine) as connection:
             connection.execute(delete(lease).where(lease.c.kind == _kind(group), lease.c.name == member))
-            connection.execute(
-                update(cursor).where(cursor.c.grp == group, cursor.c.owner == member).values(owner=None)
-            )
+            connection.execute(update(cursor).where(cursor.c.grp == group, cursor.c.owner == member).values(owner=None))
 
     def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
         """Create cursors that do not exist yet."""
@@ -102,9 +96,7 @@ class PostgresQueues:
     def release(self, group: str, member: str, qid: int) -> None:
         """Give a queue back."""
         with transaction(self._engine) as connection:
-            connection.execute(
-                update(cursor).where(_cursor(group, qid), cursor.c.owner == member).values(owner=None)
-            )
+            connection.execute(update(cursor).where(_cursor(group, qid), cursor.c.owner == member).values(owner=None))
 
     def advance(self, claim: Claimed, member: str, offset: int) -> Claimed:
         """Move a cursor while owner and epoch are still the claim's."""
@@ -114,6 +106,7 @@ class PostgresQueues:
                 _cursor(claim.group, claim.qid),
                 cursor.c.owner == member,
                 cursor.c.epoch == claim.epoch,
+                cursor.c.off == claim.offset,
                 ~_undecided(claim.group, claim.qid),
             )
             .values(off=offset)

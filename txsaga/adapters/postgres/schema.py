@@ -145,7 +145,11 @@ half = Table(
     postgresql_partition_by="RANGE (txid)",
 )
 # Compressing small bodies costs more than it saves, and substring reads need them plain.
-event.listen(half, "after_create", DDL("ALTER TABLE %(fullname)s ALTER body SET STORAGE EXTERNAL"))
+event.listen(
+    half,
+    "after_create",
+    DDL("ALTER TABLE %(fullname)s ALTER body SET STORAGE EXTERNAL"),  # type: ignore[no-untyped-call]
+)
 
 op = Table(
     "op",

@@ -14,6 +14,7 @@ from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.ledger import PostgresLedgers
 from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.overview import PostgresOverview
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.errors import IdentityChanged
@@ -31,6 +32,7 @@ class PostgresStore:
         self.log = PostgresLog(engine, hot, namespace)
         self.queues = PostgresQueues(engine)
         self.registry = PostgresRegistry(engine, identity)
+        self.overview = PostgresOverview(engine, namespace)
         self._guard(engine)
 
     @classmethod

@@ -1,0 +1,260 @@
+"""
+Producers, owners and dispatchers in any order over one store, beside the simplest model of what must be read.
+
+The model is one list per queue: a decision appends what it makes visible, nothing else does. The log must
+hold a beginning of that list at any time and all of it in the end. One thread does everything, so the order
+of decisions is known; races are the contract suites' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    rule,
+)
+
+from txsaga.errors import TransactionError, TxSagaError
+from txsaga.model.chunk import BODY, Chunk
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TRANSACTION
+from txsaga.model.records import Half, Life, Receipt, Row, Standing
+from txsaga.ports.store import Store
+from txsaga.testing.samples import decide_life, drain, end_of, new_group, new_queues, row
+
+COMMIT = Decision.COMMIT
+DECISIONS = st.sampled_from(Decision)
+SHAPES = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), min_size=1, max_size=3)
+"""The rows of a half: which queue, how many records."""
+PARTS = st.lists(st.tuples(st.integers(1, 2), SHAPES, st.booleans()), max_size=3)
+"""Contributions to a keyed transaction: which part, its rows, whether its attempt is named the winner."""
+
+
+class GivenUp(Exception):
+    """Raised inside a ledger block, so that it must leave nothing."""
+
+
+@dataclass
+class Keyed:
+    """What a keyed transaction holds, by part and attempt, and who won each part."""
+
+    life: Life
+    added: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
+    winners: dict[int, int] = field(default_factory=dict)
+
+    def visible(self) -> list[Row]:
+        """Return what a commit shows, in order."""
+        parts = sorted(self.winners.items())
+        return [each for won in parts for each in sorted(self.added.get(won, []), key=lambda row: row.chunk)]
+
+
+class Interleavings(RuleBasedStateMachine):
+    """One example: some queues of its own in a store that it may share with earlier examples."""
+
+    store: ClassVar[Store]
+    turns: ClassVar[count[int]] = count()
+
+    halves = Bundle("halves")
+    lives = Bundle("lives")
+    stale = Bundle("stale")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = f"example-{next(self.turns)}"
+        self.qids = new_queues(self.store, self.name, 2)
+        self.group = new_group(self.store, self.name)
+        self.numbers = count()
+        self.rows_of: dict[int, Sequence[Row]] = {}
+        self.decisions: dict[int, Decision] = {}
+        self.expected: dict[int, list[bytes]] = {qid: [] for qid in self.qids}
+        self.seen: dict[int, int] = dict.fromkeys(self.qids, 0)
+
+    @rule(target=halves, shapes=st.lists(SHAPES, min_size=1, max_size=3))
+    def prepare(self, shapes: list[list[tuple[int, int]]]) -> object:
+        """Store halves."""
+        halves = [Half(self.group, self.rows(shape)) for shape in shapes]
+        receipts = self.stored(halves, self.store.halves.prepare(halves))
+        return multiple(*receipts)
+
+    @rule(target=halves, shapes=st.lists(SHAPES, min_size=1, max_size=3))
+    def publish(self, shapes: list[list[tuple[int, int]]]) -> object:
+        """Store plain messages; their ends change nothing any more."""
+        halves = [Half(self.group, self.rows(shape)) for shape in shapes]
+        receipts = self.stored(halves, self.store.halves.publish(halves))
+        for receipt in receipts:
+            self.settle(receipt.txid, COMMIT, self.rows_of[receipt.txid])
+        return multiple(*receipts)
+
+    @rule(receipts=st.lists(halves, min_size=1, max_size=4), decision=DECISIONS, check=st.booleans())
+    def decide(self, receipts: list[Receipt], decision: Decision, check: bool) -> None:
+        """Decide halves in one batch; some of them again, some of them twice."""
+        answers = self.store.halves.decide([end_of(each, decision, from_check=check) for each in receipts])
+        fresh = {receipt.txid for receipt in receipts} - self.decisions.keys()
+        for txid in sorted(fresh):
+            self.settle(txid, decision, self.rows_of[txid])
+        won = set[int]()
+        for receipt, answer in zip(receipts, answers, strict=True):
+            first = receipt.txid in fresh - won
+            assert answer == Standing(receipt.txid, self.decisions[receipt.txid], first)
+            won.add(receipt.txid)
+
+    @rule(limit=st.integers(1, 5))
+    def tick(self, limit: int) -> None:
+        """Give out some offsets."""
+        self.store.log.tick(limit)
+
+    @rule(target=lives, parts=PARTS)
+    def open(self, parts: list[tuple[int, list[tuple[int, int]], bool]]) -> Keyed:
+        """Open a keyed transaction."""
+        with self.store.ledgers.open() as ledger:
+            life = ledger.create(self.group, f"key-{next(self.numbers)}", 1)
+        assert life is not None
+        keyed = Keyed(life)
+        self.contribute(keyed, parts)
+        return keyed
+
+    @rule(keyed=lives, parts=PARTS)
+    def add(self, keyed: Keyed, parts: list[tuple[int, list[tuple[int, int]], bool]]) -> None:
+        """Add halves to a transaction, or see that it is decided."""
+        if keyed.life.txid not in self.decisions:
+            self.contribute(keyed, parts)
+            return
+        with self.store.ledgers.open() as ledger:
+            held = ledger.share(keyed.life.txid)
+        assert held is not None
+        assert held.state in TRANSACTION.final()
+
+    @rule(keyed=lives, target=stale)
+    def take_over(self, keyed: Keyed) -> object:
+        """Take a transaction over; its owner so far is superseded."""
+        if keyed.life.txid in self.decisions:
+            with pytest.raises(TransactionError), self.store.ledgers.open() as ledger:
+                ledger.take_over(keyed.life.txid)
+            return multiple()
+        before = keyed.life
+        with self.store.ledgers.open() as ledger:
+            keyed.life = ledger.take_over(before.txid)
+        assert keyed.life.owner > before.owner
+        return before, keyed
+
+    @rule(superseded=stale, part=st.integers(1, 2), shape=SHAPES)
+    def add_late(self, superseded: tuple[Life, Keyed], part: int, shape: list[tuple[int, int]]) -> None:
+        """Let a superseded owner add more: refused, or never read."""
+        life, keyed = superseded
+        if keyed.winners.get(part) != life.owner:
+            with suppress(TransactionError), self.store.ledgers.open() as ledger:
+                ledger.add(life, part, self.rows(shape))
+
+    @rule(keyed=lives, decision=DECISIONS)
+    def settle_keyed(self, keyed: Keyed, decision: Decision) -> None:
+        """Decide a keyed transaction, or be refused because it is decided."""
+        txid = keyed.life.txid
+        if txid in self.decisions:
+            with pytest.raises(TxSagaError), self.store.ledgers.open() as ledger:
+                decide_life(ledger, txid, decision)
+            return
+        with self.store.ledgers.open() as ledger:
+            decide_life(ledger, txid, decision)
+        self.settle(txid, decision, keyed.visible())
+
+    @rule(keyed=consumes(lives), decision=DECISIONS, shape=SHAPES, target=lives)
+    def give_up(self, keyed: Keyed, decision: Decision, shape: list[tuple[int, int]]) -> Keyed:
+        """Do everything in a block that fails at its end."""
+        with suppress(GivenUp, TransactionError), self.store.ledgers.open() as ledger:
+            if keyed.life.txid not in self.decisions:
+                ledger.add(keyed.life, 1, self.rows(shape))
+                ledger.win(keyed.life.txid, 1, keyed.life.owner)
+                decide_life(ledger, keyed.life.txid, decision)
+            raise GivenUp
+        return keyed
+
+    @rule(at=st.integers(0, 20), limit=st.integers(1, 3))
+    def fetch(self, at: int, limit: int) -> None:
+        """Read from any offset: the chunk that holds it comes first."""
+        for qid in self.qids:
+            head = self.store.log.bounds([qid])[qid].head
+            entries = self.store.log.fetch(qid, at, limit)
+            assert len(entries) <= limit
+            assert bool(entries) == (at < head)
+            if entries:
+                assert entries[0].base <= at < entries[0].base + entries[0].count
+
+    @invariant()
+    def the_log_holds_a_beginning_of_what_was_decided(self) -> None:
+        for qid in self.qids:
+            read = self.read(qid)
+            assert read == self.expected[qid][: len(read)]
+            assert len(read) >= self.seen[qid]
+            self.seen[qid] = len(read)
+
+    @invariant()
+    def decisions_never_change(self) -> None:
+        with self.store.ledgers.open() as ledger:
+            for txid in self.rows_of:
+                assert ledger.standing(txid) is self.decisions.get(txid)
+
+    def teardown(self) -> None:
+        """Tick to the end: nothing is lost, nothing comes twice."""
+        drain(self.store, limit=3)
+        assert {qid: self.read(qid) for qid in self.qids} == self.expected
+
+    def contribute(self, keyed: Keyed, parts: Sequence[tuple[int, list[tuple[int, int]], bool]]) -> None:
+        """Add contributions as the owner does it."""
+        life = keyed.life
+        for part, shape, win in parts:
+            rows = self.rows(shape)
+            with self.store.ledgers.open() as ledger:
+                assert ledger.share(life.txid) == life
+                ledger.add(life, part, rows)
+                if win:
+                    ledger.win(life.txid, part, life.owner)
+            keyed.added.setdefault((part, life.owner), []).extend(rows)
+            if win:
+                keyed.winners[part] = life.owner
+
+    def rows(self, shape: Sequence[tuple[int, int]]) -> list[Row]:
+        """Lay out rows with bodies and chunk numbers that no other row has."""
+        return [
+            row(self.qids[at], *(f"{next(self.numbers)}" for _ in range(records)), chunk=next(self.numbers))
+            for at, records in shape
+        ]
+
+    def stored(self, halves: Sequence[Half], answers: Sequence[Receipt | TxSagaError]) -> list[Receipt]:
+        """Remember what lies in the store."""
+        receipts = [answer for answer in answers if isinstance(answer, Receipt)]
+        assert len(receipts) == len(halves)
+        assert receipts == sorted(receipts)
+        self.rows_of |= {receipt.txid: half.rows for receipt, half in zip(receipts, halves, strict=True)}
+        return receipts
+
+    def settle(self, txid: int, decision: Decision, rows: Sequence[Row]) -> None:
+        """Let the model decide."""
+        self.decisions[txid] = decision
+        self.rows_of.setdefault(txid, rows)
+        for each in rows if decision is COMMIT else ():
+            self.expected[each.qid] += bodies(each.body)
+
+    def read(self, qid: int) -> list[bytes]:
+        """Read a queue from its start; its offsets must have no gap."""
+        found: list[bytes] = []
+        for entry in self.store.log.fetch(qid, 0, 10_000):
+            assert entry.base == len(found)
+            found += bodies(entry.body)
+            assert len(found) == entry.base + entry.count
+        return found
+
+
+def bodies(stored: bytes) -> list[bytes]:
+    """Return the bodies of a chunk."""
+    return [body for body in Chunk(stored).column(BODY) or [] if body is not None]

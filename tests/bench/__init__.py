@@ -1,0 +1,1 @@
+"""Workloads beside their baselines, in the same minutes, alternating."""

@@ -1,0 +1,88 @@
+"""`python -m tests.bench [W1 …] [--seconds N] [--rounds N] [--history N] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import w1, w1b, w1c, w1d, w1l, w8
+from tests.bench.home import Home, home
+from tests.bench.report import Row
+
+Run = Callable[..., tuple[list[Row], list[str]]]
+WORKLOADS: dict[str, tuple[str, Run, bool]] = {
+    "W1": ("tx/s", w1.run, False),
+    "W1L": ("tx/s", w1l.run, False),
+    "W1b": ("messages/s", w1b.run, False),
+    "W1c": ("ms", w1c.run, True),
+    "W1d": ("messages/s", w1d.run, False),
+    "W8": ("tx/s", w8.run, False),
+}
+
+
+def main() -> None:
+    """Run workloads and print them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="WORKLOAD")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="alternating rounds")
+    parser.add_argument("--history", type=int, default=1_000_000, help="settled transactions of W8")
+    parser.add_argument("--json", type=Path, help="write the document to this file")
+    chosen = parser.parse_args()
+    unknown = set(chosen.workloads) - set(WORKLOADS)
+    if unknown:
+        parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+    documents = []
+    with home() as server:
+        for name in chosen.workloads:
+            documents.append(_run(server, name, chosen))
+            _print(documents[-1])
+    if chosen.json:
+        chosen.json.write_text(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
+
+
+def _run(server: Home, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    unit, run, smaller = WORKLOADS[name]
+    options = {"history": chosen.history} if name == "W8" else {}
+    rows, skipped = run(server, chosen.seconds, chosen.rounds, **options)
+    return {
+        "workload": name,
+        "unit": unit,
+        "rows": [row.document(smaller_is_better=smaller) for row in rows],
+        "skipped": skipped,
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    table = Table(title=f"{document['workload']} ({document['unit']}; {os.cpu_count()} cores, load {load})")
+    columns = list(dict.fromkeys(key for row in document["rows"] for key in row))
+    for column in columns:
+        table.add_column(column)
+    for row in document["rows"]:
+        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+    console = Console(width=160)
+    console.print(table)
+    if document["skipped"]:
+        console.print(f"not installed, left out: {', '.join(document['skipped'])}")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_cell(figure)}" for name, figure in value.items())
+    if isinstance(value, list):
+        return " – ".join(_cell(figure) for figure in value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    main()

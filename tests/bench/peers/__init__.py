@@ -1,0 +1,1 @@
+"""Peers, built from their own published modules where the tools for it are there."""

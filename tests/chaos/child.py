@@ -1,0 +1,78 @@
+"""Child processes that can be killed at a fact.
+
+They are forked from a warm server process that has imported everything and connected to nothing, so a child
+costs some milliseconds; the kill is a real SIGKILL.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+
+import txsaga
+from tests.chaos.world import World, database
+from txsaga.engine.broker import Broker
+from txsaga.testing.kill import FACTS, KILL, KillPoint, recorded
+
+Stage = Callable[[Broker, World], None]
+
+BANK = "bank"
+PATIENCE = 60
+_warm = multiprocessing.get_context("forkserver")
+_warm.set_forkserver_preload(["tests.chaos.scenarios"])
+
+
+class StageFailed(AssertionError):
+    """A child ended otherwise than it should; what it raised is in the message."""
+
+
+def finish(stage: Stage, world: World) -> None:
+    """Run a stage to its end."""
+    _expect(0, _run(stage, world, {}), stage, world)
+
+
+def record(stage: Stage, world: World) -> list[KillPoint]:
+    """Run a stage to its end and return the points that it passed."""
+    path = world.folder / "points"
+    env = {"TXSAGA_OBSERVERS": "txsaga.testing.kill:recorder", FACTS: str(path)}
+    _expect(0, _run(stage, world, env), stage, world)
+    return recorded(path)
+
+
+def kill(stage: Stage, world: World, point: KillPoint) -> None:
+    """Run a stage until it is killed at a point."""
+    env = {"TXSAGA_OBSERVERS": "txsaga.testing.kill:observer", KILL: str(point)}
+    _expect(-signal.SIGKILL, _run(stage, world, env), stage, world)
+
+
+def _run(stage: Stage, world: World, env: Mapping[str, str]) -> int | None:
+    child = _warm.Process(target=_main, args=(stage, world, dict(env)))
+    child.start()
+    child.join(PATIENCE)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        raise StageFailed(f"{stage.__name__} hung; it was killed after {PATIENCE} s")
+    return child.exitcode
+
+
+def _expect(code: int, ended: int | None, stage: Stage, world: World) -> None:
+    if ended != code:
+        why = "\n".join(world.notes("errors"))
+        raise StageFailed(f"{stage.__name__} ended with {ended}, not {code}\n{why}")
+
+
+def _main(stage: Stage, world: World, env: Mapping[str, str]) -> None:
+    os.environ.update(env)
+    try:
+        with (
+            database(world.bank) as bank,
+            txsaga.connect(world.home, resources={BANK: bank}, roles=False, env=env) as broker,
+        ):
+            stage(broker, world)
+    except BaseException:
+        world.note("errors", traceback.format_exc())
+        raise

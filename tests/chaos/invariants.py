@@ -1,0 +1,92 @@
+"""What must hold whoever died: read from the tables, and through the public stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import text
+
+import txsaga
+from tests.chaos.world import World, database
+from tests.services.databases import fresh_name
+
+# Each of these must find nothing once everything is settled and dispatched.
+WRONG = {
+    "visible without a commit": """
+        SELECT l.* FROM {s}.log l LEFT JOIN {s}.op o USING (txid) WHERE o.decision IS DISTINCT FROM 1""",
+    "visible though another attempt won": """
+        SELECT l.* FROM {s}.log l JOIN {s}.op o USING (txid)
+         WHERE o.keyed AND NOT EXISTS (SELECT FROM {s}.part p
+               WHERE (p.txid, p.part, p.attempt) = (l.txid, l.part, l.attempt))""",
+    "committed and not visible exactly once": """
+        SELECT h.txid, h.qid, h.chunk, count(l.base) FROM {s}.op o JOIN {s}.half h USING (txid)
+          LEFT JOIN {s}.log l ON (l.qid, l.txid, l.part, l.attempt, l.chunk)
+                               = (h.qid, h.txid, h.part, h.attempt, h.chunk)
+         WHERE o.decision = 1 AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+               WHERE (p.txid, p.part, p.attempt) = (h.txid, h.part, h.attempt)))
+         GROUP BY 1, 2, 3, h.part, h.attempt HAVING count(l.base) <> 1""",
+    "a gap in the offsets": """
+        SELECT * FROM (SELECT qid, base, sum(n) OVER (PARTITION BY qid ORDER BY base) - n AS due FROM {s}.log) l
+         WHERE base <> due""",
+    "a life that says otherwise than its decision": """
+        SELECT t.txid, t.state, o.decision FROM {s}.tx t FULL JOIN (SELECT * FROM {s}.op WHERE keyed) o USING (txid)
+         WHERE coalesce(o.decision, 0) <> CASE t.state WHEN 'committed' THEN 1 WHEN 'rolled_back' THEN 2 ELSE 0 END""",
+    "offsets bound to a decided transaction": "SELECT i.* FROM {s}.intent i JOIN {s}.op o USING (txid)",
+    "closed, undecided and not parked": "SELECT txid, state FROM {s}.tx WHERE state IN ('ended', 'prepared')",
+    "a half nobody settles": """
+        SELECT h.txid FROM {s}.half h LEFT JOIN {s}.op o USING (txid) LEFT JOIN {s}.doubt d USING (txid)
+         WHERE o.txid IS NULL AND NOT h.keyed AND d.parked IS NULL""",
+    "a settled transaction among the doubts": "SELECT d.txid FROM {s}.doubt d JOIN {s}.op o USING (txid)",
+}
+EVIDENCE = "SELECT txid, outcome FROM txsaga_evidence WHERE branch = ''"
+
+
+def decisions(world: World) -> dict[int, int]:
+    """Read every decision."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        rows = connection.execute(text(f"SELECT txid, decision FROM {world.name}.op"))
+        return {txid: decision for txid, decision in rows}
+
+
+def assert_sound(world: World, before: Mapping[int, int]) -> None:
+    """Check the store against itself, against its decisions of before and against the bank's evidence."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        wrong = {
+            what: found
+            for what, sql in WRONG.items()
+            if (found := connection.execute(text(sql.format(s=world.name))).all())
+        }
+    assert not wrong, wrong
+    now = decisions(world)
+    assert {txid: now.get(txid) for txid in before} == dict(before)
+    with database(world.bank) as engine, engine.connect() as connection:
+        if connection.execute(text("SELECT to_regclass('txsaga_evidence')")).scalar() is not None:
+            assert {txid: now.get(txid, outcome) for txid, outcome in connection.execute(text(EVIDENCE))} == {
+                txid: outcome for txid, outcome in connection.execute(text(EVIDENCE))
+            }
+
+
+def delivered(world: World, topic: str) -> list[str]:
+    """Read what a consumer group that begins now is given, sorted."""
+    return sorted(body for bodies in by_queue(world, topic).values() for body in bodies)
+
+
+def by_queue(world: World, topic: str) -> dict[int, list[str]]:
+    """Read a topic, queue by queue in its order."""
+    found: dict[int, list[str]] = {}
+    with txsaga.connect(world.home, roles=False, env={}) as broker:
+        if topic not in [known.name for known in broker.kernel.store.registry.topics()]:
+            return {}
+        stream = broker.stream(fresh_name("auditor"), [topic])
+        for batch in stream.batches(wait=0):
+            found.setdefault(batch.qid, []).extend(body.decode() for body in batch.bodies)
+    return found
+
+
+def positions(world: World, group: str) -> dict[int, int]:
+    """Read the cursors of a consumer group."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        rows = connection.execute(
+            text(f'SELECT qid, "off" FROM {world.name}.cursor WHERE grp = :group'), {"group": group}
+        )
+        return {qid: offset for qid, offset in rows}

@@ -1,0 +1,189 @@
+"""The kill matrix: which program dies, what is done after it, and what must then be true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.chaos import child, scenarios
+from tests.chaos.child import Stage
+from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, positions
+from tests.chaos.world import World
+from txsaga.testing.kill import KillPoint
+
+Check = Callable[[World], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A program to kill at each of its points."""
+
+    name: str
+    run: Stage
+    after: tuple[Stage, ...]
+    """Programs that run after the kill, each to its end; the check holds after each of them."""
+    check: Check
+    end: Check
+    """What holds after the last of them, and after a run that nobody killed."""
+    before: tuple[tuple[Stage, str | None], ...] = ()
+    """Programs that ran before, to their end or to their own kill."""
+
+    def prepare(self, world: World) -> None:
+        """Run what comes before."""
+        for stage, point in self.before:
+            if point is None:
+                child.finish(stage, world)
+            else:
+                child.kill(stage, world, KillPoint.parse(point))
+
+    def record(self, world: World) -> list[KillPoint]:
+        """Run the program unharmed and return its points."""
+        self.prepare(world)
+        points = child.record(self.run, world)
+        self._assert_all(world, {})
+        self.end(world)
+        return points
+
+    def kill(self, world: World, point: KillPoint) -> None:
+        """Kill the program at a point, go on as a user would, and check."""
+        self.prepare(world)
+        child.kill(self.run, world, point)
+        stood = decisions(world)
+        for stage in self.after:
+            child.finish(stage, world)
+            self._assert_all(world, stood)
+            stood = decisions(world)
+        self.end(world)
+
+    def _assert_all(self, world: World, stood: Mapping[int, int]) -> None:
+        assert_sound(world, stood)
+        self.check(world)
+
+
+def debits_are_credits(world: World) -> None:
+    """Each debit was delivered as a credit, each once; what was acknowledged is among them."""
+    debits = world.debits()
+    assert debits == credits(world)
+    assert set(world.notes("acknowledged")) <= set(debits)
+
+
+def credits(world: World) -> list[str]:
+    """Read the credits, their receipts left out."""
+    return [body for body in delivered(world, scenarios.CREDITS) if not body.endswith("receipt")]
+
+
+def receipts_follow(world: World) -> None:
+    """The late message shares the fate of the one before it."""
+    debits_are_credits(world)
+    receipts = [body for body in delivered(world, scenarios.CREDITS) if body.endswith("receipt")]
+    assert receipts == [f"{id} receipt" for id in credits(world)]
+
+
+def cursor_follows_decisions(world: World) -> None:
+    """The cursors stand behind exactly those orders whose credits are visible."""
+    debits_are_credits(world)
+    orders, offsets = by_queue(world, scenarios.ORDERS), positions(world, "bank")
+    done = [id for qid, ids in orders.items() for id in ids[: offsets.get(qid, 0)]]
+    assert sorted(done) == credits(world)
+
+
+def nothing_acknowledged_is_lost(world: World) -> None:
+    """Every message that was acknowledged is there once; none that was never sent."""
+    sent = delivered(world, scenarios.CREDITS)
+    assert set(world.notes("acknowledged")) <= set(sent) <= set(world.notes("tried"))
+    assert len(sent) == len(set(sent))
+
+
+def everything_was_read(world: World) -> None:
+    """Readers saw each message, at least once."""
+    assert set(world.notes("read")) == set(delivered(world, scenarios.CREDITS))
+
+
+def all_that_can_be_known_is_settled(world: World) -> None:
+    """The one transfer without evidence is undone, the others are done; the secretive ones stay invisible."""
+    seen = delivered(world, scenarios.CREDITS)
+    orders = sum(positions(world, "bank").values())
+    assert orders >= 1
+    assert len(seen) == len(("keyed transfer", "its receipt", "half")) + orders
+
+
+def nothing_more(world: World) -> None:
+    """The other checks said it all."""
+
+
+def booked(*ids: str) -> Check:
+    """These and no others are booked in the end."""
+
+    def check(world: World) -> None:
+        assert world.debits() == sorted(ids)
+
+    return check
+
+
+TRANSFER = Scenario(
+    name="transfer",
+    run=scenarios.transfer,
+    after=(scenarios.check_back,),
+    check=debits_are_credits,
+    end=nothing_more,
+)
+KEYED = Scenario(
+    name="keyed transfer with a late body, checked, then tried again",
+    run=scenarios.keyed_transfer,
+    after=(scenarios.check_back, scenarios.keyed_transfer),
+    check=receipts_follow,
+    end=booked("1"),
+)
+KEYED_AT_ONCE = Scenario(
+    name="keyed transfer with a late body, tried again at once",
+    run=scenarios.keyed_transfer,
+    after=(scenarios.keyed_transfer,),
+    check=receipts_follow,
+    end=booked("1"),
+)
+CONSUME = Scenario(
+    name="consume, book, produce",
+    before=((scenarios.place_orders, None),),
+    run=scenarios.pass_on,
+    after=(scenarios.check_back, scenarios.pass_on),
+    check=cursor_follows_decisions,
+    end=booked("1", "2", "3", "4"),
+)
+CONSUME_AT_ONCE = Scenario(
+    name="consume, book, produce, started again at once",
+    before=((scenarios.place_orders, None),),
+    run=scenarios.pass_on,
+    after=(scenarios.pass_on,),
+    check=cursor_follows_decisions,
+    end=booked("1", "2", "3", "4"),
+)
+HALF = Scenario(
+    name="send in transaction",
+    run=scenarios.send_in_transaction,
+    after=(scenarios.check_back,),
+    check=debits_are_credits,
+    end=nothing_more,
+)
+PLAIN = Scenario(
+    name="plain send and read",
+    run=scenarios.send_and_read,
+    after=(scenarios.read,),
+    check=nothing_acknowledged_is_lost,
+    end=everything_was_read,
+)
+CHECK_BACK = Scenario(
+    name="check-back of what others left",
+    before=(
+        (scenarios.place_orders, None),
+        (scenarios.transfer, "Prepared:1"),
+        (scenarios.keyed_transfer, "Worked:1"),
+        (scenarios.pass_on, "Worked:1"),
+        (scenarios.send_in_transaction, "Deciding:1"),
+        (scenarios.leave_in_doubt, None),
+    ),
+    run=scenarios.check_back,
+    after=(scenarios.check_back,),
+    check=debits_are_credits,
+    end=all_that_can_be_known_is_settled,
+)
+SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_AT_ONCE, HALF, PLAIN, CHECK_BACK)

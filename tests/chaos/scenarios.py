@@ -1,0 +1,172 @@
+"""What is killed: small programs as users write them, and what a fresh process does after the kill.
+
+Each program runs in a child, alone, with its roles driven by hand, so that the same facts come in the same
+order each time. Amounts are left out: one row in `debit` is one transfer, one message is one credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from tests.chaos.child import BANK
+from tests.chaos.world import World, database, debit
+from txsaga.engine.broker import Broker
+from txsaga.engine.roles import CheckProfile
+from txsaga.engine.settle import Question
+from txsaga.errors import AlreadyCommitted
+from txsaga.model.decision import LocalState
+from txsaga.model.message import Message
+from txsaga.model.sending import TRANSACTION_ID
+
+AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3)
+CREDITS = "credits"
+ORDERS = "orders"
+ROUNDS = 30
+
+
+def nobody_knows(_: Question) -> LocalState:
+    """Answer as a checker that is never needed: the evidence speaks."""
+    return LocalState.UNKNOWN
+
+
+def settle(broker: Broker, _: World) -> None:
+    """Run the roles until everything that can be settled is settled and dispatched."""
+    broker.create_topic("nudges", queues=1)
+    # News make the next tick cover all numbers before them: the sweep looks no further than the ticks.
+    broker.producer("nudger").send("nudges", b"")
+    roles = broker.roles(AT_ONCE)
+    for _round in range(ROUNDS):
+        if not sum(role.run_once() for role in roles) and not broker.kernel.store.log.doubts(1):
+            return
+    raise AssertionError(f"still in doubt after {ROUNDS} rounds")
+
+
+def transfer(broker: Broker, world: World) -> None:
+    """Move money twice, without a key."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    for id in ("1", "2"):
+        with producer.transaction() as tx:
+            tx.send(CREDITS, id.encode(), key=id)
+            with tx.local(BANK) as connection:
+                debit(connection, id)
+        world.note("acknowledged", id)
+    settle(broker, world)
+
+
+def keyed_transfer(broker: Broker, world: World) -> None:
+    """Move money under a key, with a second message whose body is known late."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    try:
+        with producer.transaction(key="order-1") as tx:
+            tx.send(CREDITS, b"1", key="1")
+            slot = tx.later(CREDITS, key="1")
+            with tx.local(BANK) as connection:
+                debit(connection, "1")
+                slot.fill(connection, b"1 receipt")
+    except AlreadyCommitted:
+        pass
+    world.note("acknowledged", "1")
+    settle(broker, world)
+
+
+def place_orders(broker: Broker, world: World) -> None:
+    """Fill the topic that is consumed."""
+    broker.create_topic(ORDERS, queues=2)
+    producer = broker.producer("shop")
+    for id in ("1", "2", "3", "4"):
+        producer.send(ORDERS, id.encode(), key=id)
+    settle(broker, world)
+
+
+def pass_on(broker: Broker, world: World) -> None:
+    """Consume orders, book them, produce credits: each batch in one transaction."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    stream = broker.stream("bank", [ORDERS], member="worker")
+    for batch in stream.batches(wait=0):
+        ids = [body.decode() for body in batch.bodies]
+        with producer.transaction() as tx:
+            tx.consume(stream, batch)
+            tx.send_many(CREDITS, list(batch.bodies), keys=ids)
+            with tx.local(BANK) as connection:
+                for id in ids:
+                    debit(connection, id)
+    stream.close()
+    settle(broker, world)
+
+
+def booked(world: World) -> Callable[[Question], LocalState]:
+    """Make a checker that looks for the booking of a half."""
+
+    def check(question: Question) -> LocalState:
+        with database(world.bank) as engine, engine.connect() as connection:
+            found = connection.exec_driver_sql("SELECT 1 FROM debit WHERE half = %s", (question.id,)).first()
+        return LocalState.COMMIT if found else LocalState.ROLLBACK
+
+    return check
+
+
+def book(message: Message, world: object) -> LocalState:
+    """Book a message in a transaction of one's own; order 2 is not sure, order 3 fails."""
+    assert isinstance(world, World) and message.headers and message.key
+    if message.key == "3":
+        raise ValueError("no such account")
+    with database(world.bank) as engine, engine.begin() as connection:
+        debit(connection, message.key, message.headers[TRANSACTION_ID])
+    return LocalState.UNKNOWN if message.key == "2" else LocalState.COMMIT
+
+
+def send_in_transaction(broker: Broker, world: World) -> None:
+    """Send halves the RocketMQ way: one commits, one is left to the checker, one fails."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=booked(world), end_timeout=30)
+    for id in ("1", "2", "3"):
+        result = producer.send_in_transaction(Message(CREDITS, id.encode(), key=id), book, world)
+        if result.local_state is LocalState.COMMIT:
+            world.note("acknowledged", id)
+    settle(broker, world)
+
+
+def send_and_read(broker: Broker, world: World) -> None:
+    """Send plain messages and read them, the cursor moving behind what was read."""
+    broker.create_topic(CREDITS, queues=2)
+    producer = broker.producer("shop")
+    for id in ("1", "2", "3", "4"):
+        world.note("tried", id)
+        producer.send(CREDITS, id.encode(), key=id)
+        world.note("acknowledged", id)
+    settle(broker, world)
+    read(broker, world)
+
+
+def read(broker: Broker, world: World) -> None:
+    """Read what is there."""
+    settle(broker, world)
+    broker.create_topic(CREDITS, queues=2)
+    stream = broker.stream("readers", [CREDITS], member="reader")
+    for message in stream.messages(wait=0):
+        world.note("read", message.text())
+    stream.close()
+
+
+def leave_in_doubt(broker: Broker, world: World) -> None:
+    """Close transactions whose local work nobody can tell about: plain and keyed."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("secretive", checker=nobody_knows)
+    producer.prepare_now(CREDITS, b"never")
+    with producer.transaction(key="secret") as tx:
+        tx.send(CREDITS, b"never either")
+        tx.prepare()
+        world.note("closed", str(tx.txid))
+        # Undecided for good: this process ends here as if it had been killed.
+        raise SystemExit(0)
+
+
+def check_back(broker: Broker, world: World) -> None:
+    """Settle what dead processes left, as the only one who can answer for them."""
+    broker.producer("bank", checker=booked(world))
+    broker.producer("secretive", checker=nobody_knows)
+    settle(broker, world)

@@ -1,0 +1,86 @@
+"""A small world for one run of a scenario: a fresh store, a bank in another database, and a folder for notes.
+
+Nothing of one world is seen in another, so a point that fails spoils no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, NullPool, create_engine, text
+
+from tests.services.databases import fresh_name
+from txsaga.wiring import open_store
+
+# Nothing is unique here: what happens twice must be seen twice.
+BANK = "CREATE TABLE debit (id text NOT NULL, half text)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Where one run of a scenario happens."""
+
+    name: str
+    home_database: str
+    bank_database: str
+    folder: Path
+
+    @property
+    def home(self) -> str:
+        """The URL of the store."""
+        return f"{self.home_database}?namespace={self.name}"
+
+    @property
+    def bank(self) -> str:
+        """The URL of the bank, whose tables lie in a schema of this world alone."""
+        return f"{self.bank_database}?options=-csearch_path%3D{self.name}"
+
+    def note(self, kind: str, line: str) -> None:
+        """Write a line down; it outlives a kill."""
+        with (self.folder / kind).open("a") as file:
+            file.write(f"{line}\n")
+
+    def notes(self, kind: str) -> list[str]:
+        """Read the lines of a kind."""
+        path = self.folder / kind
+        return path.read_text().splitlines() if path.exists() else []
+
+    def debits(self) -> list[str]:
+        """Read the debits of the bank, sorted."""
+        with database(self.bank) as engine, engine.connect() as connection:
+            return sorted(connection.execute(text("SELECT id FROM debit")).scalars())
+
+
+def debit(connection: Connection, id: str, half: str | None = None) -> None:
+    """Take money from an account: one row."""
+    connection.execute(text("INSERT INTO debit VALUES (:id, :half)"), {"id": id, "half": half})
+
+
+@contextmanager
+def database(url: str) -> Iterator[Engine]:
+    """Open a database for a moment."""
+    engine = create_engine(url, poolclass=NullPool)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def fresh_world(home_database: str, bank_database: str, folder: Path) -> Iterator[World]:
+    """Make a world; it is taken away again unless something in it went wrong."""
+    name = fresh_name("w")
+    world = World(name=name, home_database=home_database, bank_database=bank_database, folder=folder / name)
+    world.folder.mkdir()
+    open_store(world.home).close()
+    with database(bank_database) as engine, engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {name}"))
+    with database(world.bank) as engine, engine.begin() as connection:
+        connection.execute(text(BANK))
+    yield world
+    for url in (home_database, bank_database):
+        with database(url) as engine, engine.begin() as connection:
+            connection.execute(text(f"DROP SCHEMA {name} CASCADE"))

@@ -1,0 +1,126 @@
+"""A topic takes what its type allows, a key has one queue for ever, system names are the system's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txsaga.errors import InvalidMessage, ReservedName, TopicTypeMismatch
+from txsaga.model.topic import (
+    HALF_TOPIC,
+    MAX_NAME,
+    OP_TOPIC,
+    PARKED_TOPIC,
+    SYSTEM_TOPICS,
+    Topic,
+    TopicType,
+    Way,
+    check_name,
+)
+
+QIDS = st.lists(st.integers(min_value=1), min_size=1, max_size=20, unique=True).map(tuple)
+LETTERS = "abcXYZ0189_-.%|"
+NAMES = st.text(LETTERS, min_size=1, max_size=MAX_NAME).filter(lambda name: not name.lower().startswith("rmq_sys"))
+
+TAKES = {
+    TopicType.NORMAL: {Way.PLAIN, Way.JOIN},
+    TopicType.FIFO: {Way.PLAIN, Way.HALF},
+    TopicType.DELAY: {Way.PLAIN},
+    TopicType.TRANSACTION: {Way.HALF, Way.JOIN},
+}
+
+
+def topic(qids: tuple[int, ...] = (1, 2, 3), type: TopicType = TopicType.NORMAL) -> Topic:
+    return Topic(id=1, name="orders", type=type, qids=qids)
+
+
+@given(QIDS, st.text(), st.integers(min_value=0), st.integers(min_value=0))
+def test_a_key_has_one_queue(qids: tuple[int, ...], key: str, turn: int, other: int) -> None:
+    assert topic(qids).queue_for(key, turn) == topic(qids).queue_for(key, other)
+    assert topic(qids).queue_for(key, turn) in qids
+
+
+def test_a_key_has_the_queue_that_it_had_in_earlier_releases() -> None:
+    qids = tuple(range(8))
+    assert {key: topic(qids).queue_for(key, 0) for key in ("", "order-42", "größe")} == {
+        "": 0,
+        "order-42": 6,
+        "größe": 1,
+    }
+
+
+@given(QIDS, st.integers(min_value=0, max_value=2**62))
+def test_without_a_key_all_queues_take_their_turn(qids: tuple[int, ...], turn: int) -> None:
+    assert [topic(qids).queue_for(None, turn + n) for n in range(len(qids))] in [
+        list(qids[at:] + qids[:at]) for at in range(len(qids))
+    ]
+
+
+@pytest.mark.req("RMQ-65")
+@pytest.mark.parametrize("type", TopicType)
+@pytest.mark.parametrize("way", Way)
+def test_a_topic_takes_what_its_type_allows(type: TopicType, way: Way) -> None:
+    if way in TAKES[type]:
+        topic(type=type).check(way)
+        return
+    with pytest.raises(TopicTypeMismatch, match=f"'orders' is of type {type}; {way.value} needs"):
+        topic(type=type).check(way)
+
+
+@given(NAMES)
+def test_an_ordinary_name_is_taken(name: str) -> None:
+    if name not in SYSTEM_TOPICS:
+        check_name(name)
+
+
+@pytest.mark.req("RMQ-97")
+@pytest.mark.parametrize(
+    "name",
+    [
+        HALF_TOPIC,
+        OP_TOPIC,
+        PARKED_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys",
+        "rmq_sys_mine",
+        "RMQ_SYS_MINE",
+        "Rmq_Sys_x",
+    ],
+)
+def test_a_system_name_is_refused(name: str) -> None:
+    for what in ("topic", "group"):
+        with pytest.raises(ReservedName, match=name):
+            check_name(name, what=what)
+
+
+@pytest.mark.req("RMQ-97")
+@given(st.text(LETTERS, max_size=40), st.sets(st.sampled_from(range(7))))
+def test_the_system_prefix_is_refused_in_any_case(rest: str, upper: set[int]) -> None:
+    prefix = "".join(letter.upper() if at in upper else letter for at, letter in enumerate("rmq_sys"))
+    with pytest.raises(ReservedName):
+        check_name(prefix + rest)
+
+
+@pytest.mark.req("RMQ-33")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("", "1 to 127 characters, this one has 0"),
+        ("x" * 128, "this one has 128"),
+        ("two words", "letters, digits"),
+        ("a/b", "letters, digits"),
+        ('a"b', "letters, digits"),
+        ("a\x00b", "letters, digits"),
+    ],
+)
+def test_a_name_that_can_not_be_stored_is_refused(name: str, says: str) -> None:
+    with pytest.raises(InvalidMessage, match=says):
+        check_name(name)
+
+
+@pytest.mark.req("RMQ-33")
+@given(st.text(LETTERS, min_size=0, max_size=20), st.sampled_from(" /\\'\"\n\t\0;$€:@"), st.text(LETTERS))
+def test_a_name_with_another_sign_is_refused(before: str, sign: str, after: str) -> None:
+    with pytest.raises(InvalidMessage):
+        check_name(before + sign + after)

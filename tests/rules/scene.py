@@ -1,0 +1,122 @@
+"""What the tests of the rules start from: a store, brokers on it, a database of somebody's books, a probe."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Protocol
+
+import pytest
+from sqlalchemy import Connection, Engine, NullPool, create_engine, text
+
+import txsaga
+from tests.rules.probe import Probe
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.engine.roles import CheckBack, CheckProfile
+from txsaga.engine.transaction import Transaction
+from txsaga.model.chunk import BODY, Chunk
+from txsaga.model.decision import LocalState
+from txsaga.testing.samples import drain
+from txsaga.wiring import open_store
+
+AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))
+
+
+class OpenBroker(Protocol):
+    """Opens brokers as other processes would."""
+
+    def __call__(self, **resources: Engine) -> Broker:
+        """Open a broker that runs no roles."""
+        ...
+
+
+@pytest.fixture
+def store_url(home_url: str) -> str:
+    """Give the URL of a fresh store."""
+    open_store(home_url).close()
+    return home_url
+
+
+@pytest.fixture
+def open_broker(store_url: str) -> Iterator[OpenBroker]:
+    """Give a factory of brokers on the same store, each as good as a process of its own."""
+    opened: list[Broker] = []
+
+    def open(**resources: Engine) -> Broker:
+        opened.append(txsaga.connect(store_url, resources=resources, roles=False))
+        return opened[-1]
+
+    yield open
+    for broker in opened:
+        broker.close()
+
+
+@pytest.fixture
+def books(foreign_databases: Callable[[], str]) -> Iterator[Engine]:
+    """Give a database of somebody's books."""
+    engine = create_engine(foreign_databases(), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE entry (id int PRIMARY KEY)"))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def broker(open_broker: OpenBroker, books: Engine) -> Broker:
+    """Give a broker that knows the books, with one topic of one queue."""
+    opened = open_broker(books=books)
+    opened.create_topic("orders", "transaction", queues=1)
+    return opened
+
+
+@pytest.fixture
+def shop(broker: Broker) -> Producer:
+    """Give a producer whose checker can't tell."""
+    return broker.producer("shop", checker=lambda question: LocalState.UNKNOWN)
+
+
+@pytest.fixture
+def probe(store_url: str) -> Iterator[Probe]:
+    """Give a look into the store."""
+    probe = Probe(store_url)
+    yield probe
+    probe.close()
+
+
+def write_entry(connection: Connection, id: int = 1) -> None:
+    """Do some local work."""
+    connection.execute(text("INSERT INTO entry VALUES (:id)"), {"id": id})
+
+
+def entries_in(books: Engine) -> int:
+    """Count the local work that was committed."""
+    with books.connect() as connection:
+        return int(connection.execute(text("SELECT count(*) FROM entry")).scalar_one())
+
+
+def left_after_local(producer: Producer, body: bytes = b"a", key: str | None = None) -> Transaction:
+    """Run a block up to its decision, as a process that was killed there."""
+    tx = producer.transaction(key=key)
+    tx.__enter__()
+    tx.send("orders", body)
+    with tx.local("books") as connection:
+        write_entry(connection)
+    return tx
+
+
+def read(broker: Broker, topic: str = "orders") -> list[bytes]:
+    """Tick, and return what readers of a topic see."""
+    store = broker.kernel.store
+    drain(store)
+    entries = [
+        entry for qid in store.registry.topic(topic).qids for entry in store.log.fetch(qid, 0, 10_000)
+    ]
+    return [body for entry in entries for body in Chunk(entry.body).column(BODY) or [] if body is not None]
+
+
+def check_back(broker: Broker) -> int:
+    """Run one round of check-back on all that lies there now; return how many were settled."""
+    if "news" not in [topic.name for topic in broker.kernel.store.registry.topics()]:
+        broker.create_topic("news", queues=1)
+    broker.producer("newsroom").send("news", b"so that there is a tick to sweep up to")
+    drain(broker.kernel.store)
+    return CheckBack(broker.kernel, AT_ONCE).run_once()

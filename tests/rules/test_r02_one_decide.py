@@ -1,0 +1,121 @@
+"""R2: one way to decide, and it moves everything that belongs to the decision in one commit.
+
+Without it: the owner dies, check-back inserts a bare decision: messages appear, cursors and late bodies don't.
+"""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.rules.gate import gate
+from tests.rules.probe import Probe
+from tests.rules.scene import OpenBroker, check_back, entries_in, read, write_entry
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.engine.transaction import Transaction
+from txsaga.errors import EffectConflict, EndRefused
+from txsaga.model.decision import Decision
+from txsaga.model.records import End
+from txsaga.testing.samples import PATIENCE, drain, start
+
+pytestmark = [pytest.mark.rule("R2"), pytest.mark.postgres]
+
+MOVED = """
+SELECT (SELECT count(*) FROM half WHERE keyed), (SELECT max("off") FROM cursor WHERE grp = 'billing'),
+       (SELECT count(*) FROM intent), (SELECT state FROM tx), (SELECT count(*) FROM op WHERE keyed),
+       (SELECT count(*) FROM event)"""
+NOTHING = [(1, 0, 1, "ended", 0, 0)]
+EVERYTHING = [(2, 1, 0, "committed", 1, 1)]
+
+
+@pytest.fixture
+def dead(broker: Broker, shop: Producer) -> Transaction:
+    """Give a transaction with a late body and consumed offsets whose owner died after local work."""
+    broker.create_topic("paid", queues=1)
+    broker.producer("bank").send("paid", b"1")
+    drain(broker.kernel.store)
+    stream = broker.stream("billing", ["paid"])
+    batch = stream.poll()
+    assert batch is not None
+    tx = shop.transaction().__enter__()
+    tx.consume(stream, batch)
+    tx.send("orders", b"early")
+    slot = tx.later("orders")
+    with tx.local("books") as connection:
+        write_entry(connection)
+        slot.fill(connection, b"late")
+    stream.close()
+    return tx
+
+
+@pytest.mark.rule("R11", "R16")
+def test_check_back_moves_all_that_the_owner_would_have_moved(
+    open_broker: OpenBroker, broker: Broker, books: Engine, probe: Probe, dead: Transaction
+) -> None:
+    assert check_back(open_broker(books=books)) == 1
+    assert probe.rows(MOVED) == EVERYTHING
+    assert read(broker) == [b"early", b"late"]
+
+
+@pytest.mark.usefixtures("dead")
+@pytest.mark.parametrize(("before", "table"), [("INSERT", "half"), ("UPDATE", "cursor"), ("INSERT", "op")])
+def test_nobody_sees_a_part_of_a_decision(broker: Broker, probe: Probe, before: str, table: str) -> None:
+    keyed = {"half": "NEW.keyed", "op": "NEW.keyed", "cursor": "NEW.off > OLD.off"}
+    with gate(probe, before, table, when=keyed[table]) as halfway:
+        settled = start(lambda: check_back(broker))
+        halfway.wait()
+        assert probe.rows(MOVED) == NOTHING
+        halfway.open()
+        assert settled.result(PATIENCE) == 1
+    assert probe.rows(MOVED) == EVERYTHING
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+def test_the_batch_path_decides_nothing_that_has_a_row_of_its_own(
+    broker: Broker, probe: Probe, dead: Transaction, decision: Decision
+) -> None:
+    store = broker.kernel.store
+    assert dead.txid is not None
+    with store.ledgers.open() as ledger:
+        life = ledger.lock(dead.txid)
+    assert life is not None
+    bare, plain = End(life.txid, life.group, life.token, decision), _plain(broker)
+    refused, decided = store.halves.decide([bare, plain])
+    assert isinstance(refused, EndRefused)
+    assert "keyed" in str(refused)
+    assert getattr(decided, "won", False)
+    assert probe.rows(MOVED) == NOTHING
+
+
+def test_a_conflict_before_the_decision_ends_in_rollback(
+    broker: Broker, probe: Probe, dead: Transaction
+) -> None:
+    (qid,) = broker.kernel.store.registry.topic("paid").qids
+    broker.kernel.store.queues.reset("billing", {qid: 1})
+    assert check_back(broker) == 1
+    assert probe.rows("SELECT state, (SELECT count(*) FROM intent) FROM tx") == [("rolled_back", 0)]
+    assert read(broker) == []
+    assert dead.decision is None
+
+
+def test_an_owner_hears_of_a_conflict_and_nothing_is_decided(
+    broker: Broker, probe: Probe, dead: Transaction
+) -> None:
+    (qid,) = broker.kernel.store.registry.topic("paid").qids
+    broker.kernel.store.queues.reset("billing", {qid: 1})
+    with pytest.raises(EffectConflict):
+        dead.__exit__(None, None, None)
+    assert probe.rows(MOVED) == [(1, 1, 1, "ended", 0, 0)]
+
+
+def test_the_owner_takes_the_same_way(broker: Broker, probe: Probe, books: Engine, dead: Transaction) -> None:
+    dead.__exit__(None, None, None)
+    assert probe.rows(MOVED) == EVERYTHING
+    assert entries_in(books) == 1
+    assert read(broker) == [b"early", b"late"]
+
+
+def _plain(broker: Broker) -> Any:
+    receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"plain")
+    return End(receipt.txid, receipt.group, receipt.token, Decision.COMMIT)

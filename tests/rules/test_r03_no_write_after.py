@@ -1,0 +1,128 @@
+"""R3: every write into a keyed transaction locks its row and checks owner and state.
+
+Without it: a zombie checks "open"; COMMIT is decided and dispatched; then its half commits: acknowledged, and
+never delivered.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.rules.gate import gate
+from tests.rules.patience import eventually
+from tests.rules.probe import Probe
+from tests.rules.scene import OpenBroker, read
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.engine.stream import Stream
+from txsaga.engine.transaction import Transaction
+from txsaga.errors import DecidedOtherwise, Superseded, TransactionError
+from txsaga.model.layout import Batch
+from txsaga.testing.samples import PATIENCE, drain, start
+
+pytestmark = [pytest.mark.rule("R3"), pytest.mark.postgres]
+
+
+@pytest.fixture(autouse=True)
+def store_each_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every send of a keyed transaction be stored at once."""
+    monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+
+
+@pytest.fixture
+def paid(broker: Broker) -> tuple[Stream, Batch]:
+    """Give a stream and a batch that it read."""
+    broker.create_topic("paid", queues=1)
+    broker.producer("bank").send("paid", b"1")
+    drain(broker.kernel.store)
+    stream = broker.stream("billing", ["paid"])
+    batch = stream.poll()
+    assert batch is not None
+    return stream, batch
+
+
+def test_a_half_that_was_let_in_is_delivered(broker: Broker, shop: Producer, probe: Probe) -> None:
+    tx = shop.transaction(key="order-1").__enter__()
+    tx.send("orders", b"a")
+    with gate(probe, "INSERT", "half") as shut:
+        sent = start(lambda: tx.send("orders", b"b"))
+        (zombie,) = shut.wait()
+        ended = start(lambda: tx.__exit__(None, None, None))
+        eventually(lambda: probe.blocked_by(zombie) or ended.done(), "the end waits for the send")
+        visible = read(broker)
+        shut.open()
+        sent.result(PATIENCE)
+        ended.result(PATIENCE)
+    assert visible == []
+    assert read(broker) == [b"a", b"b"]
+
+
+def test_a_take_over_waits_for_the_write_before_it(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe
+) -> None:
+    zombie = shop.transaction(key="order-1").__enter__()
+    with gate(probe, "INSERT", "half") as shut:
+        sent = start(lambda: zombie.send("orders", b"first"))
+        (pid,) = shut.wait()
+        retry = open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1")
+        entered = start(retry.__enter__)
+        eventually(lambda: probe.blocked_by(pid) or entered.done(), "the take-over waits for the send")
+        assert not entered.done()
+        shut.open()
+        sent.result(PATIENCE)
+        entered.result(PATIENCE)
+    retry.send("orders", b"second")
+    retry.__exit__(None, None, None)
+    assert read(broker) == [b"second"]
+
+
+Write = Callable[[Transaction, tuple[Stream, Batch]], object]
+WRITES: dict[str, Write] = {
+    "send": lambda tx, _: tx.send("orders", b"zombie"),
+    "later": lambda tx, _: tx.later("orders"),
+    "consume": lambda tx, paid: tx.consume(*paid),
+    "prepare": lambda tx, _: tx.prepare(),
+}
+ROWS = """
+SELECT (SELECT count(*) FROM half WHERE keyed), (SELECT count(*) FROM effect), (SELECT count(*) FROM intent),
+       (SELECT count(*) FROM part)"""
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_nothing_is_written_after_the_decision(
+    open_broker: OpenBroker, shop: Producer, probe: Probe, paid: tuple[Stream, Batch], write: Write
+) -> None:
+    zombie = shop.transaction(key="order-1").__enter__()
+    with open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1") as winner:
+        winner.send("orders", b"winner")
+    before = probe.rows(ROWS)
+    with pytest.raises(DecidedOtherwise, match="COMMIT"):
+        write(zombie, paid)
+    assert probe.rows(ROWS) == before
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_nothing_is_written_by_an_owner_who_was_taken_over(
+    open_broker: OpenBroker, shop: Producer, probe: Probe, paid: tuple[Stream, Batch], write: Write
+) -> None:
+    zombie = shop.transaction(key="order-1").__enter__()
+    open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1").__enter__()
+    before = probe.rows(ROWS)
+    with pytest.raises(Superseded):
+        write(zombie, paid)
+    assert probe.rows(ROWS) == before
+
+
+def test_an_owner_who_was_taken_over_decides_nothing(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+) -> None:
+    zombie = shop.transaction(key="order-1").__enter__()
+    zombie.send("orders", b"zombie")
+    with open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1") as winner:
+        with pytest.raises(TransactionError):
+            zombie.__exit__(None, None, None)
+        with pytest.raises(Superseded):
+            zombie.__exit__(ValueError, ValueError("late"), None)
+        winner.send("orders", b"winner")
+    assert read(broker) == [b"winner"]

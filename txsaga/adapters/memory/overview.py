@@ -1,0 +1,69 @@
+"""What people look at in a store in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from txsaga.adapters.memory.doubts import Doubts
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.log import MemoryLog
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.queues import MemoryQueues
+from txsaga.model.lifecycle import TxState
+from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+
+
+class MemoryOverview:
+    """Figures and records for people."""
+
+    def __init__(self, home: Home, names: Names, doubts: Doubts, log: MemoryLog, queues: MemoryQueues) -> None:
+        self._home, self._names, self._doubts = home, names, doubts
+        self._log, self._queues = log, queues
+
+    def undecided(self) -> Undecided:
+        """Count the transactions without a decision."""
+        with self._home.lock:
+            kept = self._home.kept
+            txids = {*kept.halves, *kept.lives} - kept.ops.keys()
+            born = [kept.lives[t].born if t in kept.lives else kept.halves[t][0].born for t in txids]
+            parked = sum(self._is_parked(txid) for txid in txids)
+            oldest = self._home.now() - min(born) if born else None
+            return Undecided(count=len(txids), parked=parked, oldest=oldest)
+
+    def readings(self) -> Sequence[Reading]:
+        """Tell how far each group has read each topic."""
+        with self._home.lock:
+            lags: Counter[tuple[str, str]] = Counter()
+            for (group, qid), cursor in self._home.kept.cursors.items():
+                head = self._log.bounds([qid])[qid].head
+                lags[group, self._names.place(qid)[0]] += head - cursor.offset
+            return [
+                Reading(group=group, topic=topic, lag=lag, members=len(self._queues.members(group)))
+                for (group, topic), lag in sorted(lags.items())
+            ]
+
+    def dispatch(self) -> Dispatch:
+        """Tell of the last tick and of what waits for the next."""
+        return self._log.dispatch()
+
+    def history(self, txid: int) -> Sequence[Audited]:
+        """Return the audit rows of a transaction."""
+        with self._home.lock:
+            return [
+                Audited(at=audit.at, what=audit.event, who=audit.who, why=audit.why)
+                for audit in self._home.kept.audits
+                if audit.txid == txid
+            ]
+
+    def checks(self, txid: int) -> Checks | None:
+        """Tell how a transaction stands on the list of doubts."""
+        with self._home.lock:
+            listed = self._doubts.listed(txid)
+            if listed is None or txid in self._home.kept.ops:
+                return None
+            return Checks(asked=listed.checks, due=listed.due, parked=listed.parked)
+
+    def _is_parked(self, txid: int) -> bool:
+        opened = self._home.kept.lives.get(txid)
+        return self._doubts.parked(txid) or (opened is not None and opened.life.state is TxState.PARKED)

@@ -1,0 +1,85 @@
+"""
+What people look at, read from one namespace.
+
+Undecided halves are counted from the checkpoint of the sweep on; those before it are on the list of doubts.
+So a look at a store with a long history costs little, as long as some engine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Engine, exists, select, text
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+
+UNDECIDED = """
+WITH u AS (
+    SELECT txid FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
+    UNION SELECT txid FROM {s}.doubt
+    UNION SELECT h.txid FROM {s}.half h
+     WHERE h.txid > coalesce((SELECT txid FROM {s}.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed)
+SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.born))
+  FROM u LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
+  LEFT JOIN LATERAL (SELECT born FROM {s}.half WHERE half.txid = u.txid LIMIT 1) h ON true
+ WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)"""
+
+READINGS = """
+SELECT c.grp, t.name, sum(q.head - greatest(c.off, q.tail)),
+       (SELECT count(*) FROM {s}.lease l WHERE l.kind = 'member:' || c.grp AND l.until > clock_timestamp())
+  FROM {s}.cursor c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+ GROUP BY c.grp, t.name ORDER BY c.grp, t.name"""
+
+DISPATCH = """
+SELECT t.id, clock_timestamp() - t.at,
+       (SELECT count(*) FROM {s}.op WHERE xid >= pg_snapshot_xmax(t.snap) AND decision = 1)
+     + (SELECT count(*) FROM {s}.op WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap))) AND decision = 1)
+  FROM (SELECT id, snap, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
+
+
+class PostgresOverview:
+    """Figures and records for people."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
+
+    def undecided(self) -> Undecided:
+        """Count the transactions without a decision."""
+        ((count, parked, oldest),) = self._rows(UNDECIDED)
+        return Undecided(count=count, parked=parked, oldest=oldest)
+
+    def readings(self) -> Sequence[Reading]:
+        """Tell how far each group has read each topic."""
+        return [
+            Reading(group=group, topic=topic, lag=int(lag), members=members)
+            for group, topic, lag, members in self._rows(READINGS)
+        ]
+
+    def dispatch(self) -> Dispatch:
+        """Tell of the last tick and of what waits for the next."""
+        ((tick, age, waiting),) = self._rows(DISPATCH)
+        return Dispatch(tick=tick, age=age, waiting=waiting)
+
+    def history(self, txid: int) -> Sequence[Audited]:
+        """Return the audit rows of a transaction."""
+        row = schema.audit.c
+        query = select(row.at, row.what, row.who, row.why).where(row.txid == txid).order_by(row.id)
+        with transaction(self._engine) as connection:
+            return [Audited(at=at, what=what, who=who, why=why) for at, what, who, why in connection.execute(query)]
+
+    def checks(self, txid: int) -> Checks | None:
+        """Tell how a transaction stands on the list of doubts."""
+        doubt, op = schema.doubt.c, schema.op.c
+        query = select(doubt.checks, doubt.check_at, doubt.parked).where(
+            doubt.txid == txid, ~exists().where(op.txid == txid)
+        )
+        with transaction(self._engine) as connection:
+            found = connection.execute(query).one_or_none()
+        return None if found is None else Checks(asked=found[0], due=found[1], parked=found[2])
+
+    def _rows(self, sql: str) -> Sequence[Any]:
+        with transaction(self._engine) as connection:
+            return connection.execute(text(sql.format(s=self._schema))).all()

@@ -1,0 +1,121 @@
+"""
+The console script: parses, runs one command, and turns whatever goes wrong into one line and a code.
+
+Nothing but `main` catches errors here. A traceback is shown only when --debug asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from txsaga.cli import barrier, db, exits, topic, tx
+from txsaga.cli.engine import engine
+from txsaga.cli.options import Options, in_front
+from txsaga.cli.printing import say
+from txsaga.cli.send import send
+from txsaga.cli.status import status
+from txsaga.cli.tail import tail
+from txsaga.errors import TxSagaError
+
+PROGRAM = "txsaga"
+
+app = typer.Typer(add_completion=False, help="All-or-nothing message flows.")
+app.add_typer(topic.app, name="topic")
+app.command()(send)
+app.command()(tail)
+app.add_typer(tx.app, name="tx")
+app.command()(status)
+app.command()(engine)
+app.add_typer(db.app, name="db")
+app.add_typer(barrier.app, name="barrier")
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="Home database; else TXSAGA_URL, else the embedded one.", show_default=False)
+    ] = None,
+    namespace: Annotated[str | None, typer.Option(help="Namespace in that database.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    """All-or-nothing message flows: topics, messages, transactions, engine. These options may stand anywhere."""
+    context.obj = Options(url=url, namespace=namespace, json=json, debug=debug)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    given = in_front(sys.argv[1:] if words is None else words) or ["--help"]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        run(given)
+        sys.stdout.flush()
+        return exits.OK
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        drop_output()
+        return exits.PIPE_CLOSED
+    except Exception as failure:
+        if "--debug" in given:
+            traceback.print_exc()
+        code, line = explained(failure)
+        with suppress(OSError):
+            sys.stderr.write(f"{PROGRAM}: {' '.join(line.split())}\n")
+        if isinstance(failure, OSError):
+            drop_output()
+        return code
+
+
+def run(words: Sequence[str]) -> None:
+    """Run one command; whatever goes wrong passes."""
+    if "--version" in words[:1]:
+        say(f"{PROGRAM} {version()}")
+        return
+    command = typer.main.get_command(app)
+    with command.make_context(PROGRAM, list(words)) as context:
+        command.invoke(context)
+
+
+def version() -> str:
+    """Return the version that is installed."""
+    from importlib.metadata import version
+
+    return version(PROGRAM)
+
+
+def explained(failure: Exception) -> tuple[int, str]:
+    """Return the exit code of a failure and the line that tells of it."""
+    match failure:
+        case typer.TyperException():
+            path = getattr(getattr(failure, "ctx", None), "command_path", PROGRAM)
+            return exits.USAGE, f"{failure.format_message().rstrip('.')} (see `{path} --help`)"
+        case TxSagaError():
+            return exits.code_of(failure), str(failure)
+        case OSError():
+            return exits.UNEXPECTED, f"can't read or write: {failure}"
+    kind = type(failure).__name__
+    return exits.UNEXPECTED, f"unexpected {kind}: {failure} (run it again with --debug for the traceback)"
+
+
+def drop_output() -> None:
+    """Let the interpreter's own flush at the end go nowhere: nobody reads it."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

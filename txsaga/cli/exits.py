@@ -1,0 +1,49 @@
+"""
+Exit codes: one per kind of failure, so that a script can tell what to do next.
+
+The table below is the only place that says which error leads to which code.
+"""
+
+from __future__ import annotations
+
+from txsaga import errors
+
+OK = 0
+UNEXPECTED = 1
+"""Not foreseen: a bug, or an output that can't be written."""
+USAGE = 2
+MISTAKE = 3
+"""A setting, a message or a name is wrong: change it."""
+NOT_FOUND = 4
+STANDS = 5
+"""Decided otherwise, in doubt, or forbidden by what stands already."""
+UNAVAILABLE = 6
+"""The database does not answer, or the embedded one can't run: try again."""
+REFUSED = 7
+"""Rights, schema or identity: an administrator has to act."""
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+CODES: dict[type[errors.TxSagaError], int] = {
+    errors.TxSagaError: MISTAKE,
+    errors.TransactionError: STANDS,
+    errors.UnknownTransaction: NOT_FOUND,
+    errors.TransactionsRejected: REFUSED,
+    errors.SendFailed: UNAVAILABLE,
+    errors.EvidenceMissing: REFUSED,
+    errors.LeaseLost: STANDS,
+    errors.OffsetOutOfRange: NOT_FOUND,
+    errors.StoreError: UNAVAILABLE,
+    errors.NotPrimary: REFUSED,
+    errors.SchemaMissing: REFUSED,
+    errors.SchemaTooNew: REFUSED,
+    errors.ServerTooOld: REFUSED,
+    errors.RightsMissing: REFUSED,
+    errors.IdentityChanged: REFUSED,
+}
+"""A class that is not listed has the code of its nearest base."""
+
+
+def code_of(error: errors.TxSagaError) -> int:
+    """Return the exit code of an error."""
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)

@@ -1,0 +1,77 @@
+"""
+Opening the home database that the options and the environment name.
+
+Without a URL it is the embedded database, which is started and migrated by whoever comes first; a database
+with a URL is never migrated unasked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from txsaga.cli.options import Options
+from txsaga.config import Settings
+from txsaga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+
+ROUNDS = 1_000
+"""Ticks after which dispatching stops even if others go on deciding."""
+
+
+@contextmanager
+def opened(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[Broker]:
+    """Open the broker of these options; no role runs in it."""
+    from txsaga.wiring import connect, open_store
+
+    url = given_url(options, env)
+    if url is None and options.namespace is not None:
+        url = embedded_url(options, env)
+        open_store(url).close()
+    with connect(url, roles=False, env=env) as broker:
+        yield broker
+
+
+def home_url(options: Options, env: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the home database, starting the embedded one when no other is named."""
+    return given_url(options, env) or embedded_url(options, env)
+
+
+def given_url(options: Options, env: Mapping[str, str] = os.environ) -> str | None:
+    """Return the URL that was given, in its namespace."""
+    url = options.url if options.url is not None else Settings.from_env(env).url
+    if url is None:
+        return None
+    if not url.strip():
+        raise ConfigError("--url is empty; write postgresql://user:password@host:port/database")
+    return with_namespace(url, options.namespace)
+
+
+def embedded_url(options: Options, env: Mapping[str, str] = os.environ) -> str:
+    """Find or start the embedded database."""
+    from txsaga.wiring import embedded_url
+
+    return with_namespace(embedded_url(Settings.from_env(env)), options.namespace)
+
+
+def with_namespace(url: str, namespace: str | None) -> str:
+    """Put a namespace into a URL, in the place of the one that is there."""
+    if namespace is None:
+        return url
+    address, _, query = url.partition("?")
+    kept = [pair for pair in query.split("&") if pair and not pair.startswith("namespace=")]
+    return f"{address}?{'&'.join([*kept, f'namespace={namespace}'])}"
+
+
+def dispatch(broker: Broker) -> None:
+    """Give offsets to what is decided, so that it can be read even where no engine runs."""
+    from txsaga.engine.roles import Dispatcher
+
+    dispatcher = Dispatcher(broker.kernel)
+    for _ in range(ROUNDS):
+        if not dispatcher.run_once():
+            return

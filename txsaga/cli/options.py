@@ -1,0 +1,50 @@
+"""
+The options that every command understands, wherever they stand on the line.
+
+They are parsed by the program, not by each command; `in_front` moves them there. Behind `--` nothing is
+moved: what follows is somebody's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+
+WITH_VALUE = ("--url", "--namespace")
+FLAGS = ("--json", "--debug")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was said before or after the command."""
+
+    url: str | None = None
+    namespace: str | None = None
+    json: bool = False
+    debug: bool = False
+
+
+def options_of(context: typer.Context) -> Options:
+    """Return the options of this call."""
+    options = context.find_object(Options)
+    assert options is not None
+    return options
+
+
+def in_front(words: Sequence[str]) -> list[str]:
+    """Move the common options before the command."""
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if word == "--":
+            rest += [word, *waiting]
+        elif word in WITH_VALUE:
+            front += [word, *(value for value in [next(waiting, None)] if value is not None)]
+        elif word in FLAGS or word.startswith(tuple(f"{name}=" for name in WITH_VALUE)):
+            front.append(word)
+        else:
+            rest.append(word)
+    return front + rest

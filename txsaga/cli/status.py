@@ -1,0 +1,67 @@
+"""`txsaga status`: the state of a store at a glance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.topic import topic_document
+
+if TYPE_CHECKING:
+    from txsaga.engine.status import Status
+
+
+def status(context: typer.Context) -> None:
+    """Show the store, its topics, its readers, what is undecided and what waits for the dispatcher."""
+    from txsaga.engine.status import status
+
+    options = options_of(context)
+    with opened(options) as broker:
+        found = status(broker.kernel.store)
+    if options.json:
+        document(status_document(found))
+        return
+    fields(
+        {
+            "store": found.store.uuid,
+            "incarnation": found.store.incarnation,
+            "rejects transactions": found.rejects_transactions,
+            "undecided": found.undecided.count,
+            "oldest undecided": found.undecided.oldest,
+            "parked": found.undecided.parked,
+            "waiting for a tick": found.dispatch.waiting,
+            "last tick": f"{found.dispatch.tick}, {found.dispatch.age.total_seconds():.1f} s ago",
+        }
+    )
+    if found.topics:
+        say()
+        rows = [(t.topic.name, t.topic.type, len(t.bounds), t.messages) for t in found.topics]
+        table(("topic", "type", "queues", "messages"), rows)
+    if found.readings:
+        say()
+        table(
+            ("group", "topic", "lag", "members"), [(r.group, r.topic, r.lag, r.members) for r in found.readings]
+        )
+
+
+def status_document(found: Status) -> dict[str, object]:
+    """Write the state of a store for programs."""
+    undecided, dispatch = found.undecided, found.dispatch
+    return {
+        "store": {"uuid": found.store.uuid, "incarnation": found.store.incarnation},
+        "rejects_transactions": found.rejects_transactions,
+        "undecided": {
+            "count": undecided.count,
+            "parked": undecided.parked,
+            "oldest_seconds": undecided.oldest,
+        },
+        "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
+        "topics": [topic_document(state) for state in found.topics],
+        "groups": [
+            {"group": r.group, "topic": r.topic, "lag": r.lag, "members": r.members} for r in found.readings
+        ],
+    }

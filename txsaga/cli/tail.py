@@ -1,0 +1,172 @@
+"""`txsaga tail`: read topics, as a member of a group or without leaving a trace."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.home import dispatch, opened
+from txsaga.cli.options import Options, options_of
+from txsaga.cli.printing import document, printable, say
+from txsaga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.engine.stream import Start
+    from txsaga.model.message import Delivered
+
+QUIET = 1.0
+"""Seconds without news after which a group has read all there is."""
+
+
+def tail(
+    context: typer.Context,
+    topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
+    start: Annotated[
+        str, typer.Option("--from", help="earliest, latest, a time with its zone, or an offset.")
+    ] = "earliest",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    group: Annotated[
+        str | None, typer.Option(help="Read as a member of this consumer group and keep its cursor.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only messages with this tag.")] = None,
+) -> None:
+    """Print messages; without --group no cursor is kept."""
+    options, begin = options_of(context), start_of(start)
+    with opened(options) as broker, dispatching(broker, follow):
+        found = (
+            of_log(broker, topics, begin, follow=follow, tag=tag, count=count)
+            if group is None
+            else of_group(broker, group, topics, begin, follow=follow, tag=tag, count=count)
+        )
+        with closing(found) as messages:
+            show(messages, options, follow=follow, at_once=follow or group is not None)
+
+
+def start_of(text: str) -> Start:
+    """Read where to begin."""
+    if text == "earliest" or text == "latest":
+        return text
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint="--from"
+        ) from None
+    if moment.tzinfo is None:
+        raise ConfigError(f"start {text} has no time zone; add one, like {text}Z")
+    return moment
+
+
+@contextmanager
+def dispatching(broker: Broker, follow: bool) -> Iterator[None]:
+    """Give offsets to what is decided: once, or all the while."""
+    from txsaga.engine.loop import Loop
+    from txsaga.engine.roles import Dispatcher
+
+    dispatch(broker)
+    with ExitStack() as leaving:
+        if follow:
+            loop = Loop([Dispatcher(broker.kernel)])
+            loop.start()
+            leaving.callback(loop.stop)
+        yield
+
+
+def of_log(
+    broker: Broker, topics: list[str], start: Start, *, follow: bool, tag: str | None, count: int | None
+) -> Iterator[Delivered]:
+    """Read without a group."""
+    from txsaga.engine.tail import Tail
+
+    messages = Tail(broker.kernel, topics, start=start).messages(follow=follow)
+    yield from islice((message for message in messages if tag is None or message.tag == tag), count)
+
+
+def of_group(
+    broker: Broker,
+    group: str,
+    topics: list[str],
+    start: Start,
+    *,
+    follow: bool,
+    tag: str | None,
+    count: int | None,
+) -> Iterator[Delivered]:
+    """Read as a member of a group."""
+    from txsaga.engine.tail import taken
+
+    with closing(broker.stream(group, topics, start=start)) as stream:
+        yield from taken(stream, wait=None if follow else QUIET, tag=tag, count=count)
+
+
+def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_once: bool) -> None:
+    """Print messages as they come; as JSON one array, or with --follow one document per line.
+
+    `at_once`: a message is out before the next one is asked for, which is when a group's cursor passes it.
+    """
+    if not options.json:
+        for message in messages:
+            say(line_of(message))
+            _flush(at_once)
+    elif follow:
+        for message in messages:
+            document(document_of(message), compact=True)
+            _flush(at_once)
+    else:
+        before = "["
+        for message in messages:
+            sys.stdout.write(f"{before}\n")
+            document(document_of(message), compact=True)
+            _flush(at_once)
+            before = ","
+        say("[]" if before == "[" else "]")
+
+
+def line_of(message: Delivered) -> str:
+    """Write a message for people."""
+    marks = {"key": message.key, "tag": message.tag, **message.headers}
+    words = [f"{printable(name)}={printable(value)}" for name, value in marks.items() if value is not None]
+    text, _ = _readable(message.body)
+    return " ".join([f"{message.topic}/{message.queue}@{message.offset}", *words, printable(text)])
+
+
+def document_of(message: Delivered) -> dict[str, object]:
+    """Write a message for programs."""
+    text, encoding = _readable(message.body)
+    return {
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "id": message.id,
+        "tx_id": message.tx_id,
+        "key": message.key,
+        "tag": message.tag,
+        "headers": dict(message.headers),
+        "ordering_key": message.ordering_key,
+        "born": message.born,
+        "body": text,
+        "encoding": encoding,
+    }
+
+
+def _readable(body: bytes) -> tuple[str, str]:
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+def _flush(at_once: bool) -> None:
+    if at_once:
+        sys.stdout.flush()

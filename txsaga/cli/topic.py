@@ -1,0 +1,83 @@
+"""`txsaga topic`: create, list and show topics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.model.topic import TopicType
+
+if TYPE_CHECKING:
+    from txsaga.engine.status import TopicState
+
+app = typer.Typer(help="Create, list and show topics.")
+Name = Annotated[str, typer.Argument(help="Name of the topic.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    type: Annotated[TopicType, typer.Option(help="What may be sent to it; it never changes.")] = TopicType.NORMAL,
+    queues: Annotated[int, typer.Option(min=1, max=1024, help="Queues; they never change.")] = 8,
+    retention: Annotated[float | None, typer.Option(min=0, help="Seconds for which read messages stay.")] = None,
+) -> None:
+    """Create a topic; the same again is no error."""
+    options = options_of(context)
+    kept = None if retention is None else timedelta(seconds=retention)
+    with opened(options) as broker:
+        topic = broker.create_topic(name, type, queues=queues, retention=kept)
+    if options.json:
+        document({"name": topic.name, "type": topic.type, "queues": len(topic.qids)})
+    else:
+        say(f"topic {topic.name} of type {topic.type} has {len(topic.qids)} queues")
+
+
+@app.command("list")
+def list_topics(context: typer.Context) -> None:
+    """List all topics with the number of messages that can be read."""
+    from txsaga.engine.status import status
+
+    options = options_of(context)
+    with opened(options) as broker:
+        topics = [topic_document(state) for state in status(broker.kernel.store).topics]
+    if options.json:
+        document(topics)
+    else:
+        columns = ("name", "type", "queues", "messages")
+        table(columns, [(t["name"], t["type"], len(t["heads"]), t["messages"]) for t in topics])
+
+
+@app.command()
+def show(context: typer.Context, name: Name) -> None:
+    """Show one topic and where its queues begin and end."""
+    from txsaga.engine.status import topic_state
+
+    options = options_of(context)
+    with opened(options) as broker:
+        state = topic_state(broker.kernel.store, name)
+    shown = topic_document(state)
+    if options.json:
+        document(shown)
+        return
+    fields({key: shown[key] for key in ("name", "type", "messages", "retention_seconds")})
+    say()
+    table(("queue", "tail", "head"), [(at, *bounds) for at, bounds in enumerate(state.bounds)])
+
+
+def topic_document(state: TopicState) -> dict[str, object]:
+    """Write a topic for programs."""
+    topic = state.topic
+    return {
+        "name": topic.name,
+        "type": topic.type,
+        "messages": state.messages,
+        "retention_seconds": topic.retention_seconds,
+        "tails": [bounds.tail for bounds in state.bounds],
+        "heads": [bounds.head for bounds in state.bounds],
+    }

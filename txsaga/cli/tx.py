@@ -1,0 +1,184 @@
+"""`txsaga tx`: look at transactions, and settle those that nobody decided."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.home import dispatch, opened
+from txsaga.cli.journal import to_stderr
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.errors import UnknownTransaction
+from txsaga.model.decision import Decision
+from txsaga.model.identity import HalfId, StoreId
+
+if TYPE_CHECKING:
+    from txsaga.model.overview import Checks
+    from txsaga.model.records import HalfView, TxView
+    from txsaga.ports.store import Store
+
+app = typer.Typer(help="Look at transactions, and settle those that nobody decided.")
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
+Reason = Annotated[str, typer.Option(help="Why; it is kept with your name.")]
+Force = Annotated[bool, typer.Option(help="Decide against the evidence, or without it.")]
+LAST = 2**63 - 1
+
+
+@app.command("list")
+def list_transactions(
+    context: typer.Context,
+    undecided: Annotated[bool, typer.Option("--undecided", help="Only those without a decision.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+) -> None:
+    """List transactions, newest first."""
+    options = options_of(context)
+    with opened(options) as broker:
+        views = broker.kernel.store.registry.transactions(undecided=undecided, limit=limit)
+    if options.json:
+        document([view_document(view) for view in views])
+    else:
+        columns = ("number", "state", "group", "key", "resource", "born", "id")
+        table(columns, [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.id) for v in views])
+
+
+@app.command()
+def show(context: typer.Context, id: Id) -> None:
+    """Show one transaction: its halves, its checks, and who did what to it."""
+    options = options_of(context)
+    with opened(options) as broker:
+        found = transaction_document(broker.kernel.store, number_of(id, broker.identity))
+    if options.json:
+        document(found)
+        return
+    parts = {name: found.pop(name) for name in ("checks", "halves", "history")}
+    fields(found)
+    if parts["checks"]:
+        say()
+        fields(parts["checks"])
+    for name in ("halves", "history"):
+        if parts[name]:
+            say()
+            table(tuple(parts[name][0]), [tuple(each.values()) for each in parts[name]])
+
+
+@app.command()
+def commit(context: typer.Context, id: Id, reason: Reason, force: Force = False) -> None:
+    """Commit an undecided transaction by hand."""
+    _decide(context, id, Decision.COMMIT, reason, force)
+
+
+@app.command()
+def rollback(context: typer.Context, id: Id, reason: Reason, force: Force = False) -> None:
+    """Roll an undecided transaction back by hand."""
+    _decide(context, id, Decision.ROLLBACK, reason, force)
+
+
+@app.command()
+def settle(
+    context: typer.Context,
+    min_age: Annotated[float, typer.Option(min=0, help="Leave younger ones alone (seconds).")] = 6.0,
+) -> None:
+    """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
+    from datetime import timedelta
+
+    from txsaga.engine.roles import CheckBack, CheckProfile
+
+    options = options_of(context)
+    to_stderr(debug=options.debug)
+    with opened(options) as broker:
+        dispatch(broker)
+        settled = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age))).run_once()
+        left = broker.kernel.store.overview.undecided()
+        dispatch(broker)
+    if options.json:
+        document({"settled": settled, "undecided": left.count, "parked": left.parked})
+    else:
+        say(f"{settled} settled, {left.count} undecided, {left.parked} of them parked")
+
+
+def number_of(text: str, store: StoreId) -> int:
+    """Read the number of a transaction of this store."""
+    if text.isdecimal():
+        number = int(text)
+    elif text.count("-") > 2:
+        number = store.own(HalfId.decode(text).transaction)
+    else:
+        number = store.own(text)
+    if number > LAST:
+        raise UnknownTransaction(f"transaction {text} is not in this store")
+    return number
+
+
+def view_document(view: TxView) -> dict[str, object]:
+    """Write a transaction for programs."""
+    return {
+        "txid": view.txid,
+        "id": view.id,
+        "state": view.state,
+        "group": view.group,
+        "key": view.key,
+        "epoch": view.epoch,
+        "resource": view.resource,
+        "born": view.born,
+        "decision": None if view.decision is None else view.decision.name,
+        "from_check": view.from_check,
+    }
+
+
+def transaction_document(store: Store, txid: int) -> dict[str, object]:
+    """Write a transaction with everything that is known of it."""
+    view = store.registry.transaction(txid)
+    if view is None:
+        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
+    checks, history = store.overview.checks(txid), store.overview.history(txid)
+    return {
+        **view_document(view),
+        "checks": None if checks is None else _checks(checks),
+        "halves": [_half(half) for half in store.halves.views(txid)],
+        "history": [{"at": each.at, "what": each.what, "who": each.who, "why": each.why} for each in history],
+    }
+
+
+def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
+    """Name who sits here: the account that the system knows, not what the environment says."""
+    uid = os.getuid()
+    try:
+        name = name_of(uid)
+    except KeyError:
+        name = f"uid {uid}"
+    return f"{name}@{socket.gethostname()}"
+
+
+def _decide(context: typer.Context, id: str, decision: Decision, reason: str, force: bool) -> None:
+    from txsaga.engine.by_hand import ByHand
+
+    options = options_of(context)
+    to_stderr(debug=options.debug)
+    with opened(options) as broker:
+        txid = number_of(id, broker.identity)
+        standing = ByHand(broker.kernel).decide(txid, decision, who=os_user(), why=reason, force=force)
+        dispatch(broker)
+    if options.json:
+        document({"txid": txid, "decision": decision.name, "by_hand": standing.won})
+    else:
+        say(f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'stood already'}")
+
+
+def _checks(checks: Checks) -> dict[str, object]:
+    return {"asked": checks.asked, "due": checks.due, "parked": checks.parked}
+
+
+def _half(half: HalfView) -> dict[str, object]:
+    return {
+        "topic": half.real_topic,
+        "queue": half.real_queue,
+        "messages": half.count,
+        "flag": half.flag,
+        "id": half.id,
+    }

@@ -1,0 +1,64 @@
+"""
+The state of a store at a glance: who it is, its topics, its readers, what is undecided, what waits.
+
+It only reads. The figures are taken one after the other, so they need not be of one moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txsaga.model.identity import StoreId
+from txsaga.model.overview import Dispatch, Reading, Undecided
+from txsaga.model.records import Bounds
+from txsaga.model.topic import Topic
+from txsaga.ports.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic and the bounds of its queues, in the order of their index."""
+
+    topic: Topic
+    bounds: tuple[Bounds, ...]
+
+    @property
+    def messages(self) -> int:
+        """How many messages can be read."""
+        return sum(bounds.head - bounds.tail for bounds in self.bounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a store looks like now."""
+
+    store: StoreId
+    rejects_transactions: bool
+    topics: tuple[TopicState, ...]
+    readings: tuple[Reading, ...]
+    undecided: Undecided
+    dispatch: Dispatch
+
+
+def status(store: Store) -> Status:
+    """Look at a store."""
+    registry, overview = store.registry, store.overview
+    topics = registry.topics()
+    bounds = store.log.bounds([qid for topic in topics for qid in topic.qids])
+    return Status(
+        store=registry.identity,
+        rejects_transactions=registry.rejects_transactions,
+        topics=tuple(
+            TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids)) for topic in topics
+        ),
+        readings=tuple(overview.readings()),
+        undecided=overview.undecided(),
+        dispatch=overview.dispatch(),
+    )
+
+
+def topic_state(store: Store, name: str) -> TopicState:
+    """Look at one topic."""
+    topic = store.registry.topic(name)
+    bounds = store.log.bounds(topic.qids)
+    return TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids))

@@ -1,0 +1,25 @@
+"""What people look at."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+
+
+class Overview(Protocol):
+    """Figures and records for people; they change nothing, and nothing decides by them."""
+
+    def undecided(self) -> Undecided:
+        """Count the transactions without a decision, parked ones included."""
+
+    def readings(self) -> Sequence[Reading]:
+        """Tell how far each consumer group has read each of its topics, by name."""
+
+    def dispatch(self) -> Dispatch:
+        """Tell of the last tick and of what waits for the next."""
+
+    def history(self, txid: int) -> Sequence[Audited]:
+        """Return the audit rows of a transaction, oldest first."""
+
+    def checks(self, txid: int) -> Checks | None:
+        """Tell how a transaction stands on the list of doubts; None when it is not on it."""

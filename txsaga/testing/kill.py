@@ -1,0 +1,131 @@
+"""
+The kill harness: observers of facts that kill their own process, or write down where it could be killed.
+
+    TXSAGA_OBSERVERS=txsaga.testing.kill:recorder TXSAGA_FACTS=points.txt   every fact, with its count
+    TXSAGA_OBSERVERS=txsaga.testing.kill:observer TXSAGA_KILL=Decided:1     SIGKILL at the first Decided
+
+Run a program once with the recorder, then once for each point with the observer, start it again and look
+whether everything still agrees. Both count per process, from its first fact or its fork on. They must not
+do anything else: a killed process runs no handler and flushes nothing, as if the power had failed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+from txsaga.errors import ConfigError
+from txsaga.model.facts import ALL, Fact
+
+KILL = "TXSAGA_KILL"
+FACTS = "TXSAGA_FACTS"
+NAMES = frozenset(fact.__name__ for fact in ALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillPoint:
+    """The n-th time that a process announces a fact."""
+
+    fact: str
+    occurrence: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a point written as `Decided:1`."""
+        fact, _, occurrence = text.partition(":")
+        if fact not in NAMES or not occurrence.isdigit() or int(occurrence) < 1:
+            raise ConfigError(f"{text!r} is no kill point; write a fact and its count, like Decided:1")
+        return cls(fact=fact, occurrence=int(occurrence))
+
+    def __str__(self) -> str:
+        """Write it as it is read."""
+        return f"{self.fact}:{self.occurrence}"
+
+
+class Count:
+    """Counts facts by name; any thread may announce one."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __call__(self, fact: Fact) -> KillPoint:
+        """Count a fact and return which point it is."""
+        with self._lock:
+            self._seen[fact.name] += 1
+            return KillPoint(fact=fact.name, occurrence=self._seen[fact.name])
+
+
+class Killer:
+    """Kills its process at one point."""
+
+    def __init__(self, at: KillPoint) -> None:
+        self._at, self._count = at, Count()
+
+    def __call__(self, fact: Fact) -> None:
+        """Count a fact, and die if it is the one."""
+        if self._count(fact) == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Recorder:
+    """Appends the points that its process passes to a file, one per line."""
+
+    def __init__(self, path: Path) -> None:
+        self._count = Count()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def __call__(self, fact: Fact) -> None:
+        """Append one point."""
+        os.write(self._file, f"{self._count(fact)}\n".encode())
+
+
+def observer(fact: Fact) -> None:
+    """Kill this process at the point that TXSAGA_KILL names."""
+    _killer()(fact)
+
+
+def recorder(fact: Fact) -> None:
+    """Write points to the file that TXSAGA_FACTS names."""
+    _recorder()(fact)
+
+
+def recorded(path: Path) -> list[KillPoint]:
+    """Read what a recorder wrote."""
+    return [KillPoint.parse(line) for line in path.read_text().splitlines()]
+
+
+def sample(points: Sequence[KillPoint], count: int, seed: int) -> list[KillPoint]:
+    """Draw some of the points, the same ones for the same seed, in their order."""
+    chosen = random.Random(seed).sample(range(len(points)), min(count, len(points)))
+    return [points[at] for at in sorted(chosen)]
+
+
+@cache
+def _killer() -> Killer:
+    return Killer(KillPoint.parse(_setting(KILL, "Decided:1")))
+
+
+@cache
+def _recorder() -> Recorder:
+    return Recorder(Path(_setting(FACTS, "points.txt")))
+
+
+def _setting(name: str, example: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigError(f"{name} is not set; write for example {name}={example}")
+    return value
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_killer.cache_clear)
+    os.register_at_fork(after_in_child=_recorder.cache_clear)
