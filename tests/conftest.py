@@ -47,9 +47,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for left in terminalreporter.config.stash.get(LEFT, []):
-        terminalreporter.write_line(
-            f"left running by a test, now killed: {left.pid} {left.command}", red=True
-        )
+        terminalreporter.write_line(f"left running by a test, now killed: {left.pid} {left.command}", red=True)
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,14 @@ txsaga: all-or-nothing message flows. Messages, tables and rows become visible b
 Importing this loads nothing heavy; the drivers come with `connect()`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import typing as _typing
 
 from txsaga.errors import TxSagaError
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.message import Delivered, Message
 from txsaga.model.topic import TopicType
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from txsaga.engine.broker import Broker
     from txsaga.wiring import connect
 

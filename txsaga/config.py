@@ -34,9 +34,7 @@ class Settings:
         return cls(
             url=env.get("TXSAGA_URL") or None,
             resources={
-                name.removeprefix(RESOURCE).lower(): url
-                for name, url in env.items()
-                if name.startswith(RESOURCE)
+                name.removeprefix(RESOURCE).lower(): url for name, url in env.items() if name.startswith(RESOURCE)
             },
             observers=tuple(_observer(name) for name in env.get("TXSAGA_OBSERVERS", "").split(",") if name),
             auto_create=_flag("TXSAGA_AUTO_CREATE", env.get("TXSAGA_AUTO_CREATE", "0")),

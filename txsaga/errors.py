@@ -224,9 +224,7 @@ class OffsetOutOfRange(TxSagaError):
     """The offset lies below the tail or above the head of the queue."""
 
     def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
-        super().__init__(
-            f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}"
-        )
+        super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
         self.offset, self.tail, self.head = offset, tail, head
 
 

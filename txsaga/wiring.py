@@ -5,6 +5,9 @@ The composition root: settings in, broker out. It alone knows which adapter fill
 from __future__ import annotations
 
 import os
+import random
+import secrets
+import socket
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
@@ -75,6 +78,14 @@ class PostgresHome:
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
         self._resources.register(name, engine)
+
+    def new_member(self) -> str:
+        """Make a name that no other member of a group has."""
+        return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def jitter(self) -> float:
+        """Draw a factor around 1."""
+        return random.uniform(0.8, 1.2)
 
 
 def open_store(url: str) -> PostgresStore:

@@ -19,11 +19,7 @@ def test_no_file_is_too_long() -> None:
 
 
 def test_no_function_is_too_long(capsys: pytest.CaptureFixture[str]) -> None:
-    lengths = {
-        f"{from_root(path)}: {name}": lines
-        for path in python_files()
-        for name, lines in function_lengths(path)
-    }
+    lengths = {f"{from_root(path)}: {name}": lines for path in python_files() for name, lines in function_lengths(path)}
     long = {name: lines for name, lines in lengths.items() if lines > LONG_FUNCTION}
     with capsys.disabled():
         for name, lines in long.items():

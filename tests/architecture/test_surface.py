@@ -16,9 +16,5 @@ def test_no_public_name_stands_twice() -> None:
 
 
 def test_nothing_public_is_left_out_of_the_list() -> None:
-    public = {
-        name
-        for name, value in vars(txsaga).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }
+    public = {name for name, value in vars(txsaga).items() if not name.startswith("_") and not inspect.ismodule(value)}
     assert public <= set(txsaga.__all__)

@@ -50,6 +50,4 @@ def test_foreign_text_is_found(text: str) -> None:
 
 
 def test_ordinary_text_is_left_alone() -> None:
-    assert not foreign_text(
-        "uv pip compile --no-emit-index-url; a home below /root cannot be entered; /var/lib/txsaga"
-    )
+    assert not foreign_text("uv pip compile --no-emit-index-url; a home below /root cannot be entered; /var/lib/txsaga")

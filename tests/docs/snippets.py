@@ -3,14 +3,17 @@
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FENCE = re.compile(
     r"^(?P<indent>[ ]*)(?P<ticks>`{3,})(?P<info>[^`\n]*)\n(?P<body>.*?)^[ ]*(?P=ticks)[ ]*$", re.M | re.S
 )
 EXPECTED_STATUS = re.compile(r"#\s*exits?\s+(\d+)\s*$")
+FILE = re.compile(r"# (\w+\.py)\n")
+ASSIGNMENT = re.compile(r"[A-Z_]+=")
+PROGRAMS = ("txsaga", "python", "export", "unset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +25,22 @@ class Block:
     info: str
     body: str
 
+    @property
+    def file(self) -> str | None:
+        """The name in a first line like `# transfer.py`: such a block is a file that the page calls."""
+        found = FILE.match(self.body) if self.info == "python" else None
+        return found[1] if found else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One `$ txsaga …` line; `# exits 3` at its end shows an expected failure."""
+    """One line to run; `# exits 3` at its end shows an expected failure."""
 
     words: tuple[str, ...]
     status: int
+    program: str = "txsaga"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables written before the program."""
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -44,9 +56,32 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yield the lines of a console block that call txsaga; other programs are not ours to run."""
+    """Yield the lines of a console block that call txsaga or a file of the page, and its `export` and `unset` lines."""
     for line in block.body.replace("\\\n", " ").splitlines():
-        if line.startswith("$ txsaga "):
-            expected = EXPECTED_STATUS.search(line)
-            words = shlex.split(line.removeprefix("$ txsaga "), comments=True)
-            yield Command(words=tuple(words), status=int(expected[1]) if expected else 0)
+        if line.startswith("$ "):
+            command = parsed(line.removeprefix("$ "))
+            if command is not None:
+                yield command
+
+
+def parsed(line: str) -> Command | None:
+    """Read one command; None for programs that are not ours to run."""
+    expected = EXPECTED_STATUS.search(line)
+    words = shlex.split(line, comments=True)
+    settings: dict[str, str] = {}
+    while words and ASSIGNMENT.match(words[0]):
+        settings.update([assignment(words.pop(0))])
+    if not words or words[0] not in PROGRAMS:
+        return None
+    return Command(
+        words=tuple(words[1:]),
+        status=int(expected[1]) if expected else 0,
+        program=words[0],
+        settings=settings,
+    )
+
+
+def assignment(word: str) -> tuple[str, str]:
+    """Split `NAME=value`."""
+    name, _, value = word.partition("=")
+    return name, value

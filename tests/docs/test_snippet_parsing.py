@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.docs.snippets import Block, Command, blocks, commands
-from tests.docs.test_snippets import is_kept_from_running, run
+from tests.docs.test_snippets import is_kept_from_running, not_called, run
 
 PAGE = """# Title
 
@@ -65,6 +65,48 @@ def test_only_our_own_command_is_called(page: Path) -> None:
         Command(words=("tx", "list", "--state", "in doubt"), status=0),
         Command(words=("tx", "show", "7"), status=3),
     ]
+
+
+SCRIPT = """
+```python
+# greet.py
+import os, sys
+sys.exit(int(os.environ["CODE"]) + int(os.environ.get("MORE", 0)))
+```
+
+```console
+$ export CODE=4
+$ python greet.py  # exits 4
+$ MORE=2 python greet.py  # exits 6
+```
+"""
+
+
+def test_a_named_block_is_saved_and_called_with_what_was_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "script.md"
+    page.write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CODE", "0")
+    for block in blocks(page):
+        run(block, {})
+    assert (tmp_path / "greet.py").exists()
+
+
+def test_an_unexpected_exit_code_fails_the_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(page.parent)
+    Path("greet.py").write_text("raise SystemExit(4)")
+    wrong = Block(page=page, line=1, info="console", body="$ python greet.py\n")
+    with pytest.raises(AssertionError, match="greet"):
+        run(wrong, {})
+
+
+def test_a_saved_file_that_is_never_called_is_found(page: Path) -> None:
+    page.write_text(SCRIPT.replace("$ python", "$ cat").replace("MORE=2 python", "MORE=2 cat"))
+    assert not_called(list(blocks(page))) == {"greet.py"}
+    page.write_text(SCRIPT)
+    assert not not_called(list(blocks(page)))
 
 
 def test_a_failing_block_names_its_line(page: Path) -> None:

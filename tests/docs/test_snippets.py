@@ -1,20 +1,27 @@
-"""Every Python block and every `$ txsaga` line of README.md and docs/ runs, in order, page by page.
+"""
+Every Python block and every `$ txsaga` line of README.md and docs/ runs, in order, page by page.
 
-The blocks of one page share a namespace of Python and one of the database, both fresh for the page.
+The blocks of one page share a namespace of Python, one of the database, a working folder and an environment,
+all fresh for the page. A block that begins with `# name.py` is saved under that name and must be called by
+a `$ python name.py` line of the page.
 """
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.docs.snippets import Block, Command, blocks, commands
+from tests.docs.snippets import Block, Command, assignment, blocks, commands
+from tests.services.embedded import temporary_home
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("python", "console")
+OWN_PROGRAMS = {"txsaga": ("-m", "txsaga.cli"), "python": ()}
 
 
 def name(page: Path) -> str:
@@ -22,13 +29,25 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """Undo what a page exports, and stop the embedded database if the page started one."""
+    before = dict(os.environ)
+    with temporary_home() as folder:
+        os.environ["TXSAGA_PG_HOME"] = str(folder / "pg")
+        yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_blocks_of_a_page_run(
     page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shown = [block for block in blocks(page) if block.info in RUN]
     if shown:
-        monkeypatch.setenv("TXSAGA_URL", request.getfixturevalue("home_url"))
+        os.environ["TXSAGA_URL"] = request.getfixturevalue("home_url")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "snippet"}
     for block in shown:
@@ -41,9 +60,16 @@ def test_no_python_block_is_kept_from_running(page: Path) -> None:
     assert not kept
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_saved_file_is_called(page: Path) -> None:
+    assert not not_called(list(blocks(page)))
+
+
 def run(block: Block, names: dict[str, Any]) -> None:
     """Run one block; a failure names the page and the line."""
-    if block.info == "python":
+    if block.file is not None:
+        Path(block.file).write_text(block.body, "utf-8")
+    elif block.info == "python":
         padded = "\n" * (block.line - 1) + block.body
         exec(compile(padded, str(block.page), "exec"), names)
     else:
@@ -52,19 +78,43 @@ def run(block: Block, names: dict[str, Any]) -> None:
 
 
 def call(command: Command) -> None:
-    """Call the command line as a user would."""
+    """Run a line as a user would."""
+    if command.program in ("export", "unset"):
+        change_environment(command)
+        return
     done = subprocess.run(
-        [sys.executable, "-m", "txsaga.cli", *command.words], capture_output=True, text=True, timeout=60
+        [sys.executable, *OWN_PROGRAMS[command.program], *command.words],
+        env={**os.environ, **command.settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    said = f"$ txsaga {' '.join(command.words)}\n{done.stdout}{done.stderr}"
-    assert done.returncode == command.status, said
+    status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell tells a signal
+    said = f"$ {command.program} {' '.join(command.words)}\n{done.stdout}{done.stderr}"
+    assert status == command.status, said
+
+
+def change_environment(command: Command) -> None:
+    """Export or unset variables for the rest of the page."""
+    if command.program == "export":
+        os.environ.update(map(assignment, command.words))
+    for name in command.words if command.program == "unset" else ():
+        os.environ.pop(name, None)
+
+
+def not_called(page: list[Block]) -> set[str]:
+    """Return the files that a page shows and never calls."""
+    called = {
+        command.words[0]
+        for block in page
+        if block.info == "console"
+        for command in commands(block)
+        if command.program == "python" and command.words
+    }
+    return {block.file for block in page if block.file is not None} - called
 
 
 def is_kept_from_running(block: Block) -> bool:
     """Say whether a block looks like Python and has a language line that this runner would pass over."""
     words = block.info.lower().replace("{", " ").replace("}", " ").split()
-    return (
-        bool(words)
-        and words[0] in ("python", "py", "python3", "pycon", "code-block")
-        and block.info not in RUN
-    )
+    return bool(words) and words[0] in ("python", "py", "python3", "pycon", "code-block") and block.info not in RUN

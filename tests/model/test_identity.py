@@ -69,3 +69,13 @@ def test_other_text_is_no_id(text: str) -> None:
 def test_an_id_that_was_tampered_with_is_refused(text: str) -> None:
     with pytest.raises(UnknownTransaction):
         HalfId.decode(text)
+
+
+@pytest.mark.rule("R8")
+def test_a_transaction_keeps_the_incarnation_that_it_was_made_in() -> None:
+    first = StoreId(UUID(int=7), 1)
+    third = StoreId(UUID(int=7), 3, births=(10, 20))
+    assert [third.incarnation_of(txid) for txid in (10, 11, 20, 21)] == [1, 2, 2, 3]
+    assert third.own(first.transaction(10)) == 10
+    with pytest.raises(UnknownTransaction):
+        third.own(first.transaction(11))

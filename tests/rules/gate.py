@@ -54,9 +54,7 @@ def gate(probe: Probe, before: str, table: str, *, when: str = "true", first: bo
     if not first:
         seen = f"'test.{name}'"
         lock = f"IF current_setting({seen}, true) = 'on' THEN {lock} END IF; PERFORM set_config({seen}, 'on', true);"
-    probe.run(
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {lock} RETURN NEW; END $$"
-    )
+    probe.run(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {lock} RETURN NEW; END $$")
     shut = Gate(probe, key)
     try:
         probe.run(

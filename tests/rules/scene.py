@@ -1,6 +1,6 @@
 """What the tests of the rules start from: a store, brokers on it, a database of somebody's books, a probe."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Protocol
 
@@ -9,12 +9,14 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 import txsaga
 from tests.rules.probe import Probe
+from tests.services.databases import DatabaseServer
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import CheckBack, CheckProfile
 from txsaga.engine.transaction import Transaction
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import LocalState
+from txsaga.ports.observer import Observer
 from txsaga.testing.samples import drain
 from txsaga.wiring import open_store
 
@@ -24,7 +26,7 @@ AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))
 class OpenBroker(Protocol):
     """Opens brokers as other processes would."""
 
-    def __call__(self, **resources: Engine) -> Broker:
+    def __call__(self, *observers: Observer, **resources: Engine) -> Broker:
         """Open a broker that runs no roles."""
         ...
 
@@ -41,8 +43,8 @@ def open_broker(store_url: str) -> Iterator[OpenBroker]:
     """Give a factory of brokers on the same store, each as good as a process of its own."""
     opened: list[Broker] = []
 
-    def open(**resources: Engine) -> Broker:
-        opened.append(txsaga.connect(store_url, resources=resources, roles=False))
+    def open(*observers: Observer, **resources: Engine) -> Broker:
+        opened.append(txsaga.connect(store_url, resources=resources, observers=observers, roles=False))
         return opened[-1]
 
     yield open
@@ -50,11 +52,19 @@ def open_broker(store_url: str) -> Iterator[OpenBroker]:
         broker.close()
 
 
+@pytest.fixture(scope="session")
+def library(server: DatabaseServer) -> str:
+    """Give the URL of the one database for everybody's books: making and dropping one takes long."""
+    server.database("library")
+    return server.url("library")
+
+
 @pytest.fixture
-def books(foreign_databases: Callable[[], str]) -> Iterator[Engine]:
-    """Give a database of somebody's books."""
-    engine = create_engine(foreign_databases(), poolclass=NullPool)
+def books(library: str) -> Iterator[Engine]:
+    """Give a database of somebody's books, empty but for evidence of other stores."""
+    engine = create_engine(library, poolclass=NullPool)
     with engine.begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS entry"))
         connection.execute(text("CREATE TABLE entry (id int PRIMARY KEY)"))
     yield engine
     engine.dispose()
@@ -107,9 +117,7 @@ def read(broker: Broker, topic: str = "orders") -> list[bytes]:
     """Tick, and return what readers of a topic see."""
     store = broker.kernel.store
     drain(store)
-    entries = [
-        entry for qid in store.registry.topic(topic).qids for entry in store.log.fetch(qid, 0, 10_000)
-    ]
+    entries = [entry for qid in store.registry.topic(topic).qids for entry in store.log.fetch(qid, 0, 10_000)]
     return [body for entry in entries for body in Chunk(entry.body).column(BODY) or [] if body is not None]
 
 

@@ -17,15 +17,14 @@ from txsaga.engine.producer import Producer
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import IllegalTransition, TransactionClosed
 from txsaga.model.decision import Decision, LocalState
+from txsaga.model.facts import Deciding, Fact
 from txsaga.testing.samples import PATIENCE, start
 
 pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
 
 
 @pytest.fixture
-def open_transaction(
-    broker: Broker, shop: Producer, books: Engine, monkeypatch: pytest.MonkeyPatch
-) -> Transaction:
+def open_transaction(broker: Broker, shop: Producer, books: Engine, monkeypatch: pytest.MonkeyPatch) -> Transaction:
     """Give a transaction killed between its two sends, its evidence committed all the same."""
     monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
     tx = shop.transaction(key="order-1").__enter__()
@@ -57,6 +56,27 @@ def test_nobody_else_commits_an_open_transaction(broker: Broker, open_transactio
     with pytest.raises(IllegalTransition, match="still open"):
         broker.kernel.decider.decide(open_transaction.txid, Decision.COMMIT, By(who="operator", why="test"))
     assert read(broker) == []
+
+
+def test_an_owner_who_closes_while_others_judge_it_open_is_not_rolled_back(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+) -> None:
+    tx = shop.transaction(key="order-1").__enter__()
+    tx.send("orders", b"a")
+
+    def close_it(fact: Fact) -> None:
+        if isinstance(fact, Deciding) and entries_in(books) == 0:
+            with tx.local("books") as connection:
+                write_entry(connection)
+
+    judge = open_broker(close_it, books=books).kernel.settler
+    doubt = Lives(broker.kernel).doubt(tx.join_life(), None)
+    assert judge.settle(doubt) is None
+    standing = judge.settle(doubt)
+    assert standing is not None
+    assert standing.decision is Decision.COMMIT
+    tx.__exit__(None, None, None)
+    assert (entries_in(books), read(broker)) == (1, [b"a"])
 
 
 @pytest.mark.parametrize("key", [None, "order-1"])
@@ -96,9 +116,7 @@ def test_the_last_halves_and_the_end_are_one_commit_before_local_work(
     assert read(broker) == [b"a"]
 
 
-def test_the_halves_and_the_end_of_a_transaction_without_key_are_one_statement(
-    shop: Producer, probe: Probe
-) -> None:
+def test_the_halves_and_the_end_of_a_transaction_without_key_are_one_statement(shop: Producer, probe: Probe) -> None:
     tx = shop.transaction().__enter__()
     tx.send("orders", b"a")
     tx.send("orders", b"b")

@@ -88,9 +88,7 @@ def test_the_batch_path_decides_nothing_that_has_a_row_of_its_own(
     assert probe.rows(MOVED) == NOTHING
 
 
-def test_a_conflict_before_the_decision_ends_in_rollback(
-    broker: Broker, probe: Probe, dead: Transaction
-) -> None:
+def test_a_conflict_before_the_decision_ends_in_rollback(broker: Broker, probe: Probe, dead: Transaction) -> None:
     (qid,) = broker.kernel.store.registry.topic("paid").qids
     broker.kernel.store.queues.reset("billing", {qid: 1})
     assert check_back(broker) == 1
@@ -99,9 +97,7 @@ def test_a_conflict_before_the_decision_ends_in_rollback(
     assert dead.decision is None
 
 
-def test_an_owner_hears_of_a_conflict_and_nothing_is_decided(
-    broker: Broker, probe: Probe, dead: Transaction
-) -> None:
+def test_an_owner_hears_of_a_conflict_and_nothing_is_decided(broker: Broker, probe: Probe, dead: Transaction) -> None:
     (qid,) = broker.kernel.store.registry.topic("paid").qids
     broker.kernel.store.queues.reset("billing", {qid: 1})
     with pytest.raises(EffectConflict):

@@ -58,6 +58,22 @@ def test_a_half_that_was_let_in_is_delivered(broker: Broker, shop: Producer, pro
     assert read(broker) == [b"a", b"b"]
 
 
+def test_offsets_that_were_let_in_are_freed_by_the_rollback(
+    shop: Producer, probe: Probe, paid: tuple[Stream, Batch]
+) -> None:
+    tx = shop.transaction().__enter__()
+    with gate(probe, "INSERT", "intent") as shut:
+        bound = start(lambda: tx.consume(*paid))
+        (zombie,) = shut.wait()
+        tx.join_life()
+        left = start(lambda: tx.__exit__(ValueError, ValueError("given up"), None))
+        eventually(lambda: probe.blocked_by(zombie) or left.done(), "the rollback waits for the writer")
+        shut.open()
+        bound.result(PATIENCE)
+        left.result(PATIENCE)
+    assert probe.rows("SELECT state, (SELECT count(*) FROM intent) FROM tx") == [("rolled_back", 0)]
+
+
 def test_a_take_over_waits_for_the_write_before_it(
     open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe
 ) -> None:

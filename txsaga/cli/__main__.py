@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -27,7 +28,7 @@ from txsaga.errors import TxSagaError
 
 PROGRAM = "txsaga"
 
-app = typer.Typer(add_completion=False, help="All-or-nothing message flows.")
+app = typer.Typer(add_completion=False)
 app.add_typer(topic.app, name="topic")
 app.command()(send)
 app.command()(tail)
@@ -36,6 +37,13 @@ app.command()(status)
 app.command()(engine)
 app.add_typer(db.app, name="db")
 app.add_typer(barrier.app, name="barrier")
+
+
+def show_version(asked: bool) -> None:
+    """Print the version that is installed, and leave."""
+    if asked:
+        say(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -47,29 +55,29 @@ def common(
     namespace: Annotated[str | None, typer.Option(help="Namespace in that database.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
 ) -> None:
-    """All-or-nothing message flows: topics, messages, transactions, engine. These options may stand anywhere."""
+    """All-or-nothing message flows. These options may stand anywhere on the line."""
     context.obj = Options(url=url, namespace=namespace, json=json, debug=debug)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    given = in_front(sys.argv[1:] if words is None else words) or ["--help"]
+    given = sys.argv[1:] if words is None else list(words)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        run(given)
+        code = run(in_front(given) or ["--help"])
         sys.stdout.flush()
-        return exits.OK
-    except typer.Exit as leaving:
-        return leaving.exit_code
+        return code
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:
         drop_output()
         return exits.PIPE_CLOSED
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001  # the outermost line: nobody else would say it in one line
         if "--debug" in given:
             traceback.print_exc()
         code, line = explained(failure)
@@ -80,21 +88,15 @@ def main(words: Sequence[str] | None = None) -> int:
         return code
 
 
-def run(words: Sequence[str]) -> None:
+def run(words: Sequence[str]) -> int:
     """Run one command; whatever goes wrong passes."""
-    if "--version" in words[:1]:
-        say(f"{PROGRAM} {version()}")
-        return
     command = typer.main.get_command(app)
-    with command.make_context(PROGRAM, list(words)) as context:
-        command.invoke(context)
-
-
-def version() -> str:
-    """Return the version that is installed."""
-    from importlib.metadata import version
-
-    return version(PROGRAM)
+    try:
+        with command.make_context(PROGRAM, list(words)) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    return exits.OK
 
 
 def explained(failure: Exception) -> tuple[int, str]:

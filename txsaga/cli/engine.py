@@ -59,9 +59,7 @@ def engine(
             run(roles, asked, str(broker.identity), stop)
 
 
-def profile_of(
-    profile: Profile, interval: float | None, min_age: float | None, max_checks: int | None
-) -> CheckProfile:
+def profile_of(profile: Profile, interval: float | None, min_age: float | None, max_checks: int | None) -> CheckProfile:
     """Return the profile with what was said beside it."""
     from txsaga.engine.roles import PROFILES, CheckProfile
 

@@ -21,9 +21,14 @@ def say(text: str = "") -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def document(value: Value, *, compact: bool = False) -> None:
+def document(value: Value) -> None:
     """Print one JSON document."""
-    say(json.dumps(value, default=_plain, indent=None if compact else 2))
+    say(json.dumps(value, default=_plain, indent=2))
+
+
+def one_line(value: Value) -> str:
+    """Write one JSON document without a line break."""
+    return json.dumps(value, default=_plain)
 
 
 def fields(values: Mapping[str, Value]) -> None:
@@ -43,9 +48,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
         made.add_column(column, overflow="fold")
     for row in rows:
         made.add_row(*map(shown, row))
-    console = Console(
-        markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else WIDE
-    )
+    console = Console(markup=False, emoji=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
     # Through our own output: rich would end the process by itself when a pipe is closed.
     with console.capture() as captured:
         console.print(made)

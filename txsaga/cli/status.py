@@ -43,9 +43,7 @@ def status(context: typer.Context) -> None:
         table(("topic", "type", "queues", "messages"), rows)
     if found.readings:
         say()
-        table(
-            ("group", "topic", "lag", "members"), [(r.group, r.topic, r.lag, r.members) for r in found.readings]
-        )
+        table(("group", "topic", "lag", "members"), [(r.group, r.topic, r.lag, r.members) for r in found.readings])
 
 
 def status_document(found: Status) -> dict[str, object]:
@@ -61,7 +59,5 @@ def status_document(found: Status) -> dict[str, object]:
         },
         "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
         "topics": [topic_document(state) for state in found.topics],
-        "groups": [
-            {"group": r.group, "topic": r.topic, "lag": r.lag, "members": r.members} for r in found.readings
-        ],
+        "groups": [{"group": r.group, "topic": r.topic, "lag": r.lag, "members": r.members} for r in found.readings],
     }

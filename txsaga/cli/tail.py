@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import islice
@@ -14,7 +14,7 @@ import typer
 
 from txsaga.cli.home import dispatch, opened
 from txsaga.cli.options import Options, options_of
-from txsaga.cli.printing import document, printable, say
+from txsaga.cli.printing import one_line, printable, say
 from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ def tail(
 
 def start_of(text: str) -> Start:
     """Read where to begin."""
-    if text == "earliest" or text == "latest":
-        return text
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
     if text.isdecimal():
         return int(text)
     try:
@@ -85,7 +87,7 @@ def dispatching(broker: Broker, follow: bool) -> Iterator[None]:
 
 def of_log(
     broker: Broker, topics: list[str], start: Start, *, follow: bool, tag: str | None, count: int | None
-) -> Iterator[Delivered]:
+) -> Generator[Delivered]:
     """Read without a group."""
     from txsaga.engine.tail import Tail
 
@@ -102,7 +104,7 @@ def of_group(
     follow: bool,
     tag: str | None,
     count: int | None,
-) -> Iterator[Delivered]:
+) -> Generator[Delivered]:
     """Read as a member of a group."""
     from txsaga.engine.tail import taken
 
@@ -115,36 +117,31 @@ def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_on
 
     `at_once`: a message is out before the next one is asked for, which is when a group's cursor passes it.
     """
-    if not options.json:
-        for message in messages:
-            say(line_of(message))
-            _flush(at_once)
-    elif follow:
-        for message in messages:
-            document(document_of(message), compact=True)
-            _flush(at_once)
-    else:
-        before = "["
-        for message in messages:
-            sys.stdout.write(f"{before}\n")
-            document(document_of(message), compact=True)
-            _flush(at_once)
-            before = ","
-        say("[]" if before == "[" else "]")
+    write = as_json if options.json else line_of
+    in_array = options.json and not follow
+    before, behind = ("[\n", "") if in_array else ("", "\n")
+    for message in messages:
+        sys.stdout.write(f"{before}{write(message)}{behind}")
+        if at_once:
+            sys.stdout.flush()
+        before = ",\n" if in_array else ""
+    if in_array:
+        say("[]" if before == "[\n" else "\n]")
 
 
 def line_of(message: Delivered) -> str:
     """Write a message for people."""
     marks = {"key": message.key, "tag": message.tag, **message.headers}
     words = [f"{printable(name)}={printable(value)}" for name, value in marks.items() if value is not None]
-    text, _ = _readable(message.body)
-    return " ".join([f"{message.topic}/{message.queue}@{message.offset}", *words, printable(text)])
+    text, encoding = _readable(message.body)
+    body = printable(text) if encoding == "utf-8" else f"base64:{text}"
+    return " ".join([f"{message.topic}/{message.queue}@{message.offset}", *words, body])
 
 
-def document_of(message: Delivered) -> dict[str, object]:
+def as_json(message: Delivered) -> str:
     """Write a message for programs."""
     text, encoding = _readable(message.body)
-    return {
+    value = {
         "topic": message.topic,
         "queue": message.queue,
         "offset": message.offset,
@@ -158,6 +155,7 @@ def document_of(message: Delivered) -> dict[str, object]:
         "body": text,
         "encoding": encoding,
     }
+    return one_line(value)
 
 
 def _readable(body: bytes) -> tuple[str, str]:
@@ -165,8 +163,3 @@ def _readable(body: bytes) -> tuple[str, str]:
         return body.decode(), "utf-8"
     except UnicodeDecodeError:
         return base64.b64encode(body).decode(), "base64"
-
-
-def _flush(at_once: bool) -> None:
-    if at_once:
-        sys.stdout.flush()

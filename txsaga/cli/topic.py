@@ -45,12 +45,12 @@ def list_topics(context: typer.Context) -> None:
 
     options = options_of(context)
     with opened(options) as broker:
-        topics = [topic_document(state) for state in status(broker.kernel.store).topics]
+        topics = status(broker.kernel.store).topics
     if options.json:
-        document(topics)
+        document([topic_document(state) for state in topics])
     else:
-        columns = ("name", "type", "queues", "messages")
-        table(columns, [(t["name"], t["type"], len(t["heads"]), t["messages"]) for t in topics])
+        rows = [(state.topic.name, state.topic.type, len(state.bounds), state.messages) for state in topics]
+        table(("name", "type", "queues", "messages"), rows)
 
 
 @app.command()

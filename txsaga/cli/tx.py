@@ -6,6 +6,8 @@ import os
 import pwd
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,19 +54,15 @@ def show(context: typer.Context, id: Id) -> None:
     """Show one transaction: its halves, its checks, and who did what to it."""
     options = options_of(context)
     with opened(options) as broker:
-        found = transaction_document(broker.kernel.store, number_of(id, broker.identity))
+        found = Shown.of(broker.kernel.store, number_of(id, broker.identity))
     if options.json:
-        document(found)
+        document(found.document())
         return
-    parts = {name: found.pop(name) for name in ("checks", "halves", "history")}
-    fields(found)
-    if parts["checks"]:
-        say()
-        fields(parts["checks"])
-    for name in ("halves", "history"):
-        if parts[name]:
+    fields(found.view | found.checks)
+    for rows in (found.halves, found.history):
+        if rows:
             say()
-            table(tuple(parts[name][0]), [tuple(each.values()) for each in parts[name]])
+            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 @app.command()
@@ -85,8 +83,6 @@ def settle(
     min_age: Annotated[float, typer.Option(min=0, help="Leave younger ones alone (seconds).")] = 6.0,
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
-    from datetime import timedelta
-
     from txsaga.engine.roles import CheckBack, CheckProfile
 
     options = options_of(context)
@@ -131,18 +127,34 @@ def view_document(view: TxView) -> dict[str, object]:
     }
 
 
-def transaction_document(store: Store, txid: int) -> dict[str, object]:
-    """Write a transaction with everything that is known of it."""
-    view = store.registry.transaction(txid)
-    if view is None:
-        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
-    checks, history = store.overview.checks(txid), store.overview.history(txid)
-    return {
-        **view_document(view),
-        "checks": None if checks is None else _checks(checks),
-        "halves": [_half(half) for half in store.halves.views(txid)],
-        "history": [{"at": each.at, "what": each.what, "who": each.who, "why": each.why} for each in history],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A transaction with everything that is known of it."""
+
+    view: dict[str, object]
+    checks: dict[str, object]
+    halves: list[dict[str, object]]
+    history: list[dict[str, object]]
+
+    @classmethod
+    def of(cls, store: Store, txid: int) -> Shown:
+        """Look it up."""
+        view = store.registry.transaction(txid)
+        if view is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
+        return cls(
+            view=view_document(view),
+            checks=_checks(store.overview.checks(txid)),
+            halves=[_half(half) for half in store.halves.views(txid)],
+            history=[
+                {"at": each.at, "what": each.what, "who": each.who, "why": each.why}
+                for each in store.overview.history(txid)
+            ],
+        )
+
+    def document(self) -> dict[str, object]:
+        """Write it for programs."""
+        return self.view | {"checks": self.checks or None, "halves": self.halves, "history": self.history}
 
 
 def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
@@ -170,8 +182,10 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
         say(f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'stood already'}")
 
 
-def _checks(checks: Checks) -> dict[str, object]:
-    return {"asked": checks.asked, "due": checks.due, "parked": checks.parked}
+def _checks(checks: Checks | None) -> dict[str, object]:
+    if checks is None:
+        return {}
+    return {"asked": checks.asked, "next_check": checks.due, "why_parked": checks.parked}
 
 
 def _half(half: HalfView) -> dict[str, object]:

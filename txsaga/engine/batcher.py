@@ -155,9 +155,7 @@ class Batcher(Generic[Item, Answer]):
                 return [failure] * len(items)
         return [answer for item in items for answer in self._answers([item])]
 
-    def _finish(
-        self, batch: list[tuple[Item, Pending[Answer]]], answers: Sequence[Answer | BaseException]
-    ) -> None:
+    def _finish(self, batch: list[tuple[Item, Pending[Answer]]], answers: Sequence[Answer | BaseException]) -> None:
         for (_, call), answer in zip(batch, answers, strict=True):
             if isinstance(answer, BaseException):
                 call.set_exception(answer)

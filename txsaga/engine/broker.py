@@ -4,11 +4,8 @@ The broker: one store, and everything a program does with it.
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -21,6 +18,7 @@ from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
 from txsaga.engine.stream import Start, Stream
 from txsaga.errors import ConfigError
+from txsaga.model import facts
 from txsaga.model.cut import Cut, Cuts
 from txsaga.model.identity import StoreId
 from txsaga.model.sending import EndHook
@@ -49,6 +47,12 @@ class Home(Protocol):
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
+
+    def new_member(self) -> str:
+        """Make a name that no other member of a group has."""
+
+    def jitter(self) -> float:
+        """Draw a factor around 1, so that copies of a role don't march in step."""
 
 
 class JoiningProducer(Producer):
@@ -131,12 +135,16 @@ class Broker:
         if isinstance(topics, str):
             raise ConfigError(f"topics is a list of names; write [{topics!r}]")
         self._start()
-        name = member or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        name = member or self._home.new_member()
         return Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl)
 
-    def cut(self) -> AbstractContextManager[Cut]:
+    @contextmanager
+    def cut(self) -> Iterator[Cut]:
         """Read topics and home rows of one moment."""
-        return self._home.cuts.cut()
+        with ExitStack() as opened:
+            with self._kernel.announce.around(facts.Ticking, facts.Ticked, about="cut"):
+                cut = opened.enter_context(self._home.cuts.cut())
+            yield cut
 
     def roles(self, profile: CheckProfile | None = None) -> list[Role]:
         """Return the roles of this store, to be run by a loop or one by one."""
@@ -162,7 +170,7 @@ class Broker:
 
     def _start(self) -> None:
         if self._run_roles and self._loop is None:
-            self._loop = Loop(self.roles())
+            self._loop = Loop(self.roles(), self._home.jitter)
             loop = self._loop
             self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
             self._loop.start()

@@ -117,14 +117,12 @@ class ByHand:
             return outcome or Outcome(committed=False, bodies={})
         except (ResourceUnknown, EvidenceMissing, StoreError) as reason:
             raise InDoubt(
-                f"the evidence of transaction {doubt.txid} can't be read, so force the decision or repair this: {reason}"
+                f"the evidence of transaction {doubt.txid} can't be read: {reason}; repair that, or force the decision"
             ) from reason
 
     def _fenced(self, evidence: Evidence, txid: int, transaction: str) -> Outcome:
         with self._kernel.announce.around(facts.Fencing, facts.Fenced, txid):
             outcome = evidence.fence(transaction)
         if outcome is None:
-            raise InDoubt(
-                f"the local transaction of {txid} is still running; try again later, or force the decision"
-            )
+            raise InDoubt(f"the local transaction of {txid} is still running; try again later, or force the decision")
         return outcome

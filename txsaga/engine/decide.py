@@ -5,7 +5,7 @@ Whoever decides, owner or check-back, does it here: the `tx` row is locked, the 
 applied, the op row is written, all in one database transaction. A decision written any other way would
 make messages appear without the cursors and late bodies that belong to it (R2).
 
-* Others may commit only what its owner has closed (R1); the owner may close and commit at once.
+* Others may commit only what its owner has closed (R1), and roll back what they judged open only while it is.
 * The first decision stands; repeating it is success, the other one is `DecidedOtherwise`.
 """
 
@@ -18,6 +18,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.errors import (
     EffectConflict,
     IllegalTransition,
+    InDoubt,
     OutcomeUnknown,
     Superseded,
     UnknownTransaction,
@@ -41,6 +42,7 @@ class By:
     why: str
     owner: int | None = None
     from_check: bool = False
+    found: TxState | None = None  # the state that was judged; in another one the verdict means nothing
 
 
 class Decider:
@@ -49,9 +51,7 @@ class Decider:
     def __init__(self, ledgers: Ledgers, announce: Announcer) -> None:
         self._ledgers, self._announce = ledgers, announce
 
-    def decide(
-        self, txid: int, decision: Decision, by: By, *, bodies: Mapping[int, bytes] | None = None
-    ) -> Standing:
+    def decide(self, txid: int, decision: Decision, by: By, *, bodies: Mapping[int, bytes] | None = None) -> Standing:
         """Write a decision with all its home effects; return what stands."""
         with self._announce.around(facts.Deciding, facts.Decided, txid, about=decision.name):
             try:
@@ -80,6 +80,10 @@ class Decider:
     def _check(self, life: Life, decision: Decision, by: By) -> None:
         if by.owner is not None and by.owner != life.owner:
             raise Superseded(life.txid)
+        if by.found is not None and by.found is not life.state:
+            raise InDoubt(
+                f"transaction {life.txid} went from {by.found} to {life.state} while it was judged; judge it anew"
+            )
         if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
             raise IllegalTransition(
                 f"transaction {life.txid} is still open: only its owner can close it, others may roll it back"
@@ -90,11 +94,7 @@ class Decider:
         slots = ledger.slots(life.txid)
         missing = [slot.slot for slot in slots if slot.slot not in bodies]
         if missing:
-            raise EffectConflict(
-                f"transaction {life.txid} has no body for its late slots {missing}; it rolls back"
-            )
+            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}; it rolls back")
         if slots:
-            ledger.add(
-                life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots]
-            )
+            ledger.add(life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots])
             ledger.win(life.txid, LATE_PART, life.owner)

@@ -56,9 +56,7 @@ class Endings:
         try:
             half = HalfId.decode(request.message_id)
         except UnknownTransaction as reason:
-            raise EndRefused(
-                "SYSTEM_ERROR", f"Find prepared transaction message failed: {reason}"
-            ) from reason
+            raise EndRefused("SYSTEM_ERROR", f"Find prepared transaction message failed: {reason}") from reason
         identity = self._kernel.store.registry.identity
         if half.store != identity:
             raise EndRefused(

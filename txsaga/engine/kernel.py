@@ -74,9 +74,7 @@ class Kernel:
         if self.hooks.hear(group.name):
             halves, state = self.store.halves.views(txid), LocalState[decision.name]
             self.hooks.tell(
-                request_for(
-                    self.store, txid, halves, group=group.name, token=token, state=state, remark=remark
-                )
+                request_for(self.store, txid, halves, group=group.name, token=token, state=state, remark=remark)
             )
 
     def close(self) -> None:

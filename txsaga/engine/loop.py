@@ -9,9 +9,8 @@ after a second, and the other roles go on.
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from txsaga.engine.roles import Role
 
@@ -24,8 +23,8 @@ AFTER_ERROR = 1.0
 class Loop:
     """Runs each role in a thread of its own."""
 
-    def __init__(self, roles: Sequence[Role]) -> None:
-        self._roles = list(roles)
+    def __init__(self, roles: Sequence[Role], jitter: Callable[[], float] = lambda: 1.0) -> None:
+        self._roles, self._jitter = list(roles), jitter
         self._stop = threading.Event()
         self._wakes = {role.name: threading.Event() for role in self._roles}
         self._threads: list[threading.Thread] = []
@@ -63,7 +62,7 @@ class Loop:
             if done:
                 pause = role.pause
                 continue
-            woken = self._wait(role.name, pause * random.uniform(0.8, 1.2))  # jitter
+            woken = self._wait(role.name, pause * self._jitter())
             pause = role.pause if woken else min(pause * 2, role.pause * 16, max(role.pause, MAX_PAUSE))
 
     def _wait(self, name: str, seconds: float) -> bool:

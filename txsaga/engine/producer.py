@@ -54,9 +54,7 @@ class Producer:
         executor = settings.listener.execute if settings.listener else None
         endings = Endings(kernel)
         endings.know(name, self.group.id)
-        self._sending = Sending(
-            kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout
-        )
+        self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> Receipt:
         """Send a plain message; durable and on its way when this returns."""
@@ -137,9 +135,7 @@ class Producer:
         if message.scheduled:
             raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
         if topic.type is TopicType.DELAY:
-            raise InvalidMessage(
-                f"topic {topic.name!r} takes delayed messages only, and those are not there yet"
-            )
+            raise InvalidMessage(f"topic {topic.name!r} takes delayed messages only, and those are not there yet")
         if topic.type is TopicType.FIFO and message.ordering_key is None:
             raise InvalidMessage(f"topic {topic.name!r} is ordered; give the message an ordering_key")
         qid = self._kernel.topics.queue_for(message, Way.PLAIN)

@@ -100,14 +100,10 @@ class Sending:
         try:
             state = LocalState(executor(message, arg) or LocalState.UNKNOWN)
         except Exception as failure:  # the user's code: whatever it raises is UNKNOWN
-            logger.warning(
-                "local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True
-            )
+            logger.warning("local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True)
             return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"
         if state is not LocalState.COMMIT:
-            logger.info(
-                "local work of message %s (key %s) for %s: %s", message_id, message.key, message.topic, state
-            )
+            logger.info("local work of message %s (key %s) for %s: %s", message_id, message.key, message.topic, state)
         return state, ""
 
     def _request(self, message: Message, receipt: Receipt, qid: int) -> EndRequest:

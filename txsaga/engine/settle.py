@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
 from txsaga.engine.final_write import FinalWrite
 from txsaga.engine.hooks import EndHooks, request_for
-from txsaga.errors import EffectConflict, ResourceUnknown, StoreUnavailable, TxSagaError
+from txsaga.errors import EffectConflict, InDoubt, ResourceUnknown, StoreUnavailable, TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.lifecycle import TxState
@@ -55,6 +55,7 @@ class Verdict:
     state: LocalState
     remark: str
     bodies: Mapping[int, bytes] = field(default_factory=dict)
+    found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
 
 
 class Settler:
@@ -114,23 +115,32 @@ class Settler:
             )
             self._hooks.tell(request)
 
-    def _decide_keyed(self, doubt: Doubt, decision: Decision, verdict: Verdict) -> Standing:
-        by = By(who="check-back", why=verdict.remark, from_check=True)
+    def _decide_keyed(self, doubt: Doubt, decision: Decision, verdict: Verdict) -> Standing | None:
+        by = By(who="check-back", why=verdict.remark, from_check=True, found=verdict.found)
         try:
             return self._decider.decide(doubt.txid, decision, by, bodies=verdict.bodies)
         except EffectConflict as conflict:
-            by = By(who="check-back", why=str(conflict), from_check=True)
-            return self._decider.decide(doubt.txid, Decision.ROLLBACK, by)
+            return self._decider.decide(doubt.txid, Decision.ROLLBACK, replace(by, why=str(conflict)))
+        except InDoubt as overtaken:
+            logger.info("%s", overtaken)
+            return None
 
     def _verdict(self, case: Case) -> Verdict:
         doubt = case.doubt
-        if doubt.keyed:
-            with self._store.ledgers.open() as ledger:
-                life = ledger.lock(doubt.txid)
-            if life is not None and life.state is TxState.ACTIVE:
-                return Verdict(LocalState.ROLLBACK, "its owner never closed it")
-        if doubt.evidence is not None:
-            return self._by_evidence(doubt, doubt.evidence)
+        if not doubt.keyed:
+            return self._closed(case, doubt.evidence)
+        with self._store.ledgers.open() as ledger:
+            life = ledger.lock(doubt.txid)
+        if life is None:
+            return self._closed(case, doubt.evidence)
+        if life.state is TxState.ACTIVE:
+            return Verdict(LocalState.ROLLBACK, "its owner never closed it", found=life.state)
+        # The doubt may be older than the end that named the resource.
+        return replace(self._closed(case, life.evidence or doubt.evidence), found=life.state)
+
+    def _closed(self, case: Case, resource: int | None) -> Verdict:
+        if resource is not None:
+            return self._by_evidence(case.doubt, resource)
         return self._by_checker(case)
 
     def _by_evidence(self, doubt: Doubt, resource: int) -> Verdict:

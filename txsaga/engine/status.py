@@ -48,9 +48,7 @@ def status(store: Store) -> Status:
     return Status(
         store=registry.identity,
         rejects_transactions=registry.rejects_transactions,
-        topics=tuple(
-            TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids)) for topic in topics
-        ),
+        topics=tuple(TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids)) for topic in topics),
         readings=tuple(overview.readings()),
         undecided=overview.undecided(),
         dispatch=overview.dispatch(),

@@ -171,18 +171,14 @@ class Stream:
         epoch, reader = self._readers.get(qid, (None, None))
         if reader is None or epoch != claim.epoch:
             topic, index = self._queues[qid]
-            reader = QueueReader(
-                self._log, qid, topic.name, index, self._kernel.store.registry.identity, claim.offset
-            )
+            reader = QueueReader(self._log, qid, topic.name, index, self._kernel.store.registry.identity, claim.offset)
             self._readers[qid] = claim.epoch, reader
         return reader
 
     def _claim(self, batch: Batch) -> Claimed:
         claim = self.claims.get(batch.qid)
         if claim is None:
-            raise LeaseLost(
-                f"queue {batch.queue} of {batch.topic!r} is not {self.member}'s any more; drop the work"
-            )
+            raise LeaseLost(f"queue {batch.queue} of {batch.topic!r} is not {self.member}'s any more; drop the work")
         return claim
 
 

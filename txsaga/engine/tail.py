@@ -9,7 +9,7 @@ If whoever looks dies, a group reads the message again that was at hand: at leas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.queue_reader import QueueReader
@@ -43,7 +43,7 @@ class Tail:
             for qid, (topic, index) in places.items()
         }
 
-    def messages(self, *, follow: bool = False) -> Iterator[Delivered]:
+    def messages(self, *, follow: bool = False) -> Generator[Delivered]:
         """Yield what is there now, queue by queue in turns; with `follow`, go on with what comes."""
         while True:
             news = False
@@ -68,7 +68,7 @@ class Tail:
 
 def taken(
     stream: Stream, *, wait: float | None, tag: str | None = None, count: int | None = None
-) -> Iterator[Delivered]:
+) -> Generator[Delivered]:
     """Yield a group's messages, at most `count`; each is committed when the next one is asked for."""
     left = count
     for batch in stream.batches(wait=wait):

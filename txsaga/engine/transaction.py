@@ -177,6 +177,7 @@ class Transaction:
         try:
             with evidence.work(self.id, self._announce_work) as connection:
                 yield connection
+                self._require_filled()
         except OutcomeUnknown:
             if not self._evidence_says_committed(evidence, self.id):
                 raise
@@ -273,9 +274,7 @@ class Transaction:
             return
         if receipt.code in NOT_SAFE:
             self._decide(Decision.ROLLBACK, f"the half was stored with {receipt.code}")
-        raise SendFailed(
-            StoreUnavailable(f"the half was answered with {receipt.code}; no local work was begun")
-        )
+        raise SendFailed(StoreUnavailable(f"the half was answered with {receipt.code}; no local work was begun"))
 
     def _end(self, life: Life, evidence: int | None) -> None:
         with (
@@ -318,6 +317,14 @@ class Transaction:
             raise TransactionError("a late slot is filled inside tx.local(…), with its connection")
         self._evidence.fill(connection, self.id, slot.slot, body)
         self._bodies[slot.slot] = body
+
+    def _require_filled(self) -> None:
+        # Before the local commit: behind it the work would stand and its messages would roll back.
+        missing = sorted(set(range(1, self._slots + 1)) - set(self._bodies))
+        if missing:
+            raise TransactionError(
+                f"late slots {missing} of transaction {self.txid} were kept and not filled; nothing was done"
+            )
 
     def _announce_work(self, done: bool) -> None:
         if self._kernel.announce and self.txid is not None:

@@ -3,12 +3,13 @@ Identity: which store, which life of it, which half.
 
 Transaction numbers start again after a reset, in another namespace and after a restore. Every id that
 leaves the store therefore names the store's uuid and its incarnation; otherwise a stale evidence row would
-say COMMIT for somebody else's transaction.
+say COMMIT for somebody else's transaction. A transaction keeps the incarnation that it was made in: under
+another one its own evidence would not be found, and committed work would lose its messages.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from txsaga.errors import UnknownTransaction
@@ -20,19 +21,24 @@ class StoreId:
 
     uuid: UUID
     incarnation: int
+    births: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """The highest number given out before each adoption, the last adoption's at the end."""
+
+    def incarnation_of(self, txid: int) -> int:
+        """Return the incarnation that a transaction was made in."""
+        return self.incarnation - sum(txid <= birth for birth in self.births)
 
     def transaction(self, txid: int) -> str:
         """Name a transaction for the world outside."""
-        return f"{self.uuid.hex}-{self.incarnation:x}-{txid:x}"
+        return f"{self.uuid.hex}-{self.incarnation_of(txid):x}-{txid:x}"
 
     def own(self, transaction: str) -> int:
         """Return the number of a transaction that must be this store's."""
         uuid, incarnation, txid = _split(transaction, 3)
-        if UUID(hex=uuid) != self.uuid or int(incarnation, 16) != self.incarnation:
-            raise UnknownTransaction(
-                f"transaction {transaction} belongs to another store; this one is {self}"
-            )
-        return int(txid, 16)
+        number = int(txid, 16)
+        if UUID(hex=uuid) != self.uuid or int(incarnation, 16) != self.incarnation_of(number):
+            raise UnknownTransaction(f"transaction {transaction} belongs to another store; this one is {self}")
+        return number
 
     def __str__(self) -> str:
         return f"{self.uuid}/{self.incarnation}"

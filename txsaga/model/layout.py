@@ -85,9 +85,7 @@ class Batch:
 
     __slots__ = ("_chunk", "_skip", "_store", "entry", "qid", "queue", "topic")
 
-    def __init__(
-        self, entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId, start: int
-    ) -> None:
+    def __init__(self, entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId, start: int) -> None:
         self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
         self._store = store
         self._chunk = Chunk(entry.body)
@@ -154,9 +152,7 @@ class Batch:
             flags,
             self.texts(chunk.UNIQUE_KEY),
             repeat(entry.born, count),
-            repeat(
-                HalfId(self._store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count
-            ),
+            repeat(HalfId(self._store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count),
             range(self._skip, entry.count),
         )
 

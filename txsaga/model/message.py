@@ -78,9 +78,7 @@ def validate(message: Message) -> None:
     if not message.topic:
         raise InvalidMessage("the topic is empty; name one")
     if not isinstance(message.body, bytes):
-        raise InvalidMessage(
-            f"the body is {type(message.body).__name__}, not bytes; use Message.text or Message.json"
-        )
+        raise InvalidMessage(f"the body is {type(message.body).__name__}, not bytes; use Message.text or Message.json")
     _at_most("the body", len(message.body), MAX_BODY)
     for what, text, most in (
         ("the key", message.key, MAX_KEY),
@@ -126,9 +124,7 @@ def _schedule(message: Message) -> None:
     if message.delay is not None and message.deliver_at is not None:
         raise InvalidMessage("delay and deliver_at are both given; give one")
     if message.deliver_at is not None and message.deliver_at.tzinfo is None:
-        raise InvalidMessage(
-            f"deliver_at {message.deliver_at} has no time zone; use pendulum or an aware datetime"
-        )
+        raise InvalidMessage(f"deliver_at {message.deliver_at} has no time zone; use pendulum or an aware datetime")
     if message.delay is not None and not timedelta(0) < message.delay <= MAX_DELAY:
         raise InvalidMessage(f"delay is {message.delay}; it lies between 0 and {MAX_DELAY.days} days")
 

@@ -20,9 +20,7 @@ class Evidence(Protocol):
     def database(self) -> UUID:
         """The uuid that the evidence table of this very database carries."""
 
-    def work(
-        self, transaction: str, announce: Callable[[bool], None] = ...
-    ) -> AbstractContextManager[Connection]:
+    def work(self, transaction: str, announce: Callable[[bool], None] = ...) -> AbstractContextManager[Connection]:
         """Open a local transaction whose first write is its evidence row; leaving the block commits it.
 
         `announce(False)` is called just before COMMIT, `announce(True)` just after it. `DecidedOtherwise`

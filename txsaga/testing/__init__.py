@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from txsaga.testing.intent_contract import IntentContract
     from txsaga.testing.ledger_contract import LedgerContract
     from txsaga.testing.log_contract import LogContract
+    from txsaga.testing.overview_contract import OverviewContract
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.registry_contract import RegistryContract
     from txsaga.testing.timing import Later
@@ -46,6 +47,7 @@ __all__ = [
     "Later",
     "LedgerContract",
     "LogContract",
+    "OverviewContract",
     "QueueContract",
     "RegistryContract",
 ]

@@ -90,6 +90,41 @@ class IntentContract:
         settle(store, life, COMMIT)
         assert store.queues.positions("billing", [qid]) == {qid: 6}
 
+    @pytest.mark.rule("R4", "R11")
+    def test_a_take_over_frees_what_the_owner_before_had_bound(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        claim = claimed(store, qid)
+        bound(store, life, claim, 4)
+        with store.ledgers.open() as ledger:
+            ledger.take_over(life.txid)
+        assert store.queues.intent_on("billing", qid) is None
+        settle(store, life, COMMIT)
+        assert store.queues.positions("billing", [qid]) == {qid: 0}
+        assert store.queues.advance(claim, "anna", 1).offset == 1
+
+    @pytest.mark.rule("R11")
+    def test_offsets_are_bound_only_from_where_the_cursor_stands(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        stale = claimed(store, qid)
+        fresh = store.queues.advance(stale, "anna", 2)
+        for claim in (stale, fresh._replace(offset=3)):
+            with pytest.raises(LeaseLost):
+                bound(store, life, claim, 5)
+        assert store.queues.intent_on("billing", qid) is None
+        bound(store, life, fresh, 5)
+        settle(store, life, COMMIT)
+        assert store.queues.positions("billing", [qid]) == {qid: 5}
+
+    @pytest.mark.rule("R11")
+    def test_offsets_that_a_rollback_freed_are_not_skipped(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        claim = claimed(store, qid)
+        bound(store, life, claim, 4)
+        settle(store, life, ROLLBACK)
+        with pytest.raises(LeaseLost):  # who took them for consumed
+            store.queues.advance(claim._replace(offset=4), "anna", 6)
+        assert store.queues.advance(claim, "anna", 4).offset == 4
+
     @pytest.mark.rule("R11")
     def test_an_intent_ends_with_its_own_transaction_only(self, store: Store) -> None:
         one, two = new_queues(store, count=2)

@@ -118,6 +118,18 @@ class LedgerContract:
             assert ledger.lock(life.txid) == third
         assert life.owner < second.owner < third.owner
 
+    @pytest.mark.rule("R4")
+    def test_a_take_over_drops_the_places_for_bodies_that_will_never_come(self, store: Store) -> None:
+        (qid,), life = new_queues(store), opened(store, new_group(store))
+        slot = LateSlot(txid=life.txid, slot=1, qid=qid)
+        with store.ledgers.open() as ledger:
+            ledger.reserve(slot)
+            ledger.reserve(LateSlot(txid=life.txid, slot=2, qid=qid))
+        with store.ledgers.open() as ledger:
+            ledger.take_over(life.txid)
+            ledger.reserve(slot)
+            assert list(ledger.slots(life.txid)) == [slot]
+
     @pytest.mark.rule("R1")
     @pytest.mark.parametrize("event", [TxEvent.END, TxEvent.ROLL_BACK])
     def test_only_an_active_life_is_taken_over(self, store: Store, event: TxEvent) -> None:

@@ -13,4 +13,5 @@ pytest.register_assert_rewrite(
     "txsaga.testing.queue_contract",
     "txsaga.testing.intent_contract",
     "txsaga.testing.registry_contract",
+    "txsaga.testing.overview_contract",
 )

@@ -4,6 +4,7 @@ It mounts a tmpfs over the given folder, so it must run in a mount namespace of 
 """
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,25 @@ def later_start(folder: Path) -> dict[str, object]:
         server.stop()
 
 
+def move_to_another_port(folder: Path) -> dict[str, object]:
+    """Have no room to write the new port down."""
+    mount(folder, 150)
+    server = EmbeddedServer(home=folder).ensure()
+    try:
+        execute(server, "create table kept as select 42 as n")
+        server.stop()
+        fill(folder)
+        before = (folder / "pgpass").read_text()
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", server.status().port or 0))
+            line = complaint_of(server)
+        assert (folder / "pgpass").read_text() == before
+        (folder / FILLER).unlink()
+        return {"line": line, "rows": execute(server.ensure(), "select n from kept")}
+    finally:
+        server.stop()
+
+
 def running_server(folder: Path) -> dict[str, object]:
     """Run out of room while the server works, then have room again."""
     mount(folder, 150)
@@ -86,7 +106,7 @@ def running_server(folder: Path) -> dict[str, object]:
         server.stop()
 
 
-SCENES = {scene.__name__: scene for scene in (first_start, later_start, running_server)}
+SCENES = {scene.__name__: scene for scene in (first_start, later_start, move_to_another_port, running_server)}
 
 if __name__ == "__main__":
     print(json.dumps(SCENES[sys.argv[1]](Path(sys.argv[2]))))

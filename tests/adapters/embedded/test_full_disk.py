@@ -45,7 +45,7 @@ def test_no_room_for_a_first_start_leaves_no_half_data_folder() -> None:
     assert told["left"] == []
 
 
-@pytest.mark.parametrize("scene", ["later_start", "running_server"])
+@pytest.mark.parametrize("scene", ["later_start", "move_to_another_port", "running_server"])
 def test_no_room_for_a_start_loses_nothing(scene: str) -> None:
     told = played(scene)
     assert is_the_line_about_the_disk(told["line"]), told

@@ -14,6 +14,7 @@ from tests.adapters.embedded.private_binaries import copy_of_the_binaries
 from tests.adapters.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import temporary_home
 from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.adapters.embedded.locks import LifeLock
 
 pytestmark = pytest.mark.postgres
 STRANGE = "my 'home' is not \"$HOME\""
@@ -52,11 +53,12 @@ def test_a_starter_killed_while_it_makes_the_data_folder_does_not_disturb_the_ne
             assert starter.poll() is None
             time.sleep(0.001)
         starter.kill()
-        starter.communicate()
+        starter.wait()
 
-        the_one_server(ME.race(home, 2))
-
+        assert not LifeLock(path=home / "life").is_free()  # its initdb works on
+        assert EmbeddedServer(home=home).ensure().status().running
         assert not (home / "data.new").exists()
+        starter.communicate()
 
 
 @pytest.mark.parametrize("caller", CALLERS)

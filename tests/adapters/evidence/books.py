@@ -45,10 +45,7 @@ class Books:
         """Return the outcome that each transaction's row holds."""
         question = text("select txid, outcome from txsaga_evidence where branch = '' and store = :store")
         with self.engine.connect() as connection:
-            return {
-                txid: outcome
-                for txid, outcome in connection.execute(question, {"store": self.store.uuid.hex})
-            }
+            return {txid: outcome for txid, outcome in connection.execute(question, {"store": self.store.uuid.hex})}
 
     def count_rows(self) -> int:
         """Count the rows of evidence, whoever they belong to."""

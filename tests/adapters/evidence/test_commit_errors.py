@@ -53,10 +53,7 @@ def test_a_deferred_constraint_is_a_clear_no(open_engine: OpenEngine) -> None:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", lambda driver, _: driver.execute("PRAGMA foreign_keys = ON").close())
     books = Books(engine).open()
-    books.run(
-        "create table line (id int primary key, "
-        "entry int references entry (id) deferrable initially deferred)"
-    )
+    books.run("create table line (id int primary key, entry int references entry (id) deferrable initially deferred)")
     seen: list[bool] = []
     with pytest.raises(IntegrityError), books.evidence.work(books.id(ONE), seen.append) as connection:
         connection.execute(text("insert into line (id, entry) values (1, 404)"))
@@ -105,9 +102,7 @@ class LosesTheAnswer(sqlite3.Connection):
 
 
 @pytest.mark.parametrize("kind", [SQLITE])
-@pytest.mark.parametrize(
-    "failure", [sqlite3.OperationalError("disk I/O error"), RuntimeError("a driver's bug")]
-)
+@pytest.mark.parametrize("failure", [sqlite3.OperationalError("disk I/O error"), RuntimeError("a driver's bug")])
 @pytest.mark.rule("R14")
 def test_an_error_at_a_commit_that_succeeded_is_no_no(
     open_engine: OpenEngine, failure: Exception, monkeypatch: pytest.MonkeyPatch

@@ -91,9 +91,7 @@ def assert_one_truth(books: Books, told: Told) -> None:
 @pytest.mark.parametrize("kind", [MARIADB])
 @pytest.mark.rule("R10")
 def test_a_deadlock_that_local_work_swallows_commits_nothing_of_it(books: Books) -> None:
-    books.run(
-        "create table account (id int primary key, balance int)", "insert into account values (1, 0), (2, 0)"
-    )
+    books.run("create table account (id int primary key, balance int)", "insert into account values (1, 0), (2, 0)")
     books.run("create table heavy (id int primary key)")
     waiting = threading.Event()
 

@@ -16,6 +16,7 @@ from txsaga.testing import (
     Later,
     LedgerContract,
     LogContract,
+    OverviewContract,
     QueueContract,
     RegistryContract,
 )
@@ -71,4 +72,8 @@ class TestIntents(IntentContract):
 
 
 class TestRegistry(RegistryContract):
+    pass
+
+
+class TestOverview(OverviewContract):
     pass

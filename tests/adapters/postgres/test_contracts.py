@@ -15,6 +15,7 @@ from txsaga.testing import (
     Later,
     LedgerContract,
     LogContract,
+    OverviewContract,
     QueueContract,
     RegistryContract,
 )
@@ -68,4 +69,8 @@ class TestIntents(IntentContract):
 
 
 class TestRegistry(RegistryContract):
+    pass
+
+
+class TestOverview(OverviewContract):
     pass

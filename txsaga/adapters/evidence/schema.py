@@ -79,9 +79,7 @@ _STATEMENTS: Mapping[str, Sequence[str]] = MappingProxyType(
 def statements(dialect_name: str) -> Sequence[str]:
     """Return what creates both tables and the database's own uuid; `ConfigError` for other databases."""
     if dialect_name not in _STATEMENTS:
-        raise ConfigError(
-            f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(_STATEMENTS))}"
-        )
+        raise ConfigError(f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(_STATEMENTS))}")
     return _STATEMENTS[dialect_name]
 
 

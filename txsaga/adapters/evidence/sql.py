@@ -95,15 +95,12 @@ class SqlEvidence:
             return outcomes(connection.execute(statements.look(table, [key]))).get(key)
 
     def forget(self, transaction: str) -> None:
-        """Delete the evidence of a decision that was acknowledged."""
+        """Delete the evidence of a decision that was acknowledged; a barrier not before late work is dead."""
         key, table = EvidenceKey.parse(transaction), self._place().table
         with self._connected() as connection:
-            branches = connection.scalars(statements.branches_of(table, key)).all()
-            connection.commit()  # SQLite would refuse to write behind what it has read
-            if branches:
-                begin_now(connection)
-                connection.execute(statements.erase(table, key, branches))
-                connection.commit()
+            begin_now(connection)
+            connection.execute(statements.erase(table, key))
+            connection.commit()
 
     def _place(self) -> Place:
         if self._found is None:

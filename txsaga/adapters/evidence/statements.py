@@ -1,6 +1,6 @@
 """The statements on the evidence table. Whoever runs them commits."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -28,9 +28,7 @@ def row(key: EvidenceKey, outcome: Decision) -> dict[str, object]:
 
 def write_body(table: Table, key: EvidenceKey, slot: int, body: bytes) -> Insert:
     """Insert a late body beside the evidence."""
-    return insert(table).values(
-        **key._asdict(), branch=f"{SLOT}{slot}", outcome=int(Decision.COMMIT), body=body
-    )
+    return insert(table).values(**key._asdict(), branch=f"{SLOT}{slot}", outcome=int(Decision.COMMIT), body=body)
 
 
 def look(table: Table, keys: Collection[EvidenceKey]) -> Select[str, int, int, str, int, bytes | None]:
@@ -44,15 +42,9 @@ def outcome_of(table: Table, key: EvidenceKey) -> Select[int]:
     return select(table.c.outcome).where(_any_of(table, [key]), table.c.branch == MAIN)
 
 
-def branches_of(table: Table, key: EvidenceKey) -> Select[str]:
-    """Select the branches that one transaction left rows for."""
-    return select(table.c.branch).where(_any_of(table, [key]))
-
-
-def erase(table: Table, key: EvidenceKey, branches: Iterable[str]) -> Delete:
-    """Delete rows by their whole key."""
-    # By a part of the key InnoDB would also lock the next transaction's row, and wait for its local work.
-    return delete(table).where(_any_of(table, [key]), table.c.branch.in_(list(branches)))
+def erase(table: Table, key: EvidenceKey) -> Delete:
+    """Delete every row of one transaction."""
+    return delete(table).where(_any_of(table, [key]))
 
 
 def _any_of(table: Table, keys: Collection[EvidenceKey]) -> ColumnElement[bool]:

@@ -40,11 +40,7 @@ class Doubts:
         """List what is older than `age` and undecided; return how many were not listed before."""
         with self._home.lock:
             now, kept = self._home.now(), self._home.kept
-            halves = {
-                txid
-                for txid in _undecided_halves(kept) - self._seen
-                if kept.halves[txid][0].born <= now - age
-            }
+            halves = {txid for txid in _undecided_halves(kept) - self._seen if kept.halves[txid][0].born <= now - age}
             lives = {txid for txid in _closed_lives(kept) if kept.lives[txid].touched <= now - age}
             found = (halves | lives) - self._listed.keys()
             self._seen |= halves

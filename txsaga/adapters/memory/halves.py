@@ -63,9 +63,7 @@ class MemoryHalves:
             return wrong or InvalidMessage("a half without a row can't be stored")
         txid, born = self._home.next_txid(), self._home.now()
         for row in half.rows:
-            kept.lie(
-                StoredHalf(txid, 0, 0, half.group, row, born, evidence=half.evidence, immunity=half.immunity)
-            )
+            kept.lie(StoredHalf(txid, 0, 0, half.group, row, born, evidence=half.evidence, immunity=half.immunity))
         return Receipt(txid, half.group, self._home.token(half.group, txid))
 
     def _decide(self, kept: Kept, end: End) -> Standing | TxSagaError:
@@ -89,9 +87,7 @@ class MemoryHalves:
         if not halves:
             raise EndRefused(Code.SYSTEM_ERROR, f"half not found: no transaction {end.txid} is stored here")
         if halves[0].group != end.group:
-            raise EndRefused(
-                Code.SYSTEM_ERROR, f"producer group wrong: transaction {end.txid} is another group's"
-            )
+            raise EndRefused(Code.SYSTEM_ERROR, f"producer group wrong: transaction {end.txid} is another group's")
         if end.token != self._home.token(end.group, end.txid):
             raise UnknownTransaction(f"the token is not that of transaction {end.txid}")
         return halves[0]

@@ -41,9 +41,7 @@ class MemoryLedger:
     def latest(self, group: int, key: str) -> Life | None:
         """Return the newest life of a key."""
         lives = [
-            opened.life
-            for opened in self._kept.lives.values()
-            if (opened.life.group, opened.life.key) == (group, key)
+            opened.life for opened in self._kept.lives.values() if (opened.life.group, opened.life.key) == (group, key)
         ]
         return max(lives, key=lambda life: life.epoch, default=None)
 
@@ -56,9 +54,7 @@ class MemoryLedger:
 
     def create(self, group: int, key: str | None, epoch: int) -> Life | None:
         """Open a life, unless that epoch of the key is open."""
-        taken = {
-            (opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()
-        }
+        taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
         if key is not None and (group, key, epoch) in taken:
             return None
         self._names.group_by_id(group)
@@ -101,9 +97,7 @@ class MemoryLedger:
             raise wrong
         known = {half.place for half in self._kept.halves.get(life.txid, ())}
         for row in rows:
-            half = StoredHalf(
-                life.txid, part, life.owner, life.group, row, self._home.now(), True, life.evidence
-            )
+            half = StoredHalf(life.txid, part, life.owner, life.group, row, self._home.now(), True, life.evidence)
             if half.place in known:
                 raise StoreError(f"chunk {row.chunk} of transaction {life.txid} lies there already")
             self._kept.lie(half)

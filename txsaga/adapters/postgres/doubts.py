@@ -7,7 +7,7 @@ undecided halves stay invisible and unasked about, and their partitions are neve
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, func, literal, select, text
+from sqlalchemy import Connection, delete, exists, func, literal, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
@@ -21,6 +21,8 @@ RANGE = 200_000
 
 def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
     """Put halves and closed transactions without a decision on the list of doubts; return how many."""
+    settled = exists().where(schema.op.c.txid == schema.doubt.c.txid)
+    connection.execute(delete(schema.doubt).where(settled))  # decided by somebody since
     found = _look(connection, hot, "sweep", age)
     found += _look(connection, hot, "second look", max(age, SECOND_LOOK))
     return found + _closed(connection, age)

@@ -1,8 +1,8 @@
 """
-Founding, recognising and adopting a store: its identity is bound to one server and its timeline.
+Founding, recognising and adopting a store: its identity is bound to one place on one server and timeline.
 
-After a restore or a failover the numbers of old and new life can't be told apart; roles and producers then
-refuse to work until somebody adopts the store, which raises its incarnation. Without this check, presumed
+After a restore, a copy or a failover the numbers of old and new life can't be told apart; roles and producers
+then refuse to work until somebody adopts the store, which raises its incarnation. Without this check, presumed
 abort would kill another life's branches and restored decisions would never be dispatched.
 """
 
@@ -21,7 +21,30 @@ from txsaga.model.identity import StoreId
 SERVER = """
 SELECT (SELECT system_identifier FROM pg_control_system()),
        CASE WHEN pg_is_in_recovery() THEN NULL
-            ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END"""
+            ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+       (SELECT d.oid || '/' || n.oid FROM pg_database d, pg_namespace n
+         WHERE d.datname = current_database() AND n.nspname = '{namespace}')"""
+
+# Who lives behind a connection, and whether it is at home there. A standby has no timeline to look at.
+AT_HOME = """
+SELECT s.uuid, s.incarnation, s.system_identifier = here.system AND s.place = here.place
+       AND s.timeline = coalesce(here.timeline, s.timeline)
+  FROM "{namespace}".store s, ({server}) AS here (system, timeline, place)"""
+
+# Their evidence is kept under the incarnation before: asked about now, it would seem never to have been written.
+HAZARD = "prepared before the store was adopted as incarnation {incarnation}; its evidence must be judged by hand"
+PARK_HALVES = """
+INSERT INTO {s}.doubt (txid, pgroup, parked)
+SELECT DISTINCT h.txid, h.pgroup, :why FROM {s}.half h
+ WHERE h.evidence IS NOT NULL AND NOT h.keyed AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid)
+    ON CONFLICT (txid) DO UPDATE SET parked = coalesce(doubt.parked, excluded.parked)"""
+PARK_LIVES = """
+WITH t AS (UPDATE {s}.tx SET state = 'parked', touched = clock_timestamp()
+            WHERE state IN ('ended', 'prepared') AND evidence IS NOT NULL RETURNING txid, pgroup)
+INSERT INTO {s}.doubt (txid, pgroup, keyed, parked) SELECT txid, pgroup, true, :why FROM t
+    ON CONFLICT (txid) DO UPDATE SET parked = coalesce(doubt.parked, excluded.parked)"""
+
+NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
 
 # After a restore the stored xids mean nothing. All decisions count as seen, but those the log lacks.
 RESET_XIDS = "UPDATE {s}.op SET xid = '3'"
@@ -50,11 +73,16 @@ def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
     extend(connection, namespace, span_ahead)
     if connection.execute(select(schema.store.c.uuid)).one_or_none() is not None:
         return
-    system, timeline = connection.execute(text(SERVER)).one()
+    system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
     uuid, key = uuid4(), secrets.token_bytes(32)
     connection.execute(
         insert(schema.store).values(
-            uuid=uuid, incarnation=1, system_identifier=system, timeline=timeline, **_pads(key, uuid, 1)
+            uuid=uuid,
+            incarnation=1,
+            system_identifier=system,
+            timeline=timeline,
+            place=place,
+            **_pads(key, uuid, 1),
         )
     )
     connection.execute(
@@ -63,17 +91,20 @@ def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
 
 
 def recognise(connection: Connection) -> StoreId:
-    """Return the store's identity, or raise `IdentityChanged` on another server or timeline."""
+    """Return the store's identity, or raise `IdentityChanged` on another server, timeline or place."""
     row = connection.execute(select(schema.store)).one_or_none()
     if row is None:
         raise SchemaMissing("the namespace holds no store; run `txsaga db migrate`")
-    system, timeline = connection.execute(text(SERVER)).one()
-    if system != row.system_identifier or timeline not in (None, row.timeline):
+    namespace = connection.get_execution_options()["schema_translate_map"][None]
+    system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
+    here = system, timeline or row.timeline, place
+    if here != (row.system_identifier, row.timeline, row.place):
         raise IdentityChanged(
-            f"this store was made on server {row.system_identifier} (timeline {row.timeline}), this is server "
-            f"{system} (timeline {timeline}); after a restore or failover run `txsaga db adopt`"
+            f"this store was made on server {row.system_identifier} (timeline {row.timeline}, place {row.place}), "
+            f"this is server {system} (timeline {timeline}, place {place}); after a restore, a copy or a failover "
+            f"run `txsaga db adopt`"
         )
-    return StoreId(row.uuid, row.incarnation)
+    return StoreId(row.uuid, row.incarnation, tuple(row.births))
 
 
 def adopt(connection: Connection, namespace: str) -> StoreId:
@@ -81,19 +112,29 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
     s = f'"{namespace}"'
     connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
     row = connection.execute(select(schema.store).with_for_update()).one()
-    system, timeline = connection.execute(text(SERVER)).one()
+    system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
     incarnation = row.incarnation + 1
+    births = (*row.births, connection.execute(text(NEWEST.format(s=s))).scalar_one())
     connection.execute(
         update(schema.store).values(
             incarnation=incarnation,
+            births=births,
             system_identifier=system,
             timeline=timeline,
+            place=place,
             **_pads(row.token_key, row.uuid, incarnation),
         )
     )
     for sql in (RESET_XIDS, MISSED, REBASE):
         connection.execute(text(sql.format(s=s)))
-    return StoreId(row.uuid, incarnation)
+    for sql in (PARK_HALVES, PARK_LIVES):
+        connection.execute(text(sql.format(s=s)), {"why": HAZARD.format(incarnation=incarnation)})
+    return StoreId(row.uuid, incarnation, births)
+
+
+def at_home(namespace: str) -> str:
+    """Write the question who lives behind a connection, and whether it is at home there."""
+    return AT_HOME.format(namespace=namespace, server=SERVER.format(namespace=namespace))
 
 
 def _pads(key: bytes, uuid: UUID, incarnation: int) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.arrays import bools, byteas, int4s, int4s_or_null, int8s
 from txsaga.adapters.postgres.connection import ConnectionLost, Line, reconnected, transaction
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
+from txsaga.errors import EndRefused, InvalidMessage, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
 from txsaga.model.immunity import MIN_AGE
@@ -179,6 +179,8 @@ def _refusal(end: End, group: int | None, keyed: bool | None, genuine: bool) -> 
 
 
 def _half_parameters(batch: int, halves: Sequence[Half]) -> dict[str, Any]:
+    if not all(half.rows for half in halves):
+        raise InvalidMessage("a transaction without messages can't be stored; send at least one")
     rows = [(at == 0, half, row) for half in halves for at, row in enumerate(half.rows)]
     return {
         "batch": batch,

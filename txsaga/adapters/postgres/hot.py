@@ -118,11 +118,12 @@ SELECT DISTINCT h.txid, h.pgroup FROM {s}.half h
 
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks
-  FROM (SELECT * FROM {s}.doubt WHERE parked IS NULL AND check_at <= clock_timestamp()
-         ORDER BY check_at LIMIT %(limit)s) d
+  FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= clock_timestamp()
+           AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = w.txid)
+         ORDER BY check_at, txid LIMIT %(limit)s) d
   LEFT JOIN {s}.tx t ON t.txid = d.txid
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
- ORDER BY d.check_at"""
+ ORDER BY d.check_at, d.txid"""
 
 # One transaction, whether it is on the list or not: what settling it by hand needs.
 DOUBT = """

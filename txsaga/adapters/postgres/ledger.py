@@ -30,7 +30,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN
-from txsaga.errors import EffectConflict, LeaseLost, UnknownTransaction
+from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.late import lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
@@ -130,6 +130,7 @@ class PostgresLedger:
 
     def add(self, life: Life, part: int, rows: Sequence[Row]) -> None:
         """Add halves under (part, owner)."""
+        self._require_undecided(life.txid)
         common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner, "keyed": True}
         values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
         with translating():
@@ -164,6 +165,7 @@ class PostgresLedger:
 
     def intend(self, intent: Intent, member: str) -> None:
         """Bind offsets of a claimed queue to a transaction."""
+        self._require_undecided(intent.txid)
         mine = (cursor.c.grp == intent.group, cursor.c.qid == intent.qid)
         with translating():
             row = self._connection.execute(select(cursor).where(*mine).with_for_update()).one_or_none()
@@ -217,6 +219,14 @@ class PostgresLedger:
         with translating():
             decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)
+
+    def _require_undecided(self, txid: int) -> None:
+        """Hold the transaction against its decision, or learn that it is decided (R3)."""
+        life = self.share(txid)
+        if life is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        if life.state in TRANSACTION.final():
+            raise DecidedOtherwise(txid, "COMMIT" if life.state is TxState.COMMITTED else "ROLLBACK")
 
     def _move_cursors(self, rows: Sequence[ResultRow[Any]]) -> None:
         for row in rows:

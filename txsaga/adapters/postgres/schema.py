@@ -29,7 +29,7 @@ from sqlalchemy import (
     event,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.types import UserDefinedType
 
 from txsaga.model.lifecycle import TxState
@@ -77,8 +77,10 @@ store = Table(
     Column("single", Boolean, CheckConstraint("single"), primary_key=True, server_default=text("true")),
     Column("uuid", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     Column("incarnation", Integer, nullable=False, server_default=text("1")),
+    Column("births", ARRAY(BigInteger), nullable=False, server_default=text("'{}'")),  # see StoreId
     Column("system_identifier", BigInteger, nullable=False),
     Column("timeline", String, nullable=False),
+    Column("place", String, nullable=False),  # database and namespace by their oids: a copy has others
     Column("token_inner", LargeBinary, nullable=False),  # HMAC pads of a random key, identity mixed in
     Column("token_outer", LargeBinary, nullable=False),
     Column("token_key", LargeBinary, nullable=False),

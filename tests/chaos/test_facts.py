@@ -1,0 +1,159 @@
+"""The list of kill points is complete: no step is durable that nobody announced.
+
+Every method of a port is named here as one that writes or one that reads. While the programs of the kill
+matrix run, a write outside a pair of facts is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import txsaga
+from tests.chaos import scenarios
+from tests.chaos.child import BANK
+from tests.chaos.world import World, database
+from txsaga import ports
+from txsaga.adapters.evidence.sql import SqlEvidence
+from txsaga.adapters.postgres.halves import PostgresHalves
+from txsaga.adapters.postgres.ledger import PostgresLedger
+from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.queues import PostgresQueues
+from txsaga.adapters.postgres.registry import PostgresRegistry
+from txsaga.engine.broker import Broker
+from txsaga.model.facts import ALL, Fact
+
+WRITES: dict[tuple[type, type], set[str]] = {
+    (ports.HalfStore, PostgresHalves): {"prepare", "publish", "decide"},
+    (ports.Ledger, PostgresLedger): {
+        *{"create", "take_over", "move", "add", "win", "reserve", "intend"},
+        *{"apply_intents", "write_op", "record"},
+    },
+    (ports.Log, PostgresLog): {
+        *{"tick", "sweep", "postpone", "park", "settled", "extend_partitions", "drop_partitions"},
+    },
+    (ports.Queues, PostgresQueues): {
+        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset"},
+    },
+    (ports.Registry, PostgresRegistry): {"create_topic", "group", "resource", "reject_transactions"},
+    (ports.Evidence, SqlEvidence): {"fence", "forget"},
+}
+READS = {
+    *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
+    *{"doubts", "doubt", "positions", "members", "intent_on", "identity", "rejects_transactions"},
+    *{"topic", "topics", "find_group", "group_by_id", "resource_by_id", "transactions", "transaction", "read"},
+}
+# Local work announces its own commit, which covers what is filled in; the uuid is made where it is registered.
+ANNOUNCED_BY_THEIR_CALLER = {"work", "fill", "database"}
+
+
+class Watch:
+    """Knows which steps are announced and not yet done, thread by thread."""
+
+    def __init__(self) -> None:
+        self.unannounced: list[str] = []
+        self.seen: list[str] = []
+        self._under_way = threading.local()
+
+    @property
+    def depth(self) -> int:
+        """How many steps of this thread are under way."""
+        return getattr(self._under_way, "depth", 0)
+
+    def __call__(self, fact: Fact) -> None:
+        """Hear a fact: they come in pairs."""
+        self.seen.append(fact.name)
+        self._under_way.depth = self.depth + (1 if fact.name.endswith("ing") else -1)
+
+    def watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a method that writes."""
+
+        @functools.wraps(method)
+        def call(*args: object, **options: object) -> object:
+            if not self.depth:
+                self.unannounced.append(method.__qualname__)
+            return method(*args, **options)
+
+        return call
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    watch = Watch()
+    for (_, adapter), names in WRITES.items():
+        for name in names:
+            monkeypatch.setattr(adapter, name, watch.watched(getattr(adapter, name)))
+    yield watch
+    assert not watch.unannounced
+    assert watch.depth == 0
+
+
+def play(watch: Watch, world: World, *programs: Callable[[Broker, World], None]) -> None:
+    with (
+        database(world.bank) as bank,
+        txsaga.connect(world.home, resources={BANK: bank}, roles=False, observers=[watch], env={}) as broker,
+    ):
+        for program in programs:
+            program(broker, world)
+
+
+def test_facts_come_in_pairs() -> None:
+    names = [fact.__name__ for fact in ALL]
+    assert all(name.endswith("ing") for name in names[::2])
+    assert not any(name.endswith("ing") for name in names[1::2])
+    assert len(names) == 2 * len(names[::2])
+
+
+@pytest.mark.parametrize("port", [port for port, _ in WRITES], ids=lambda port: port.__name__)
+def test_every_method_of_a_port_is_known_to_write_or_to_read(port: type) -> None:
+    (writes,) = [names for (known, _), names in WRITES.items() if known is port]
+    methods = {name for name in vars(port) if not name.startswith("_")}
+    assert methods == writes | (methods & (READS | ANNOUNCED_BY_THEIR_CALLER))
+    assert not writes & READS
+
+
+@pytest.mark.postgres
+def test_producers_announce_every_durable_step(watch: Watch, world: World) -> None:
+    play(watch, world, scenarios.transfer, scenarios.keyed_transfer, scenarios.send_in_transaction)
+    assert {"Reserved", "Worked", "Registered", "Prepared", "Decided", "Ended"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_consumers_announce_every_durable_step(watch: Watch, world: World) -> None:
+    play(watch, world, scenarios.place_orders, scenarios.pass_on)
+    assert {"Positioned", "Renewed", "Acquired", "Intended", "Released"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_readers_announce_every_durable_step(watch: Watch, world: World) -> None:
+    play(watch, world, scenarios.send_and_read)
+    assert {"Published", "Advanced", "Ticked"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_check_back_announces_every_durable_step(watch: Watch, world: World) -> None:
+    with pytest.raises(SystemExit):
+        play(watch, world, scenarios.leave_in_doubt)
+    play(watch, world, scenarios.check_back)
+    assert {"Swept", "Postponed", "Parked", "Partitioned"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_a_cut_announces_its_tick(watch: Watch, world: World) -> None:
+    def cut(broker: Broker, _: World) -> None:
+        watch.seen.clear()
+        with broker.cut():
+            assert watch.seen == ["Ticking", "Ticked"]
+
+    play(watch, world, cut)
+
+
+@pytest.mark.postgres
+def test_a_write_that_nobody_announced_is_found(watch: Watch, world: World) -> None:
+    play(watch, world, lambda broker, _: broker.kernel.store.queues.leave("readers", "anna"))
+    assert watch.unannounced == ["PostgresQueues.leave"]
+    watch.unannounced.clear()

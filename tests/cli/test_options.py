@@ -1,0 +1,53 @@
+"""The common options may stand anywhere; somebody's text behind `--` is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Cli
+from txsaga.cli.home import with_namespace
+from txsaga.cli.options import in_front
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("topic list --json", "--json topic list"),
+        ("topic --url u list --namespace=n", "--url u --namespace=n topic list"),
+        ("send t -- --json --url", "send t -- --json --url"),
+        ("send t --key --tag x", "send t --key --tag x"),
+        ("--debug topic list", "--debug topic list"),
+        ("", ""),
+    ],
+)
+def test_common_options_move_to_the_front(line: str, wanted: str) -> None:
+    assert in_front(line.split()) == wanted.split()
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("postgresql://h/d", "postgresql://h/d?namespace=n"),
+        ("postgresql://h/d?namespace=old", "postgresql://h/d?namespace=n"),
+        ("postgresql:///d?host=%2Ftmp&namespace=old&port=1", "postgresql:///d?host=%2Ftmp&port=1&namespace=n"),
+    ],
+)
+def test_a_namespace_takes_the_place_of_the_one_in_the_url(url: str, wanted: str) -> None:
+    assert with_namespace(url, "n") == wanted
+    assert with_namespace(url, None) == url
+
+
+def test_an_option_without_its_value_is_a_usage_error(bare: Cli) -> None:
+    said = bare("topic", "list", "--url")
+    assert (said.code, said.out) == (2, "")
+    assert "--url" in said.complaint
+
+
+def test_the_url_on_the_line_wins_over_the_environment(bare: Cli, shared_url: str, topic: str) -> None:
+    said = bare("topic", "show", topic, "--url", shared_url, TXSAGA_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert said.code == 0
+    assert topic in said.out
+
+
+def test_an_empty_url_is_not_taken_for_the_embedded_database(bare: Cli) -> None:
+    assert bare("topic", "list", "--url", "").code == 3

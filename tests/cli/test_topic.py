@@ -1,0 +1,52 @@
+"""`txsaga topic` through the entry point."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.services.databases import fresh_name
+
+
+def test_a_topic_is_created_once_and_found_again(cli: Cli) -> None:
+    name = fresh_name("orders")
+    words = ("topic", "create", name, "--type", "transaction", "--queues", "3")
+    for _ in range(2):
+        said = cli(*words)
+        assert (said.code, said.err) == (0, "")
+        assert said.out == f"topic {name} of type transaction has 3 queues\n"
+    assert cli(*words, "--json").json() == {"name": name, "type": "transaction", "queues": 3}
+
+
+def test_topics_are_listed_and_shown(cli: Cli, topic: str) -> None:
+    cli("send", topic, "hello", "--key", "a")
+    listed = cli("topic", "list", "--json").json()
+    assert isinstance(listed, list)
+    (mine,) = [each for each in listed if each["name"] == topic]
+    assert (mine["type"], mine["messages"], len(mine["heads"])) == ("normal", 1, 2)
+    assert cli("topic", "show", topic, "--json").json() == mine
+    shown = cli("topic", "show", topic)
+    assert shown.lines[0].split() == ["name", topic]
+    assert [line.split() for line in cli("topic", "list").lines if topic in line] == [[topic, "normal", "2", "1"]]
+
+
+def test_other_settings_of_an_existing_topic_are_refused(cli: Cli, topic: str) -> None:
+    said = cli("topic", "create", topic, "--queues", "5")
+    assert said.code == 3
+    assert "exists as normal with 2 queues" in said.complaint
+
+
+@pytest.mark.req("RMQ-97")
+@pytest.mark.parametrize("name", ["RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_mine", "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_a_system_name_can_neither_be_created_nor_used(cli: Cli, name: str) -> None:
+    for words in (("topic", "create", name), ("send", name, "x"), ("tail", name)):
+        said = cli(*words)
+        assert (said.code, said.out) == (3, ""), words
+        assert "system name" in said.complaint
+
+
+@pytest.mark.parametrize("words", [("a b",), ("a", "--queues", "0"), ("a", "--type", "loud"), ()])
+def test_a_malformed_topic_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
+    said = cli("topic", "create", *words)
+    assert (said.code, said.out) == (3 if words == ("a b",) else 2, "")
+    assert said.complaint.startswith("txsaga: ")

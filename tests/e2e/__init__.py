@@ -1,0 +1,1 @@
+"""Whole programs, run as a user runs them."""

@@ -1,0 +1,45 @@
+"""Shops on the home database, and on a store with moods in memory."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import txsaga
+from tests.engine.fakes import FakeHalves, FakeStore, broker_on
+from tests.engine.shop import Shop, closing
+from tests.engine.stored import Stored
+from txsaga.adapters.memory import MemoryStore
+from txsaga.testing import FakeClock
+from txsaga.wiring import open_store
+
+
+@pytest.fixture
+def stored(home_url: str) -> Stored:
+    """Give the rows of the home database."""
+    return Stored(home_url)
+
+
+@pytest.fixture
+def shop(home_url: str, stored: Stored) -> Iterator[Shop]:
+    """Give a shop on the home database."""
+    open_store(home_url).close()
+    broker = txsaga.connect(home_url, roles=False, env={})
+    with closing(Shop(broker, stored.let_pass)) as shop:
+        yield shop
+
+
+@pytest.fixture
+def moody_shop() -> Iterator[Shop]:
+    """Give a shop on a store that answers as it is told."""
+    clock = FakeClock()
+    broker = broker_on(FakeStore(MemoryStore(clock)))
+    with closing(Shop(broker, clock.advance)) as shop:
+        yield shop
+
+
+@pytest.fixture
+def halves(moody_shop: Shop) -> FakeHalves:
+    """Give the moods of that store."""
+    found = moody_shop.store.halves
+    assert isinstance(found, FakeHalves)
+    return found

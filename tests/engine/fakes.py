@@ -1,0 +1,94 @@
+"""
+A store that answers as a test wants it, in front of a real one.
+
+Whatever it is not told to do it hands on, so that a half that it calls doubtful is stored all the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from threading import Event
+
+from sqlalchemy import Connection, Engine
+
+from txsaga.engine.announce import Announcer
+from txsaga.engine.broker import Broker
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import TxSagaError
+from txsaga.model.cut import Cuts
+from txsaga.model.decision import Code
+from txsaga.model.records import End, Half, HalfView, Receipt, Standing
+from txsaga.ports.halves import HalfStore
+from txsaga.ports.observer import Observer
+from txsaga.ports.store import Store
+from txsaga.wiring import Resources
+
+
+class FakeHalves:
+    """The hot path of a store with moods."""
+
+    def __init__(self, real: HalfStore) -> None:
+        self._real = real
+        self.status = Code.SEND_OK  # what a stored half is answered with
+        self.refused: deque[Exception] = deque()  # each fails one prepare, before anything is stored
+        self.end_code = Code.SUCCESS  # what a written decision is answered with
+        self.broken: deque[Exception] = deque()  # each fails one decide, before anything is written
+        self.lost: deque[Exception] = deque()  # each hides the answer of one decide that was written
+        self.open = Event()  # while it is closed, no decide comes to its end
+        self.open.set()
+        self.ends: list[End] = []
+
+    def prepare(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
+        if self.refused:
+            raise self.refused.popleft()
+        return [
+            answer._replace(code=self.status) if isinstance(answer, Receipt) else answer
+            for answer in self._real.prepare(halves)
+        ]
+
+    def publish(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
+        return self._real.publish(halves)
+
+    def decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
+        self.ends += ends
+        assert self.open.wait(30)
+        if self.broken:
+            raise self.broken.popleft()
+        answers = self._real.decide(ends)
+        if self.lost:
+            raise self.lost.popleft()
+        return [a._replace(code=self.end_code) if isinstance(a, Standing) else a for a in answers]
+
+    def views(self, txid: int) -> Sequence[HalfView]:
+        return self._real.views(txid)
+
+
+class FakeStore:
+    """A store whose hot path has moods."""
+
+    def __init__(self, real: Store) -> None:
+        self.halves = FakeHalves(real.halves)
+        self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
+        self.registry, self.overview = real.registry, real.overview
+        self.close = real.close
+
+
+class NoHome:
+    """What a broker without a home database says."""
+
+    @property
+    def cuts(self) -> Cuts:
+        raise NotImplementedError
+
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> object:
+        raise NotImplementedError
+
+    def register(self, name: str, engine: Engine) -> None:
+        raise NotImplementedError
+
+
+def broker_on(store: Store, *observers: Observer) -> Broker:
+    """Open a broker on any store; it runs no roles."""
+    kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers))
+    return Broker(kernel, NoHome(), roles=False, on_close=store.close)  # type: ignore[arg-type]

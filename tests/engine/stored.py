@@ -1,0 +1,44 @@
+"""The rows of a home database, as SQL sees them, and the hands of its clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import NullPool, create_engine, text
+
+from txsaga.adapters.postgres.connection import parse_url
+
+
+class Stored:
+    """One namespace, looked at from outside."""
+
+    def __init__(self, home_url: str) -> None:
+        url, self.namespace = parse_url(home_url)
+        self._engine = create_engine(url, poolclass=NullPool)
+
+    def rows(self, sql: str, **parameters: object) -> list[tuple[Any, ...]]:
+        """Run one statement and return what it answers; `half`, `op` and so on are the namespace's."""
+        with self._engine.begin() as connection:
+            connection.execute(text(f'SET search_path = "{self.namespace}"'))
+            found = connection.execute(text(sql), parameters)
+            return [tuple(row) for row in found] if found.returns_rows else []
+
+    def value(self, sql: str, **parameters: object) -> Any:  # noqa: ANN401  # whatever the statement selects
+        """Return the one value of a statement."""
+        ((value,),) = self.rows(sql, **parameters)
+        return value
+
+    def plan(self, sql: str) -> str:
+        """Explain a statement, with scans of whole tables left for what has no other way."""
+        with self._engine.begin() as connection:
+            connection.execute(text("SET LOCAL enable_seqscan = off"))
+            return "\n".join(connection.scalars(text(f"EXPLAIN {sql}")))
+
+    def half(self, txid: int) -> list[tuple[Any, ...]]:
+        """Return the half rows of a transaction, with the place and the writer of each on disk."""
+        return self.rows("SELECT ctid::text, xmin::text, xmax::text, half.* FROM half WHERE txid = :t", t=txid)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass, by the database's clock, for everything that is stored now."""
+        for table, column in (("half", "born"), ("tick", "at"), ("tx", "touched"), ("doubt", "check_at")):
+            self.rows(f"UPDATE {table} SET {column} = {column} - :s * interval '1 second'", s=seconds)

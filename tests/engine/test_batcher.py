@@ -1,0 +1,147 @@
+"""Group commit: order, isolation of failures, bounds, forks, and who runs a batch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from txsaga.engine.batcher import Batcher
+from txsaga.errors import InvalidMessage, StoreBusy, TxSagaError
+
+
+class Gate:
+    """A batch function that waits at a gate and remembers what it ran."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.threads: list[str] = []
+        self.open = threading.Event()
+        self.entered = threading.Event()
+
+    def __call__(self, items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        self.batches.append(list(items))
+        self.threads.append(threading.current_thread().name)
+        self.entered.set()
+        assert self.open.wait(10)
+        return [item * 10 for item in items]
+
+
+def test_a_lone_caller_runs_its_own_batch_in_its_own_thread() -> None:
+    gate = Gate()
+    gate.open.set()
+    batcher = Batcher("test", gate)
+    assert batcher.call(4) == 40
+    assert gate.threads == [threading.current_thread().name]
+
+
+def test_calls_that_come_while_a_batch_runs_make_the_next_batch_in_their_order() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate)
+    first = batcher.submit(1)
+    assert gate.entered.wait(10)
+    rest = [batcher.submit(item) for item in (2, 3, 4)]
+    gate.open.set()
+    assert [call.result(10) for call in (first, *rest)] == [10, 20, 30, 40]
+    assert gate.batches == [[1], [2, 3, 4]]
+
+
+def test_one_bad_item_never_fails_its_neighbours() -> None:
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        if 3 in items:
+            raise InvalidMessage("three is bad")
+        return list(items)
+
+    batcher = Batcher("test", run)
+    calls = [batcher.submit(item) for item in range(6)]
+    for item, call in enumerate(calls):
+        if item == 3:
+            with pytest.raises(InvalidMessage, match="three is bad"):
+                call.result(10)
+        else:
+            assert call.result(10) == item
+
+
+def test_an_error_at_the_place_of_an_item_is_raised_to_its_caller_only() -> None:
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        return [InvalidMessage(str(item)) if item % 2 else item for item in items]
+
+    batcher = Batcher("test", run)
+    assert batcher.call(2) == 2
+    with pytest.raises(InvalidMessage, match="5"):
+        batcher.call(5)
+
+
+def test_a_full_queue_waits_and_then_says_what_to_do() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate, capacity=2, patience=0.05)
+    calls = [batcher.submit(1)]
+    assert gate.entered.wait(10)
+    calls += [batcher.submit(2), batcher.submit(3)]
+    with pytest.raises(StoreBusy, match="2 calls wait already.*retry later"):
+        batcher.submit(4)
+    gate.open.set()
+    assert [call.result(10) for call in calls] == [10, 20, 30]
+
+
+def test_closing_finishes_what_is_queued_and_refuses_more() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate)
+    calls = [batcher.submit(item) for item in range(5)]
+    gate.open.set()
+    batcher.close()
+    assert [call.result(0) for call in calls] == [0, 10, 20, 30, 40]
+    with pytest.raises(StoreBusy, match="closed"):
+        batcher.call(1)
+
+
+def test_batches_respect_their_limit() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate, limit=3)
+    calls = [batcher.submit(0)]
+    assert gate.entered.wait(10)
+    calls += [batcher.submit(item) for item in range(1, 8)]
+    gate.open.set()
+    for call in calls:
+        call.result(10)
+    assert [len(batch) for batch in gate.batches] == [1, 3, 3, 1]
+
+
+def test_many_threads_are_all_answered_with_their_own_answer() -> None:
+    batcher = Batcher("test", lambda items: [item + 1 for item in items])
+    wrong: list[tuple[int, int]] = []
+
+    def work(first: int) -> None:
+        for item in range(first, first + 300):
+            answer = batcher.call(item)
+            if answer != item + 1:
+                wrong.append((item, answer))
+
+    threads = [threading.Thread(target=work, args=(1000 * at,)) for at in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not wrong
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.rule("R14", "R18")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_starts_empty_and_works() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate)
+    waiting = [batcher.submit(item) for item in (1, 2, 3)]
+    assert gate.entered.wait(10)
+    child = os.fork()
+    if child == 0:
+        gate.batches.clear()
+        gate.open.set()
+        good = batcher.call(7) == 70 and batcher.submit(8).result(10) == 80
+        os._exit(0 if good and gate.batches == [[7], [8]] else 1)
+    _, status = os.waitpid(child, 0)
+    gate.open.set()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [call.result(10) for call in waiting] == [10, 20, 30]

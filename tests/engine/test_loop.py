@@ -1,0 +1,73 @@
+"""The loop: rounds, waits, errors and stop exist once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from txsaga.engine.loop import Loop
+
+
+class Counted:
+    """A role that signals each of its rounds."""
+
+    def __init__(self, name: str, *, pause: float = 0.001, fails: int = 0, done: int = 0) -> None:
+        self.name, self.pause = name, pause
+        self._fails, self._done = fails, done
+        self.rounds = 0
+        self.reached = threading.Event()
+        self.want = 3
+
+    def run_once(self) -> int:
+        self.rounds += 1
+        if self.rounds >= self.want:
+            self.reached.set()
+        if self.rounds <= self._fails:
+            raise RuntimeError("on purpose")
+        return self._done
+
+
+def test_every_role_runs_again_and_again_until_the_stop() -> None:
+    roles = [Counted("one"), Counted("two")]
+    loop = Loop(roles)
+    loop.start()
+    assert all(role.reached.wait(10) for role in roles)
+    loop.stop()
+    rounds = [role.rounds for role in roles]
+    assert not any(thread.name.startswith("txsaga-one") for thread in threading.enumerate())
+    assert rounds == [role.rounds for role in roles]
+
+
+def test_a_failing_round_is_logged_and_the_role_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.loop.AFTER_ERROR", 0.001)
+    role = Counted("poor", fails=2)
+    loop = Loop([role])
+    loop.start()
+    assert role.reached.wait(10)
+    loop.stop()
+    assert "role poor failed" in caplog.text
+
+
+def test_a_wake_ends_a_long_wait() -> None:
+    role = Counted("sleepy", pause=3600)
+    role.want = 2
+    loop = Loop([role])
+    loop.start()
+    while role.rounds < 1:
+        threading.Event().wait(0.001)
+    loop.wake("sleepy")
+    assert role.reached.wait(10)
+    loop.stop()
+
+
+@pytest.mark.req("RMQ-30")
+def test_a_stop_is_quick_even_in_a_long_wait() -> None:
+    loop = Loop([Counted("sleepy", pause=3600)])
+    loop.start()
+    stopper = threading.Thread(target=loop.stop)
+    stopper.start()
+    stopper.join(5)
+    assert not stopper.is_alive()

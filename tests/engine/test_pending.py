@@ -1,0 +1,98 @@
+"""Futures of the core in threads and in asyncio alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from txsaga.engine.batcher import Batcher
+from txsaga.engine.pending import Pending, wake
+from txsaga.errors import InvalidMessage
+
+
+def doubled(items: Sequence[int]) -> Sequence[int]:
+    return [item * 2 for item in items]
+
+
+def test_a_call_can_be_awaited() -> None:
+    batcher = Batcher("test", doubled)
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(_awaited(batcher, item) for item in range(200)))
+
+    assert asyncio.run(main()) == [item * 2 for item in range(200)]
+
+
+async def _awaited(batcher: Batcher[int, int], item: int) -> int:
+    return await batcher.submit(item)
+
+
+def test_awaiting_a_finished_call_returns_at_once() -> None:
+    call: Pending[int] = Pending()
+    call.set_result(7)
+
+    async def main() -> int:
+        return await call
+
+    assert asyncio.run(main()) == 7
+
+
+def test_an_error_is_raised_where_it_is_awaited() -> None:
+    call: Pending[int] = Pending()
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(_once(call))
+        await asyncio.sleep(0)
+        call.set_exception(InvalidMessage("no"))
+        wake([call])
+        with pytest.raises(InvalidMessage, match="no"):
+            await waiting
+
+    asyncio.run(main())
+
+
+async def _once(call: Pending[int]) -> int:
+    return await call
+
+
+def test_a_batch_wakes_each_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Pending[int]] = [Pending() for _ in range(50)]
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        woken = 0
+        real = loop.call_soon_threadsafe
+
+        def counted(callback: object, *args: object, **options: object) -> object:
+            nonlocal woken
+            woken += 1
+            return real(callback, *args, **options)  # type: ignore[arg-type]
+
+        tasks = [asyncio.ensure_future(_once(call)) for call in calls]
+        await asyncio.sleep(0)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        for at, call in enumerate(calls):
+            call.set_result(at)
+        wake(calls)
+        assert await asyncio.gather(*tasks) == list(range(50))
+        return woken
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_cancelled_awaiter_leaves_the_call_alone() -> None:
+    call: Pending[int] = Pending()
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(_once(call))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        call.set_result(3)
+        wake([call])
+        assert await _once(call) == 3
+
+    asyncio.run(main())
