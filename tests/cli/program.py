@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 TIMEOUT = 60.0
 COMMAND = (sys.executable, "-m", "txsaga.cli")
@@ -36,9 +37,19 @@ class Said:
         (line,) = self.err.splitlines()
         return line
 
-    def json(self) -> object:
+    @property
+    def document(self) -> dict[str, Any]:
         """The one JSON document."""
-        return json.loads(self.out)
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """The one JSON document, a list."""
+        found = json.loads(self.out)
+        assert isinstance(found, list)
+        return found
 
 
 def environment(**changes: str | None) -> dict[str, str]:

@@ -12,10 +12,9 @@ from txsaga.model.message import MAX_BODY, MAX_KEY
 
 def test_a_message_arrives_as_it_was_sent(cli: Cli, topic: str) -> None:
     words = ("--key", "k", "--tag", "t", "--header", "a=b=c", "--header", "d=", "--ordering-key", "o")
-    sent = cli("send", topic, "grüß [red]dich", *words, "--json").json()
-    assert isinstance(sent, dict)
+    sent = cli("send", topic, "grüß [red]dich", *words, "--json").document
     assert (sent["topic"], sent["bytes"]) == (topic, len("grüß [red]dich".encode()))
-    ((message,),) = [cli("tail", topic, "--json").json()]
+    (message,) = cli("tail", topic, "--json").documents
     assert message["body"] == "grüß [red]dich"
     assert (message["key"], message["tag"], message["ordering_key"]) == ("k", "t", "o")
     assert message["headers"] == {"a": "b=c", "d": ""}
@@ -27,15 +26,14 @@ def test_the_body_may_come_from_standard_input(cli: Cli, topic: str, words: tupl
     said = cli("send", topic, *words, stdin=b"\xff\x00line\n")
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"sent 7 bytes to {topic} as ")
-    ((message,),) = [cli("tail", topic, "--json").json()]
+    (message,) = cli("tail", topic, "--json").documents
     assert (message["body"], message["encoding"]) == ("/wBsaW5lCg==", "base64")
 
 
 def test_an_empty_body_and_one_that_looks_like_an_option_are_bodies(cli: Cli, topic: str) -> None:
     assert cli("send", topic, "").code == 0
     assert cli("send", topic, "--", "--json").code == 0
-    messages = cli("tail", topic, "--json").json()
-    assert isinstance(messages, list)
+    messages = cli("tail", topic, "--json").documents
     assert sorted(message["body"] for message in messages) == ["", "--json"]
 
 

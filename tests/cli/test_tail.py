@@ -25,9 +25,7 @@ def letters(broker: Broker, topic: str) -> str:
 def bodies(said: Said) -> str:
     """Return the bodies of a JSON answer, in order."""
     assert (said.code, said.err) == (0, "")
-    messages = said.json()
-    assert isinstance(messages, list)
-    return "".join(message["body"] for message in messages)
+    return "".join(message["body"] for message in said.documents)
 
 
 def test_everything_is_read_again_and_again_and_nothing_is_kept(cli: Cli, letters: str, stored: Stored) -> None:

@@ -15,16 +15,14 @@ def test_a_topic_is_created_once_and_found_again(cli: Cli) -> None:
         said = cli(*words)
         assert (said.code, said.err) == (0, "")
         assert said.out == f"topic {name} of type transaction has 3 queues\n"
-    assert cli(*words, "--json").json() == {"name": name, "type": "transaction", "queues": 3}
+    assert cli(*words, "--json").document == {"name": name, "type": "transaction", "queues": 3}
 
 
 def test_topics_are_listed_and_shown(cli: Cli, topic: str) -> None:
     cli("send", topic, "hello", "--key", "a")
-    listed = cli("topic", "list", "--json").json()
-    assert isinstance(listed, list)
-    (mine,) = [each for each in listed if each["name"] == topic]
+    (mine,) = [each for each in cli("topic", "list", "--json").documents if each["name"] == topic]
     assert (mine["type"], mine["messages"], len(mine["heads"])) == ("normal", 1, 2)
-    assert cli("topic", "show", topic, "--json").json() == mine
+    assert cli("topic", "show", topic, "--json").document == mine
     shown = cli("topic", "show", topic)
     assert shown.lines[0].split() == ["name", topic]
     assert [line.split() for line in cli("topic", "list").lines if topic in line] == [[topic, "normal", "2", "1"]]

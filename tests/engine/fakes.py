@@ -13,7 +13,7 @@ from threading import Event
 from sqlalchemy import Connection, Engine
 
 from txsaga.engine.announce import Announcer
-from txsaga.engine.broker import Broker
+from txsaga.engine.broker import Broker, Joined
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import TxSagaError
 from txsaga.model.cut import Cuts
@@ -37,6 +37,7 @@ class FakeHalves:
         self.lost: deque[Exception] = deque()  # each hides the answer of one decide that was written
         self.open = Event()  # while it is closed, no decide comes to its end
         self.open.set()
+        self.entered = Event()  # some decide has begun
         self.ends: list[End] = []
 
     def prepare(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
@@ -52,6 +53,7 @@ class FakeHalves:
 
     def decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
         self.ends += ends
+        self.entered.set()
         assert self.open.wait(30)
         if self.broken:
             raise self.broken.popleft()
@@ -81,14 +83,20 @@ class NoHome:
     def cuts(self) -> Cuts:
         raise NotImplementedError
 
-    def join(self, connection: Connection, kernel: Kernel, group: int) -> object:
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
         raise NotImplementedError
 
     def register(self, name: str, engine: Engine) -> None:
         raise NotImplementedError
 
+    def new_member(self) -> str:
+        return "anna"
+
+    def jitter(self) -> float:
+        return 1.0
+
 
 def broker_on(store: Store, *observers: Observer) -> Broker:
     """Open a broker on any store; it runs no roles."""
     kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers))
-    return Broker(kernel, NoHome(), roles=False, on_close=store.close)  # type: ignore[arg-type]
+    return Broker(kernel, NoHome(), roles=False, on_close=store.close)

@@ -45,7 +45,9 @@ class Shop:
         """The store below."""
         return self.broker.kernel.store
 
-    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> JoiningProducer:
+    def producer(
+        self, group: str = "shop", checker: Answer | None = None, **options: object
+    ) -> JoiningProducer:
         """Open a transactional producer; its checker says COMMIT unless there is another."""
         answers = checker or says(COMMIT)
         return self.broker.producer(group, checker=answers, **options)  # type: ignore[arg-type]
@@ -59,7 +61,7 @@ class Shop:
     def read(self, *topics: str) -> list[Delivered]:
         """Deliver, then read topics from their start as a new consumer group."""
         self.deliver()
-        stream = self.broker.stream(f"reader-{next(self._readers)}", topics or (ORDERS,))
+        stream = self.broker.stream(f"reader-{next(self._readers)}", topics or (ORDERS,), member="anna")
         found: list[Delivered] = []
         while (batch := stream.poll()) is not None:
             found += batch.messages()

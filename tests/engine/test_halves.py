@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from tests.engine.stored import Stored
-from txsaga import COMMIT, Decision
+from txsaga import COMMIT, Decision, LocalState, Message
 from txsaga.engine.roles import CheckBack, CheckProfile
 from txsaga.model.decision import Code
 from txsaga.model.identity import HalfId
@@ -114,7 +114,14 @@ def test_the_delay_of_a_half_is_dropped_with_a_warning(
 ) -> None:
     times = {"delay": timedelta(days=3), "deliver_at": pendulum.now("UTC").add(days=3)}
     message = order("late", **{setting: times[setting]}, key="42", tag="red", headers={"a": "b"})
-    shop.producer().send_in_transaction(message, says(COMMIT))
+    seen: list[Message] = []
+
+    def local(message: Message, _: object) -> LocalState:
+        seen.append(message)
+        return COMMIT
+
+    shop.producer().send_in_transaction(message, local)
+    assert [each.scheduled for each in seen] == [False]
     with shop.producer().transaction() as tx:
         tx.send(message)
     warnings = [r for r in caplog.records if "a half message has no delay" in r.message]

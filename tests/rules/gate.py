@@ -28,10 +28,7 @@ class Gate:
 
     def wait(self, count: int = 1) -> list[int]:
         """Wait until so many statements stand before the gate; return their sessions."""
-        return eventually(
-            lambda: waiting if len(waiting := self.waiting()) >= count else None,
-            f"{count} statements before the gate",
-        )
+        return eventually(lambda: self.waiting() if len(self.waiting()) >= count else [], "statements before the gate")
 
     def waiting(self) -> list[int]:
         """Return the sessions before the gate."""

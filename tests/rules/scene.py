@@ -16,8 +16,9 @@ from txsaga.engine.roles import CheckBack, CheckProfile
 from txsaga.engine.transaction import Transaction
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import LocalState
+from txsaga.model.records import Half
 from txsaga.ports.observer import Observer
-from txsaga.testing.samples import drain
+from txsaga.testing.samples import drain, row
 from txsaga.wiring import open_store
 
 AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))
@@ -111,6 +112,14 @@ def left_after_local(producer: Producer, body: bytes = b"a", key: str | None = N
     with tx.local("books") as connection:
         write_entry(connection)
     return tx
+
+
+def left_before_local(broker: Broker, producer: Producer, body: bytes = b"a", resource: str = "books") -> str:
+    """Close a transaction without a key, as a process that was killed before its local work; return its id."""
+    recorded, _ = broker.kernel.resource(resource)
+    (qid,) = broker.kernel.store.registry.topic("orders").qids
+    receipt = broker.kernel.prepares.call(Half(producer.group.id, [row(qid, body.decode())], recorded.id))
+    return broker.identity.transaction(receipt.txid)
 
 
 def read(broker: Broker, topic: str = "orders") -> list[bytes]:

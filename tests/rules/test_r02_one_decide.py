@@ -3,8 +3,6 @@
 Without it: the owner dies, check-back inserts a bare decision: messages appear, cursors and late bodies don't.
 """
 
-from typing import Any
-
 import pytest
 from sqlalchemy import Engine
 
@@ -112,6 +110,6 @@ def test_the_owner_takes_the_same_way(broker: Broker, probe: Probe, books: Engin
     assert read(broker) == [b"early", b"late"]
 
 
-def _plain(broker: Broker) -> Any:
+def _plain(broker: Broker) -> End:
     receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"plain")
     return End(receipt.txid, receipt.group, receipt.token, Decision.COMMIT)

@@ -6,6 +6,7 @@ old topics.
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -67,6 +68,7 @@ def test_every_entry_below_a_head_can_be_read(broker: Broker, probe: Probe, bank
         pay(probe, bank, id)
     store = broker.kernel.store
     with broker.cut() as cut:
+        assert seen(cut, probe) == (4, 4)
         for qid, head in zip(store.registry.topic("paid").qids, cut.heads["paid"], strict=True):
             assert sum(entry.count for entry in store.log.fetch(qid, 0, 100)) == head
 
@@ -82,7 +84,7 @@ def payers(probe: Probe, bank: JoiningProducer) -> Iterator[threading.Event]:
             pay(probe, bank, id, commit=id % 5 != 0)
             id += 2
 
-    paying = [start(lambda first=first: pay_on(first)) for first in (0, 1)]
+    paying = [start(partial(pay_on, first)) for first in (0, 1)]
     yield stop
     stop.set()
     for thread in paying:
@@ -93,7 +95,7 @@ def test_a_reader_in_a_loop_never_sees_rows_without_messages_nor_the_reverse(
     broker: Broker, open_broker: OpenBroker, probe: Probe, payers: threading.Event
 ) -> None:
     rival = start(lambda: _tick_until(open_broker(), payers))
-    cuts = []
+    cuts: list[tuple[int, int]] = []
     while len({rows for rows, _ in cuts}) < 30:
         with broker.cut() as cut:
             cuts.append(seen(cut, probe))

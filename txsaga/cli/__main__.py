@@ -19,6 +19,7 @@ import typer
 
 from txsaga.cli import barrier, db, exits, topic, tx
 from txsaga.cli.engine import engine
+from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import Options, in_front
 from txsaga.cli.printing import say
 from txsaga.cli.send import send
@@ -60,6 +61,7 @@ def common(
     ] = False,
 ) -> None:
     """All-or-nothing message flows. These options may stand anywhere on the line."""
+    to_stderr(debug=debug)
     context.obj = Options(url=url, namespace=namespace, json=json, debug=debug)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import dispatch, opened
-from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.errors import UnknownTransaction
@@ -86,7 +85,6 @@ def settle(
     from txsaga.engine.roles import CheckBack, CheckProfile
 
     options = options_of(context)
-    to_stderr(debug=options.debug)
     with opened(options) as broker:
         dispatch(broker)
         settled = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age))).run_once()
@@ -171,7 +169,6 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
     from txsaga.engine.by_hand import ByHand
 
     options = options_of(context)
-    to_stderr(debug=options.debug)
     with opened(options) as broker:
         txid = number_of(id, broker.identity)
         standing = ByHand(broker.kernel).decide(txid, decision, who=os_user(), why=reason, force=force)

@@ -6,7 +6,7 @@ its own thread (`call`), so it pays no hand-over; callers that can't block use `
 
 * One batch is in flight at a time, so calls are stored in the order they came in.
 * A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
-  Whether it may be run again at all is known by `run` alone, which reads back before it raises.
+  `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
 * After a fork the child starts with an empty queue: the parent's calls are the parent's.
 
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from txsaga.engine.pending import Pending, wake
-from txsaga.errors import StoreBusy, TxSagaError
+from txsaga.errors import OutcomeUnknown, StoreBusy, TxSagaError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -151,7 +151,7 @@ class Batcher(Generic[Item, Answer]):
         try:
             return self._run(items)
         except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
-            if len(items) == 1 or not isinstance(failure, Exception):
+            if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
                 return [failure] * len(items)
         return [answer for item in items for answer in self._answers([item])]
 

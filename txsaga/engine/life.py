@@ -71,6 +71,12 @@ class Lives:
         """Write the closing point."""
         ledger.move(life.txid, TxEvent.END, evidence=evidence)
 
+    def has_ended(self, life: Life) -> bool:
+        """Look whether the closing point that an owner wrote is there, after an answer that did not come."""
+        with self._kernel.store.ledgers.open() as ledger:
+            current = ledger.lock(life.txid)
+        return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
+
     def doubt(self, life: Life, evidence: int | None) -> Doubt:
         """Ask about a life now."""
         return Doubt(

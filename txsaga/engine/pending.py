@@ -1,14 +1,15 @@
 """
 A future of the core that threads wait on and asyncio awaits.
 
-It is a `concurrent.futures.Future`; awaiting it costs one wake-up of the event loop per *batch*, not per
-call, because the batcher finishes all calls of a batch first and wakes each loop once. If the wake-up
-never ran, awaiting tasks would hang although their decision is durable.
+It is a `concurrent.futures.Future`. The batcher finishes all calls of a batch first and then wakes everybody
+who waits, each event loop once: waking them one by one would hand the interpreter back and forth in the
+middle of a batch. If the wake-up never ran, waiters would hang although their decision is durable.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -22,6 +23,17 @@ class Pending(Future[T]):
     """The answer of one call in a batch."""
 
     _awaiting: list[Waiter] | None = None
+    _blocked: list[threading.Lock] | None = None
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait in this thread."""
+        if not self.done():
+            gate = threading.Lock()
+            gate.acquire()
+            if self._join_blocked(gate):
+                gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            return super().result(0)
+        return super().result(timeout)
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait in the running event loop."""
@@ -29,28 +41,39 @@ class Pending(Future[T]):
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
             with self._condition:  # the lock that set_result takes
-                if self._awaiting is None:
-                    self._awaiting = []
-                self._awaiting.append((loop, waiter))
+                self._awaiting = [*(self._awaiting or []), (loop, waiter)]
                 finished = self.done()
             if not finished:
                 yield from waiter
-        return self.result()
+        return super().result(0)
 
-    def take_waiters(self) -> list[Waiter]:
-        """Hand over those who await this call, once."""
+    def take_waiters(self) -> tuple[list[Waiter], list[threading.Lock]]:
+        """Hand over those who wait for this call, once."""
         with self._condition:
-            waiters, self._awaiting = self._awaiting or [], None
-        return waiters
+            waiting = self._awaiting or [], self._blocked or []
+            self._awaiting = self._blocked = None
+        return waiting
+
+    def _join_blocked(self, gate: threading.Lock) -> bool:
+        with self._condition:
+            if self.done():
+                return False
+            self._blocked = [*(self._blocked or []), gate]
+            return True
 
 
 def wake(finished: Iterable[Pending[T]]) -> None:
-    """Wake every event loop that awaits one of these calls, once per loop."""
+    """Wake everybody who waits for one of these calls; every event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    gates: list[threading.Lock] = []
     for call in finished:
-        if call._awaiting is not None:
-            for loop, waiter in call.take_waiters():
+        if call._awaiting is not None or call._blocked is not None:
+            awaiting, blocked = call.take_waiters()
+            gates += blocked
+            for loop, waiter in awaiting:
                 by_loop.setdefault(loop, []).append(waiter)
+    for gate in gates:
+        gate.release()
     for loop, waiters in by_loop.items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(_release, waiters)

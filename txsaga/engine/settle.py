@@ -24,7 +24,15 @@ from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
 from txsaga.engine.final_write import FinalWrite
 from txsaga.engine.hooks import EndHooks, request_for
-from txsaga.errors import EffectConflict, InDoubt, ResourceUnknown, StoreUnavailable, TxSagaError
+from txsaga.errors import (
+    ConfigError,
+    EffectConflict,
+    EvidenceMissing,
+    InDoubt,
+    ResourceUnknown,
+    StoreError,
+    TxSagaError,
+)
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.lifecycle import TxState
@@ -140,20 +148,19 @@ class Settler:
 
     def _closed(self, case: Case, resource: int | None) -> Verdict:
         if resource is not None:
-            return self._by_evidence(case.doubt, resource)
+            return self._by_evidence(case, resource)
         return self._by_checker(case)
 
-    def _by_evidence(self, doubt: Doubt, resource: int) -> Verdict:
+    def _by_evidence(self, case: Case, resource: int) -> Verdict:
         recorded = self._store.registry.resource_by_id(resource)
-        transaction = self._store.registry.identity.transaction(doubt.txid)
         try:
             evidence = self._evidence(recorded.name)
             if evidence.database != recorded.database:
                 return Verdict(
                     LocalState.UNKNOWN, f"resource {recorded.name!r} leads to another database than recorded"
                 )
-            outcome = evidence.read(transaction) or self._fenced(evidence, doubt.txid, transaction)
-        except (ResourceUnknown, StoreUnavailable) as reason:
+            outcome = evidence.read(case.id) or self._fenced(evidence, case.doubt.txid, case.id)
+        except (ConfigError, EvidenceMissing, ResourceUnknown, StoreError) as reason:
             return Verdict(LocalState.UNKNOWN, str(reason))
         if outcome is None:
             return Verdict(LocalState.UNKNOWN, "its local transaction is still running")

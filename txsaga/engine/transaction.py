@@ -277,10 +277,15 @@ class Transaction:
         raise SendFailed(StoreUnavailable(f"the half was answered with {receipt.code}; no local work was begun"))
 
     def _end(self, life: Life, evidence: int | None) -> None:
-        with (
-            self._kernel.announce.around(facts.Ending, facts.Ended, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Ending, facts.Ended, life.txid):
+            try:
+                self._write_end(life, evidence)
+            except OutcomeUnknown:
+                if not self._lives.has_ended(life):
+                    raise
+
+    def _write_end(self, life: Life, evidence: int | None) -> None:
+        with self._kernel.store.ledgers.open() as ledger:
             self._lives.own(ledger, life)
             rows = self._outbox.take()
             if rows:

@@ -1,15 +1,13 @@
 """A local transaction and its evidence are one commit, or nothing."""
 
-import sqlite3
-
 import pytest
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
-from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
+from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
 from txsaga.adapters.evidence import SqlEvidence
-from txsaga.errors import ConfigError, DecidedOtherwise, OutcomeUnknown, TransactionError
+from txsaga.errors import DecidedOtherwise, OutcomeUnknown, TransactionError
 
 ONE, TWO = 1, 2
 
@@ -187,22 +185,3 @@ def test_a_savepoint_rolled_back_leaves_the_rest(books: Books) -> None:
             enter(connection, 7)
         enter(connection, 8)
     assert (books.entries(), books.outcomes()) == ({7, 8}, {ONE: 1})
-
-
-@pytest.mark.parametrize("kind", [SQLITE])
-def test_sqlite_writes_before_anything_else_runs(books: Books, open_engine: OpenEngine) -> None:
-    with books.evidence.work(books.id(ONE)) as connection:
-        assert getattr(connection.connection.driver_connection, "in_transaction", False)
-        rival = open_engine(connect_args={"timeout": 0})
-        with pytest.raises(DBAPIError, match="locked"), rival.connect() as other:
-            other.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-@pytest.mark.parametrize("kind", [SQLITE])
-def test_a_sqlite_driver_whose_commit_does_nothing_is_refused(open_engine: OpenEngine) -> None:
-    class Autocommitting(sqlite3.Connection):
-        autocommit = True
-
-    evidence = SqlEvidence(open_engine(connect_args={"factory": Autocommitting}))
-    with pytest.raises(ConfigError, match="autocommit=True"):
-        evidence.work(f"{'0' * 32}-1-1").__enter__()

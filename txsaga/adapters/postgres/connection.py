@@ -42,6 +42,11 @@ SESSION = {
 }
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
 LOST_STATES = ("08", "57P")
+BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
+_NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
+_NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
+_BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
 _NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 
 
@@ -68,6 +73,11 @@ def _hidden(text: str) -> str:
     return re.sub(r"//[^@/]*@", "//…@", text)
 
 
+def session_name(namespace: str) -> str:
+    """Return the name under which the server lists our sessions on a namespace."""
+    return f"txsaga {namespace}"
+
+
 def make_engine(url: URL, namespace: str) -> Engine:
     """Make the pool; nothing is opened yet."""
     options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
@@ -76,7 +86,7 @@ def make_engine(url: URL, namespace: str) -> Engine:
         pool_pre_ping=True,
         pool_size=10,
         max_overflow=40,
-        connect_args={"options": options, "connect_timeout": 10, "application_name": "txsaga"},
+        connect_args={"options": options, "connect_timeout": 10, "application_name": session_name(namespace)},
     )
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
 
@@ -118,9 +128,22 @@ def translated(error: BaseException) -> TxSagaError:
         return SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":
         return StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")
+    if not state and (turned_away := _turned_away(detail)) is not None:
+        return turned_away
     if is_lost(origin) or state[:2] in ("53", "40") or state in ("55P03", "57014"):
         return StoreUnavailable(f"the home database did not answer: {detail}; retry")
     return StoreError(detail)
+
+
+def _turned_away(detail: str) -> TxSagaError | None:
+    """Read why a connection was refused, where that has no SQLSTATE; a retry would not help there."""
+    if _NOT_LET_IN.search(detail):
+        return RightsMissing(f"{detail}; correct the user or the password in the URL")
+    if _NO_DATABASE.search(detail):
+        return ConfigError(f"{detail}; create the database or correct the URL")
+    if _BAD_OPTION.search(detail):
+        return ConfigError(f"the URL can't be used: {detail}")
+    return None
 
 
 @contextmanager
@@ -142,11 +165,18 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             yield connection
         _commit(connection)
     except BaseException:
-        if not connection.invalidated:
-            connection.rollback()
+        _roll_back(connection)
         raise
     finally:
         connection.close()
+
+
+def _roll_back(connection: Connection) -> None:
+    if not connection.invalidated:
+        try:
+            connection.rollback()
+        except DBAPIError as lost:
+            connection.invalidate(lost)  # the server rolls back what lost its session
 
 
 def _commit(connection: Connection) -> None:
@@ -198,17 +228,6 @@ class Line:
                 self._connection = self._open()
         return self._connection
 
-    def end_lost_backend(self) -> None:
-        """Make sure that the backend of a lost connection does not work on."""
-        if self._backend is None:
-            return
-        pid, started = self._backend
-        sql = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-                  WHERE pid = %(pid)s AND backend_start = %(started)s AND pid <> pg_backend_pid()"""
-        with translating():
-            self.connection().execute(sql, {"pid": pid, "started": started})
-        self._remember()
-
     def close(self) -> None:
         """Drop the connection."""
         connection, self._connection = self._connection, None
@@ -221,28 +240,38 @@ class Line:
         pooled.detach()
         if not isinstance(connection, psycopg.Connection):
             raise ConfigError("the store needs the psycopg driver")
-        connection.autocommit = True
+        try:
+            connection.autocommit = True
+            self._end_lost_backend(connection)
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _end_lost_backend(self, connection: psycopg.Connection[Any]) -> None:
+        """Make sure that the backend of a lost connection does not work on, then remember the new one."""
+        if self._backend is not None:
+            lost = dict(zip(("pid", "started"), self._backend, strict=True))
+            connection.execute(f"SELECT pg_terminate_backend(pid, 5000) {THIS_BACKEND}", lost)
+            if connection.execute(f"SELECT 1 {THIS_BACKEND}", lost).fetchone() is not None:
+                raise StoreUnavailable(f"backend {lost['pid']} works on a lost batch and can't be ended; retry")
+        self._backend = connection.execute(BACKEND).fetchone()
+
+    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
         connection.prepare_threshold = 0
         arrays.register(connection)
         connection.execute("SET plan_cache_mode = force_generic_plan")
         connection.execute("SET enable_seqscan = off")  # plans made on a young, empty table must fit a full one
         connection.execute("SET max_parallel_workers_per_gather = 0")
         connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
-        if self._backend is None:
-            self._remember(connection)
-        return connection
-
-    def _remember(self, connection: psycopg.Connection[Any] | None = None) -> None:
-        sql = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-        self._backend = (connection or self.connection()).execute(sql).fetchone()
 
 
 def reconnected(line: Line, patience: float) -> None:
-    """Open the line again, waiting for the server to come back, and end what the old one left running."""
+    """Open the line again, waiting for the server to come back; what the old one left running is ended."""
     end, pause = time.monotonic() + patience, 0.05
     while True:
         try:
-            line.end_lost_backend()
             line.connection()
             return
         except (StoreUnavailable, psycopg.Error):

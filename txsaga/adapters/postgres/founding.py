@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, func, insert, select, text, update
 
 from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import session_name
 from txsaga.adapters.postgres.partitions import extend
 from txsaga.errors import IdentityChanged, SchemaMissing
 from txsaga.model.identity import StoreId
@@ -31,18 +32,10 @@ SELECT s.uuid, s.incarnation, s.system_identifier = here.system AND s.place = he
        AND s.timeline = coalesce(here.timeline, s.timeline)
   FROM "{namespace}".store s, ({server}) AS here (system, timeline, place)"""
 
-# Their evidence is kept under the incarnation before: asked about now, it would seem never to have been written.
-HAZARD = "prepared before the store was adopted as incarnation {incarnation}; its evidence must be judged by hand"
-PARK_HALVES = """
-INSERT INTO {s}.doubt (txid, pgroup, parked)
-SELECT DISTINCT h.txid, h.pgroup, :why FROM {s}.half h
- WHERE h.evidence IS NOT NULL AND NOT h.keyed AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid)
-    ON CONFLICT (txid) DO UPDATE SET parked = coalesce(doubt.parked, excluded.parked)"""
-PARK_LIVES = """
-WITH t AS (UPDATE {s}.tx SET state = 'parked', touched = clock_timestamp()
-            WHERE state IN ('ended', 'prepared') AND evidence IS NOT NULL RETURNING txid, pgroup)
-INSERT INTO {s}.doubt (txid, pgroup, keyed, parked) SELECT txid, pgroup, true, :why FROM t
-    ON CONFLICT (txid) DO UPDATE SET parked = coalesce(doubt.parked, excluded.parked)"""
+# Sessions of the life before would go on under its name: its evidence could not be told from ours.
+END_OTHERS = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name = '{name}' AND pid <> pg_backend_pid()"""
 
 NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
 
@@ -110,6 +103,9 @@ def recognise(connection: Connection) -> StoreId:
 def adopt(connection: Connection, namespace: str) -> StoreId:
     """Raise the incarnation on this server and start the ticks anew; return the new identity."""
     s = f'"{namespace}"'
+    # Whoever connects from here on waits, and finds the new incarnation.
+    connection.execute(text(f"LOCK TABLE {s}.store IN ACCESS EXCLUSIVE MODE"))
+    connection.execute(text(END_OTHERS.format(name=session_name(namespace))))
     connection.execute(text(f"LOCK TABLE {s}.op, {s}.half, {s}.tick IN SHARE ROW EXCLUSIVE MODE"))
     row = connection.execute(select(schema.store).with_for_update()).one()
     system, timeline, place = connection.execute(text(SERVER.format(namespace=namespace))).one()
@@ -127,8 +123,6 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
     )
     for sql in (RESET_XIDS, MISSED, REBASE):
         connection.execute(text(sql.format(s=s)))
-    for sql in (PARK_HALVES, PARK_LIVES):
-        connection.execute(text(sql.format(s=s)), {"why": HAZARD.format(incarnation=incarnation)})
     return StoreId(row.uuid, incarnation, births)
 
 

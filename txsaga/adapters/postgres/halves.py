@@ -18,7 +18,16 @@ from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.arrays import bools, byteas, int4s, int4s_or_null, int8s
 from txsaga.adapters.postgres.connection import ConnectionLost, Line, reconnected, transaction
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.errors import EndRefused, InvalidMessage, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
+from txsaga.errors import (
+    EndRefused,
+    InvalidMessage,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
+)
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
 from txsaga.model.immunity import MIN_AGE
@@ -92,27 +101,25 @@ class PostgresHalves:
 
     def _stored(self, line: Line, sql: str, parameters: dict[str, Any]) -> list[Any]:
         if self._low is None:  # below it nothing of ours is looked for after a lost answer
-            self._low = int(line.execute(self._hot.newest, {})[0][0])
+            self._low = int(_until_answered(line, self._hot.newest, {})[0][0])
         lookup = {"low": self._low, "batch": parameters["batch"]}
         try:
             return line.execute(sql, parameters)
         except ConnectionLost:
             pass
         while True:
-            reconnected(line, PATIENCE)
             try:
-                return line.execute(self._hot.batch, lookup) or line.execute(sql, parameters)
+                reconnected(line, PATIENCE)
+            except StoreUnavailable as gone:
+                raise OutcomeUnknown(f"whether this batch was stored is not known: {gone}") from gone
+            try:
+                return line.execute(sql, parameters)
             except ConnectionLost:
                 continue
 
     def _certainly(self, line: Line, sql: str, parameters: dict[str, Any]) -> list[Any]:
-        """Run an idempotent statement until it was answered."""
         with line.lock:
-            while True:
-                try:
-                    return line.execute(sql, parameters)
-                except ConnectionLost:
-                    reconnected(line, PATIENCE)
+            return _until_answered(line, sql, parameters)
 
     def _decide_each_once(self, ends: Sequence[End]) -> dict[int, Standing | TxSagaError]:
         won = {txid for (txid,) in self._certainly(self._decides, self._hot.decide, _end_parameters(ends))}
@@ -149,6 +156,15 @@ class PostgresHalves:
             count=row.n,
             born=row.born,
         )
+
+
+def _until_answered(line: Line, sql: str, parameters: dict[str, Any]) -> list[Any]:
+    """Run an idempotent statement until it was answered."""
+    while True:
+        try:
+            return line.execute(sql, parameters)
+        except ConnectionLost:
+            reconnected(line, PATIENCE)
 
 
 def _lost(

@@ -12,6 +12,7 @@ from functools import cache
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import translated, translating
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
@@ -27,9 +28,6 @@ INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h
 -- the answer is the caller's COMMIT, so that must be durable whatever the session says
 RETURNING txid, set_config('synchronous_commit', 'on', true)"""
 
-SAME = """
-SELECT uuid, incarnation, system_identifier = (SELECT system_identifier FROM pg_control_system())
-  FROM {s}.store"""
 RECOGNISED = "txsaga home"
 ADVICE = (
     "this connection does not lead to the home database of the broker; "
@@ -94,7 +92,7 @@ class JoinedSends:
         try:
             # In a savepoint: a wrong database must not spoil the caller's transaction.
             with self._connection.begin_nested():
-                row = self._connection.execute(text(SAME.format(s=f'"{namespace}"'))).one_or_none()
+                row = self._connection.execute(text(founding.at_home(namespace))).one_or_none()
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", "") in ("42P01", "3F000"):
                 raise ConfigError(ADVICE) from error

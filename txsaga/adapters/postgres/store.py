@@ -60,14 +60,13 @@ class PostgresStore:
     def _guard(self, engine: Engine) -> None:
         """Refuse connections that lead to another server than the one the store was opened on (R8)."""
         identity = self.registry.identity
-        sql = f"""SELECT incarnation, system_identifier = (SELECT system_identifier FROM pg_control_system())
-                    FROM "{self.namespace}".store"""
+        sql = founding.at_home(self.namespace)
 
         def check(connection: Any, _: object) -> None:
             with connection.cursor() as cursor:
                 row = cursor.execute(sql).fetchone()
             connection.rollback()
-            if row is None or row[0] != identity.incarnation or not row[1]:
+            if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
                 raise IdentityChanged(f"the server behind the URL is no longer store {identity}; connect anew")
 
         event.listen(engine, "connect", check)

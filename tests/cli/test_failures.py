@@ -1,0 +1,148 @@
+"""Every failure is one line that says what to do, with the code of its kind; never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy.engine import make_url
+
+from tests.cli.conftest import Cli
+from tests.engine.stored import Stored
+from tests.services.databases import fresh_name
+from tests.services.free_port import free_port
+from txsaga.cli import __main__ as program
+
+COMMANDS = (
+    ("topic", "list"),
+    ("topic", "create", "orders"),
+    ("topic", "show", "orders"),
+    ("send", "orders", "x"),
+    ("tail", "orders"),
+    ("tx", "list"),
+    ("tx", "show", "1"),
+    ("tx", "commit", "1", "--reason", "r"),
+    ("tx", "settle"),
+    ("status",),
+    ("engine",),
+    ("engine", "--once"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+class TestEveryCommand:
+    def test_without_a_schema_it_says_how_to_get_one(self, bare: Cli, home_url: str, words: tuple[str, ...]) -> None:
+        said = bare(*words, TXSAGA_URL=home_url)
+        assert (said.code, said.out) == (7, "")
+        assert said.complaint.endswith("run `txsaga db migrate`")
+
+    def test_without_a_server_it_says_that_nobody_answers(self, bare: Cli, words: tuple[str, ...]) -> None:
+        said = bare(*words, TXSAGA_URL=f"postgresql://anna@127.0.0.1:{free_port()}/home")
+        assert (said.code, said.out) == (6, "")
+        assert "did not answer" in said.complaint
+
+    def test_a_url_that_is_none_is_told(self, bare: Cli, words: tuple[str, ...]) -> None:
+        said = bare(*words, TXSAGA_URL="nonsense")
+        assert (said.code, said.out) == (3, "")
+        assert "is no database URL" in said.complaint
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "told"),
+    [
+        ("mysql://anna@host/home", 3, "the store is PostgreSQL"),
+        ("postgresql://anna@host:port/home", 3, "is no database URL"),
+        ("postgresql://anna@host", 3, "names no database"),
+        ("postgresql://anna:secret@host/home?namespace=A%20B", 3, "namespace"),
+        ("postgresql:///home?host=/nowhere", 6, "did not answer"),
+        ("postgresql://anna@127.0.0.1:1/home?nonsense=1", 3, "the URL can't be used"),
+    ],
+)
+def test_a_wrong_url_is_told_without_its_password(bare: Cli, url: str, code: int, told: str) -> None:
+    said = bare("topic", "list", "--url", url)
+    assert (said.code, said.out) == (code, "")
+    assert told in said.complaint
+    assert "secret" not in said.err
+
+
+def test_a_newer_schema_is_left_alone(bare: Cli, own_url: str) -> None:
+    Stored(own_url).rows("UPDATE alembic_version SET version_num = '9999'")
+    for words in (("topic", "list"), ("db", "migrate"), ("db", "adopt")):
+        said = bare(*words, "--url", own_url)
+        assert (said.code, said.out) == (7, ""), words
+        assert "upgrade txsaga" in said.complaint
+
+
+@pytest.mark.parametrize("words", [("topic", "show", "nowhere"), ("send", "nowhere", "x"), ("tail", "nowhere")])
+def test_an_unknown_topic_is_told_with_the_command_that_creates_it(cli: Cli, words: tuple[str, ...]) -> None:
+    said = cli(*words)
+    assert (said.code, said.out) == (3, "")
+    assert said.complaint == ("txsaga: topic 'nowhere' does not exist; create it with `txsaga topic create nowhere`")
+
+
+@pytest.fixture
+def stranger(home_database: str) -> Iterator[str]:
+    """Give the URL of an account that may do nothing."""
+    name, engine = fresh_name("stranger"), create_engine(home_database, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text(f"create role {name} login password 'secret'"))
+    yield make_url(home_database).set(username=name, password="secret").render_as_string(hide_password=False)
+    with engine.begin() as connection:
+        connection.execute(text(f"drop role {name}"))
+
+
+def test_missing_rights_and_a_wrong_password_are_told(bare: Cli, stranger: str, shared_url: str) -> None:
+    namespace = Stored(shared_url).namespace
+    for words in (("topic", "list"), ("db", "migrate")):
+        said = bare(*words, "--url", stranger, "--namespace", namespace)
+        assert (said.code, said.out) == (7, ""), words
+        assert "grant the right or connect as another user" in said.complaint
+    said = bare("topic", "list", "--url", stranger.replace("secret", "guess"))
+    assert (said.code, "correct the user or the password" in said.complaint) == (7, True)
+    said = bare("topic", "list", "--url", str(make_url(stranger).set(database="nowhere")).replace("***", "secret"))
+    assert (said.code, "create the database or correct the URL" in said.complaint) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("TXSAGA_RESOURCE_BILLING", "nonsense", "TXSAGA_RESOURCE_BILLING is no database URL"),
+        ("TXSAGA_RESOURCE_BILLING", "oracle://host/name", "TXSAGA_RESOURCE_BILLING needs a driver"),
+        ("TXSAGA_OBSERVERS", "nonsense", "write module:callable"),
+        ("TXSAGA_OBSERVERS", "no.such:thing", "can't be loaded"),
+        ("TXSAGA_AUTO_CREATE", "maybe", "write 1 or 0"),
+    ],
+)
+def test_a_wrong_setting_is_told_by_its_name(cli: Cli, setting: str, value: str, told: str) -> None:
+    said = cli("topic", "list", **{setting: value})
+    assert (said.code, said.out) == (3, "")
+    assert told in said.complaint
+
+
+@pytest.mark.parametrize(
+    "line", ["", "topic", "nonsense", "topic nonsense", "topic list more", "topic list --nonsense", "tail t --count x"]
+)
+def test_a_line_that_cannot_be_read_names_the_help(bare: Cli, line: str) -> None:
+    said = bare(*line.split())
+    if not line:
+        assert (said.code, said.err) == (0, "")
+        assert "Usage: txsaga" in said.out
+        return
+    assert (said.code, said.out) == (2, "")
+    assert "--help`)" in said.complaint
+
+
+def test_a_bug_is_one_line_and_a_traceback_on_request(bare: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(words: object) -> int:
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr(program, "run", broken)
+    said = bare("topic", "list")
+    assert (said.code, said.out) == (1, "")
+    assert said.complaint == (
+        "txsaga: unexpected ZeroDivisionError: two lines (run it again with --debug for the traceback)"
+    )
+    asked = bare("topic", "list", "--debug")
+    assert asked.code == 1
+    assert "Traceback" in asked.err

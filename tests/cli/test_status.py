@@ -1,0 +1,58 @@
+"""`txsaga status` through the entry point: the figures are those of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+import txsaga
+from tests.cli.conftest import Cli
+from tests.engine.stored import Stored
+from txsaga.engine.broker import Broker
+from txsaga.engine.roles import Dispatcher
+
+
+@pytest.fixture
+def busy(bare: Cli, own_url: str) -> Iterator[Broker]:
+    """Give a store with two halves, one of them parked, four messages, and a group that has read one of them."""
+    with txsaga.connect(own_url, roles=False, env={}) as broker:
+        broker.create_topic("news", queues=1)
+        broker.create_topic("orders", "transaction", queues=2)
+        shop, plain = broker.producer("shop", checker=lambda question: None), broker.producer("plain")
+        parked, _ = (shop.prepare_now("orders", body) for body in (b"a", b"b"))
+        plain.send_many("news", [b"1", b"2", b"3"])
+        Dispatcher(broker.kernel).run_once()
+        Stored(own_url).let_pass(60)
+        assert broker.kernel.store.log.sweep(timedelta(seconds=6)) == 2
+        broker.kernel.store.log.park(parked.txid, "out of checks")
+        bare("tail", "news", "--group", "readers", "--count", "1", "--url", own_url)
+        plain.send("news", b"4")
+        yield broker
+
+
+@pytest.mark.req("BEYOND-6")
+def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str) -> None:
+    found = bare("status", "--json", "--url", own_url).document
+    assert found["store"] == {"uuid": str(busy.identity.uuid), "incarnation": 1}
+    assert found["rejects_transactions"] is False
+    assert (found["undecided"]["count"], found["undecided"]["parked"]) == (2, 1)
+    assert 60 <= found["undecided"]["oldest_seconds"] < 3600
+    assert found["dispatcher"]["waiting"] == 1
+    assert [(topic["name"], topic["messages"], topic["heads"]) for topic in found["topics"]] == [
+        ("news", 3, [3]),
+        ("orders", 0, [0, 0]),
+    ]
+    assert found["groups"] == [{"group": "readers", "topic": "news", "lag": 2, "members": 0}]
+
+
+def test_people_are_told_the_same(bare: Cli, busy: Broker, own_url: str) -> None:
+    said = bare("status", "--url", own_url)
+    assert (said.code, said.err) == (0, "")
+    told = [tuple(line.split()) for line in said.lines]
+    assert ("undecided", "2") in told
+    assert ("parked", "1") in told
+    assert ("waiting", "for", "a", "tick", "1") in told
+    assert ("news", "normal", "1", "3") in told
+    assert ("readers", "news", "2", "0") in told

@@ -1,0 +1,138 @@
+"""The reference names everything that is public, and nothing that is not there."""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import txsaga
+from tests.architecture.sources import PACKAGE
+from txsaga import errors
+from txsaga.adapters.postgres.joining import JoinedSends
+from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.producer import Producer
+from txsaga.engine.roles import CheckProfile
+from txsaga.engine.settle import Question
+from txsaga.engine.stream import Stream
+from txsaga.engine.transaction import Slot, Transaction
+from txsaga.model.cut import Cut
+from txsaga.model.layout import Batch
+from txsaga.model.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message
+from txsaga.model.records import HalfView, Receipt, Standing
+from txsaga.model.sending import EndRequest, SendResult
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PUBLIC: Mapping[str, type] = {
+    "Broker": Broker,
+    "Producer": JoiningProducer,
+    "Transaction": Transaction,
+    "Slot": Slot,
+    "JoinedSends": JoinedSends,
+    "Stream": Stream,
+    "Batch": Batch,
+    "Message": Message,
+    "Delivered": Delivered,
+    "Cut": Cut,
+    "Question": Question,
+    "HalfView": HalfView,
+    "SendResult": SendResult,
+    "EndRequest": EndRequest,
+    "Receipt": Receipt,
+    "Standing": Standing,
+    "CheckProfile": CheckProfile,
+}
+# Attributes that a constructor sets; the others are found on the class.
+SET_WHEN_MADE: Mapping[type, set[str]] = {
+    Producer: {"checker", "group"},
+    Transaction: {"decision"},
+    Stream: {"group", "member"},
+}
+ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
+SETTING = re.compile(r"TXSAGA_[A-Z]+(?:_[A-Z]+)*")
+
+
+def section(name: str) -> str:
+    """Return one chapter of the page of public names."""
+    text = (REFERENCE / "api.md").read_text("utf-8")
+    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"api.md has no chapter {name}"
+    return found[1]
+
+
+def named(text: str) -> list[str]:
+    """Return the names that the rows of tables begin with."""
+    return [row[1].partition("(")[0] for row in ROW.finditer(text)]
+
+
+def public(cls: type) -> Iterator[str]:
+    """Yield the public attributes of a class of ours."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("txsaga.")]
+    for base in ours:
+        yield from vars(base)
+        yield from inspect.get_annotations(base)
+        yield from SET_WHEN_MADE.get(base, ())
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_page_of_public_names_has_every_attribute(name: str) -> None:
+    expected = {attribute for attribute in public(PUBLIC[name]) if not attribute.startswith("_")}
+    listed = named(section(name))
+    assert set(listed) == expected
+    assert len(listed) == len(set(listed))
+
+
+def test_the_page_of_public_names_has_every_name_of_the_package() -> None:
+    assert set(named(section("txsaga"))) == set(txsaga.__all__)
+
+
+def test_the_page_of_public_names_shows_the_parameters_of_each_method() -> None:
+    wrong = []
+    for name, cls in PUBLIC.items():
+        for row in ROW.finditer(section(name)):
+            method, bracket, shown = row[1].partition("(")
+            if bracket:
+                parameters = [p for p in inspect.signature(getattr(cls, method)).parameters if p != "self"]
+                said = re.findall(r"(?:^|, )\*{0,2}(\w+)", shown.rstrip(")"))
+                if said != parameters:
+                    wrong.append(f"{name}.{method}: the page says {said}, the code {parameters}")
+    assert not wrong
+
+
+def test_every_error_is_listed_as_it_is() -> None:
+    rows = ROW.findall((REFERENCE / "errors.md").read_text("utf-8"))
+    listed = {name: [cell.strip().strip("`") for cell in rest.split("|")][:3] for name, rest in rows}
+    tree = {
+        name: ["" if cls is errors.TxSagaError else cls.__base__.__name__, "yes" if cls.retryable else "no", cls.code]
+        for name, cls in vars(errors).items()
+        if inspect.isclass(cls) and issubclass(cls, errors.TxSagaError)
+    }
+    assert listed == tree
+
+
+def test_every_setting_that_the_code_reads_is_listed() -> None:
+    read = {name for path in PACKAGE.rglob("*.py") for name in SETTING.findall(path.read_text("utf-8"))}
+    page = (REFERENCE / "settings.md").read_text("utf-8")
+    listed = set(SETTING.findall(page[: page.index("## The URL")]))
+    assert listed == read - {"TXSAGA_PG"}
+
+
+def test_the_arguments_of_connect_are_listed() -> None:
+    page = (REFERENCE / "settings.md").read_text("utf-8")
+    listed = named(page[page.index("## Arguments") : page.index("## Figures")])
+    assert set(listed) == set(get_type_hints(txsaga.connect)) - {"return"}
+
+
+@pytest.mark.parametrize(
+    ("what", "figure"),
+    [
+        ("body of a message", f"{MAX_BODY // 2**20} MiB"),
+        ("key, ordering key, unique key", f"{MAX_KEY:,} bytes"),
+        ("tag", f"{MAX_TAG} bytes"),
+        ("headers", f"{MAX_HEADERS // 2**10} KiB"),
+    ],
+)
+def test_limits_are_listed_as_they_are(what: str, figure: str) -> None:
+    assert f"| {what} | {figure} |" in (REFERENCE / "settings.md").read_text("utf-8")

@@ -1,0 +1,118 @@
+"""A half with an immunity of its own: after that an ordinary end comes too late, and the check decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.engine.shop import ORDERS, Shop, order, says
+from tests.engine.stored import Stored
+from txsaga import COMMIT, ROLLBACK, LocalState, Message
+from txsaga.engine.ending import Endings
+from txsaga.errors import EndRefused
+from txsaga.model.decision import Code, Decision
+from txsaga.model.immunity import HEADER, effective, read
+from txsaga.model.sending import EndRequest
+
+CASES = {"1": 6, "5": 6, None: 6, "-1": 6, "100.5": 6, "7": 7, "60": 60, "100": 100}
+MORE = {"30": 30, "abc": 6, "": 6, " 7": 6, "\u0667": 6, "9999999999": 6, "0": 6}
+
+
+@pytest.mark.conf("BRK-44")
+@pytest.mark.parametrize(("text", "seconds"), [*CASES.items(), *MORE.items()])
+def test_an_immunity_is_read_in_whole_seconds_and_never_below_the_minimum_age(
+    text: str | None, seconds: int
+) -> None:
+    assert effective(read(text)) == seconds
+
+
+def test_a_header_of_many_digits_counts_as_not_set() -> None:
+    assert read("1" * 30_000) is None
+
+
+@pytest.mark.req("RMQ-91")
+@pytest.mark.conf("BRK-05", "BRK-06")
+@pytest.mark.parametrize("decision", Decision)
+@pytest.mark.parametrize(("immunity", "age"), [(10, 12), (60, 65)])
+def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
+    shop: Shop, stored: Stored, decision: Decision, immunity: int, age: int
+) -> None:
+    ends: list[EndRequest] = []
+    producer = shop.producer(end_hooks=[ends.append])
+    producer.send_in_transaction(order(), says(None), immunity=immunity)
+    stored.let_pass(age)
+    request = replace(ends[0], state=LocalState[decision.name])
+    late = Endings(shop.broker.kernel).submit(request)
+    assert late is not None
+    with pytest.raises(EndRefused, match="immunity") as refused:
+        late.result(10)
+    assert refused.value.code == Code.ILLEGAL_OPERATION
+    assert shop.state(request.commit_log_offset) == "prepared"
+    checked = Endings(shop.broker.kernel).submit(replace(request, from_check=True))
+    assert checked is not None
+    assert checked.result(10).won
+    assert len(shop.read()) == (decision is Decision.COMMIT)
+
+
+@pytest.mark.req("RMQ-91")
+def test_an_end_within_the_immunity_is_taken(shop: Shop, stored: Stored) -> None:
+    producer = shop.producer()
+    early = [producer.prepare(ORDERS, b"", immunity=seconds).result(10) for seconds in (30, 1)]
+    stored.let_pass(4)  # past the second one's own time, but no immunity is shorter than the minimum age
+    assert [producer.commit(receipt).won for receipt in early] == [True, True]
+    late = [producer.prepare(ORDERS, b"", immunity=seconds).result(10) for seconds in (30, 1)]
+    stored.let_pass(8)
+    assert producer.commit(late[0]).won
+    with pytest.raises(EndRefused, match="ILLEGAL_OPERATION"):
+        producer.commit(late[1])
+
+
+@pytest.mark.req("RMQ-91")
+def test_without_an_immunity_no_end_is_too_late(shop: Shop, stored: Stored) -> None:
+    producer = shop.producer()
+    receipts = [
+        producer.prepare_now(ORDERS, b""),
+        producer.prepare_now(ORDERS, b"", headers={HEADER: "soon"}),
+    ]
+    stored.let_pass(3 * 24 * 3600)
+    assert [producer.commit(receipt).won for receipt in receipts] == [True, True]
+
+
+@pytest.mark.req("RMQ-91")
+def test_the_immunity_of_a_message_may_come_as_its_header(shop: Shop, stored: Stored) -> None:
+    producer = shop.producer()
+    by_header = producer.prepare_now(ORDERS, b"", headers={HEADER: "10"})
+    argument_first = producer.prepare(order(headers={HEADER: "10"}), immunity=100).result(10)
+    stored.let_pass(12)
+    with pytest.raises(EndRefused, match="ILLEGAL_OPERATION"):
+        producer.commit(by_header)
+    assert producer.commit(argument_first).won
+
+
+@pytest.mark.req("RMQ-91", "RMQ-44")
+@pytest.mark.parametrize("answer", [COMMIT, ROLLBACK])
+def test_local_work_that_outlasts_the_immunity_is_settled_by_the_check(
+    shop: Shop, stored: Stored, caplog: pytest.LogCaptureFixture, answer: LocalState
+) -> None:
+    def slow(message: Message, arg: object) -> LocalState:
+        stored.let_pass(12)
+        return COMMIT
+
+    result = shop.producer(checker=says(answer)).send_in_transaction(order(), slow, immunity=10)
+    assert (result.local_state, shop.state(result.queue_offset)) == (COMMIT, "prepared")
+    assert any("ILLEGAL_OPERATION" in r.message and result.message_id in r.message for r in caplog.records)
+    assert shop.check() == 1
+    assert len(shop.read()) == (answer is COMMIT)
+
+
+@pytest.mark.req("RMQ-91")
+def test_a_block_that_outlasts_its_immunity_raises_and_is_settled_by_the_check(
+    shop: Shop, stored: Stored
+) -> None:
+    with pytest.raises(EndRefused, match="immunity"), shop.producer().transaction(immunity=10) as tx:
+        tx.send(order())
+        tx.prepare()
+        stored.let_pass(12)
+    assert shop.check() == 1
+    assert shop.bodies() == ["a chair"]

@@ -1,0 +1,79 @@
+"""A settlement that keeps failing is repeated up to the maximum, then parked and listed: never stuck in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.fakes import FakeHalves, FakeStore, broker_on
+from tests.engine.shop import ORDERS, Shop, closing, says
+from tests.engine.stored import Stored
+from txsaga import COMMIT, ROLLBACK, LocalState
+from txsaga.errors import StoreError
+from txsaga.wiring import open_store
+
+MOST = 3
+
+
+@pytest.fixture
+def home_shop(home_url: str, stored: Stored) -> Iterator[Shop]:
+    """Give a shop on the home database behind a store with moods."""
+    with closing(Shop(broker_on(FakeStore(open_store(home_url))), stored.let_pass)) as shop:
+        yield shop
+
+
+def moods(shop: Shop) -> FakeHalves:
+    assert isinstance(shop.store.halves, FakeHalves)
+    return shop.store.halves
+
+
+@pytest.mark.req("RMQ-57")
+@pytest.mark.parametrize("answer", [COMMIT, ROLLBACK])
+def test_a_settlement_that_keeps_failing_is_parked_and_listed(
+    home_shop: Shop, caplog: pytest.LogCaptureFixture, answer: LocalState
+) -> None:
+    receipt = home_shop.producer(checker=says(answer)).prepare_now(ORDERS, b"a chair")
+    moods(home_shop).broken.extend([StoreError("the disk is full")] * 100)
+    tries = []
+    for _ in range(MOST + 2):
+        assert home_shop.check(MOST) == 0
+        tries.append((len(moods(home_shop).ends), home_shop.state(receipt.txid)))
+    assert tries == [(1, "prepared"), (2, "prepared"), (3, "parked"), (3, "parked"), (3, "parked")]
+    assert home_shop.pending() == [receipt.txid]
+    errors = [r.message for r in caplog.records if r.levelname == "ERROR" and "parked" in r.message]
+    assert len(errors) == 1
+    assert "the disk is full" in errors[0] and str(receipt.txid) in errors[0]
+    moods(home_shop).broken.clear()
+    assert home_shop.bodies() == []
+
+
+@pytest.mark.req("RMQ-57")
+def test_a_settlement_that_succeeds_in_time_is_no_longer_repeated(home_shop: Shop) -> None:
+    home_shop.producer(checker=says(COMMIT)).prepare_now(ORDERS, b"a chair")
+    moods(home_shop).broken.extend([StoreError("the disk is full")] * (MOST - 1))
+    assert [home_shop.check(MOST) for _ in range(MOST + 1)] == [0, 0, 1, 0]
+    assert len(moods(home_shop).ends) == MOST
+    assert (home_shop.bodies(), home_shop.pending()) == (["a chair"], [])
+
+
+@pytest.mark.req("RMQ-57")
+def test_a_settlement_that_fails_holds_up_no_other(home_shop: Shop) -> None:
+    producer = home_shop.producer(checker=says(COMMIT))
+    for n in range(3):
+        producer.prepare_now(ORDERS, str(n).encode(), key="one queue")
+    moods(home_shop).broken.append(StoreError("the disk is full"))
+    assert home_shop.check(MOST) == 2
+    assert home_shop.check(MOST) == 1
+    assert sorted(home_shop.bodies()) == ["0", "1", "2"]
+
+
+@pytest.mark.req("RMQ-57")
+def test_a_parked_half_can_still_be_decided_by_its_producer(home_shop: Shop) -> None:
+    producer = home_shop.producer(checker=says(None))
+    receipt = producer.prepare_now(ORDERS, b"a chair")
+    for _ in range(MOST):
+        home_shop.check(MOST)
+    assert home_shop.state(receipt.txid) == "parked"
+    assert producer.commit(receipt).won
+    assert (home_shop.state(receipt.txid), home_shop.bodies()) == ("committed", ["a chair"])
