@@ -87,9 +87,7 @@ def test_a_plain_message_is_stored_once(world: World, home: Proxy, broker: Broke
 
 
 @LOSSES
-def test_the_first_message_of_a_process_is_stored_once(
-    world: World, home: Proxy, broker: Broker, loss: Loss
-) -> None:
+def test_the_first_message_of_a_process_is_stored_once(world: World, home: Proxy, broker: Broker, loss: Loss) -> None:
     home.lose(b"the needle", loss)
     broker.producer("shop").send("news", b"the needle")
     assert after(broker, world, "news") == ["the needle"]
@@ -172,9 +170,7 @@ def test_local_work_is_judged_by_its_evidence(world: World, broker: Broker, bank
         assert after(broker, world, CREDITS) == world.debits() == (["1"] if loss is Loss.ANSWER else [])
 
 
-def test_a_backend_that_still_works_on_a_lost_batch_is_ended_first(
-    world: World, home: Proxy, broker: Broker
-) -> None:
+def test_a_backend_that_still_works_on_a_lost_batch_is_ended_first(world: World, home: Proxy, broker: Broker) -> None:
     producer = broker.producer("shop")
     producer.send("news", b"first")
     with stored_nothing(world) as waiting:

@@ -45,9 +45,7 @@ class Shop:
         """The store below."""
         return self.broker.kernel.store
 
-    def producer(
-        self, group: str = "shop", checker: Answer | None = None, **options: object
-    ) -> JoiningProducer:
+    def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> JoiningProducer:
         """Open a transactional producer; its checker says COMMIT unless there is another."""
         answers = checker or says(COMMIT)
         return self.broker.producer(group, checker=answers, **options)  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ def test_batches_respect_their_limit() -> None:
 
 
 def test_many_threads_are_all_answered_with_their_own_answer() -> None:
-    batcher = Batcher("test", lambda items: [item + 1 for item in items])
+    batcher: Batcher[int, int] = Batcher("test", lambda items: [item + 1 for item in items])
     wrong: list[tuple[int, int]] = []
 
     def work(first: int) -> None:

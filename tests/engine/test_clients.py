@@ -50,9 +50,7 @@ def test_a_transaction_holds_any_number_of_messages(shop: Shop) -> None:
     assert len(shop.listed()) == 1
 
 
-@pytest.mark.conf(
-    "RC-J3", "RC-J7", "RC-J8", "RC-C3", "RC-C7", "RC-C8", "RC-G1", "RC-G2", "RC-G3", "RC-R1", "RC-R2"
-)
+@pytest.mark.conf("RC-J3", "RC-J7", "RC-J8", "RC-C3", "RC-C7", "RC-C8", "RC-G1", "RC-G2", "RC-G3", "RC-R1", "RC-R2")
 @pytest.mark.parametrize("decision", Decision)
 def test_a_receipt_ends_its_half_and_the_answer_is_passed_on(shop: Shop, decision: Decision) -> None:
     producer = shop.producer()
@@ -125,9 +123,7 @@ async def wait(pending: Pending[T]) -> T:
 
 
 @pytest.mark.conf("BRK-12")
-def test_a_decision_that_finds_no_place_is_refused_and_not_dropped(
-    moody_shop: Shop, halves: FakeHalves
-) -> None:
+def test_a_decision_that_finds_no_place_is_refused_and_not_dropped(moody_shop: Shop, halves: FakeHalves) -> None:
     """A full buffer of ops writes past itself elsewhere; here the caller is told, and may try again."""
     producer = moody_shop.producer()
     receipts = [producer.prepare_now(ORDERS, b"") for _ in range(3)]

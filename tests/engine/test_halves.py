@@ -7,7 +7,7 @@ from datetime import timedelta
 import pendulum
 import pytest
 
-from tests.engine.shop import NEWS, ORDERS, Shop, order, says
+from tests.engine.shop import NEWS, ORDERS, Shop, order
 from tests.engine.stored import Stored
 from txsaga import COMMIT, Decision, LocalState, Message
 from txsaga.engine.roles import CheckBack, CheckProfile

@@ -21,9 +21,7 @@ MORE = {"30": 30, "abc": 6, "": 6, " 7": 6, "\u0667": 6, "9999999999": 6, "0": 6
 
 @pytest.mark.conf("BRK-44")
 @pytest.mark.parametrize(("text", "seconds"), [*CASES.items(), *MORE.items()])
-def test_an_immunity_is_read_in_whole_seconds_and_never_below_the_minimum_age(
-    text: str | None, seconds: int
-) -> None:
+def test_an_immunity_is_read_in_whole_seconds_and_never_below_the_minimum_age(text: str | None, seconds: int) -> None:
     assert effective(read(text)) == seconds
 
 
@@ -107,9 +105,7 @@ def test_local_work_that_outlasts_the_immunity_is_settled_by_the_check(
 
 
 @pytest.mark.req("RMQ-91")
-def test_a_block_that_outlasts_its_immunity_raises_and_is_settled_by_the_check(
-    shop: Shop, stored: Stored
-) -> None:
+def test_a_block_that_outlasts_its_immunity_raises_and_is_settled_by_the_check(shop: Shop, stored: Stored) -> None:
     with pytest.raises(EndRefused, match="immunity"), shop.producer().transaction(immunity=10) as tx:
         tx.send(order())
         tx.prepare()

@@ -74,9 +74,7 @@ def kill_all_of(server: EmbeddedServer) -> None:
     """Kill a server with all its processes at once: nobody is left to write anything."""
     main = server.status().pid
     assert main is not None
-    children = [
-        int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if parent_of(stat) == main
-    ]
+    children = [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if parent_of(stat) == main]
     assert len(children) > 2
     os.kill(main, signal.SIGKILL)  # first, or it would start them again
     for pid in children:

@@ -94,9 +94,7 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
 @pytest.mark.req("RMQ-01")
 @pytest.mark.parametrize("fails", [False, True], ids=["the debit succeeds", "the debit fails"])
 @pytest.mark.parametrize("transfer", SHAPES)
-def test_the_debit_and_the_message_share_one_fate(
-    shop: Shop, bank: Bank, transfer: Transfer, fails: bool
-) -> None:
+def test_the_debit_and_the_message_share_one_fate(shop: Shop, bank: Bank, transfer: Transfer, fails: bool) -> None:
     shop.broker.register("bank", bank.engine)
     try:
         transfer(shop.producer(), bank, fails)

@@ -70,9 +70,7 @@ def test_a_store_that_was_moved_is_not_opened(store_url: str, probe: Probe, move
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_a_running_process_does_not_follow_its_store(
-    broker: Broker, shop: Producer, probe: Probe, move: str
-) -> None:
+def test_a_running_process_does_not_follow_its_store(broker: Broker, shop: Producer, probe: Probe, move: str) -> None:
     shop.prepare_now("orders", b"before")
     probe.run(move)
     probe.run(founding.END_OTHERS.format(name=f"txsaga {probe.namespace}"))
@@ -278,5 +276,3 @@ def test_a_decision_by_the_owner_from_before_is_left_to_the_evidence(
 def _wait_for_reconnect(probe: Probe, adopting: Connection) -> None:
     pid = adopting.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
     eventually(lambda: probe.blocked_by(pid), "the process of the life before waits for the adoption")
-
-

@@ -84,7 +84,7 @@ class SqlEvidence:
             try:
                 with short_waits(connection):
                     begin_now(connection)
-                    connection.execute(statements.write(table), statements.row(key, Decision.ROLLBACK))
+                    statements.write_now(connection, table, key, Decision.ROLLBACK)
                     connection.commit()
             except IntegrityError:
                 connection.rollback()  # a row is there: it stands
@@ -122,7 +122,7 @@ class SqlEvidence:
 def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None:
     try:
         begin_now(connection)
-        connection.execute(statements.write(table), statements.row(key, Decision.COMMIT))
+        statements.write_now(connection, table, key, Decision.COMMIT)
     except IntegrityError as error:
         connection.rollback()
         standing = connection.scalar(statements.outcome_of(table, key))

@@ -5,7 +5,22 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Insert, Select, Table, and_, bindparam, delete, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Compiled,
+    Connection,
+    Delete,
+    Dialect,
+    Insert,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+)
 
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import MAIN
@@ -19,6 +34,22 @@ def write(table: Table) -> Insert:
     """Insert the row that says what became of the local work; its key lets only one in."""
     # Not `on conflict do nothing`: a plain duplicate says the same at every isolation level.
     return insert(table).values({column: bindparam(column) for column in (*EvidenceKey._fields, "branch", "outcome")})
+
+
+@cache
+def _written(table: Table, dialect: Dialect) -> Compiled:
+    return write(table).compile(dialect=dialect)
+
+
+def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision) -> None:
+    """Insert the row by its finished text: it opens every local transaction, so it is compiled once."""
+    compiled = _written(table, connection.dialect)
+    values = row(key, outcome)
+    if getattr(compiled, "positional", False):
+        order = getattr(compiled, "positiontup", None) or ()
+        connection.exec_driver_sql(str(compiled), tuple(values[name] for name in order))
+    else:
+        connection.exec_driver_sql(str(compiled), values)
 
 
 def row(key: EvidenceKey, outcome: Decision) -> dict[str, object]:

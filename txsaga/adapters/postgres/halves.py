@@ -113,7 +113,7 @@ class PostgresHalves:
             except StoreUnavailable as gone:
                 raise OutcomeUnknown(f"whether this batch was stored is not known: {gone}") from gone
             try:
-                return line.execute(sql, parameters)
+                return line.execute(self._hot.batch, lookup) or line.execute(sql, parameters)
             except ConnectionLost:
                 continue
 

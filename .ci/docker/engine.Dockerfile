@@ -1,0 +1,14 @@
+# The roles of a store as a container. Built from the top of the checkout: see docker-compose.yml.
+FROM python:3.11-slim
+
+WORKDIR /txsaga
+COPY pyproject.toml README.md LICENSE ./
+COPY .ci/constraints.txt .ci/constraints.txt
+COPY txsaga txsaga
+RUN pip install --no-cache-dir --constraint .ci/constraints.txt . \
+    && useradd --system --no-create-home txsaga
+
+USER txsaga
+# The engine finishes its round at SIGTERM; as the first process it hears it directly.
+ENTRYPOINT ["txsaga"]
+CMD ["engine"]

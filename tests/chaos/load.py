@@ -1,0 +1,184 @@
+"""Producers that keep sending while their server dies, and a tally of what they were told.
+
+Each body is sent once and never again by its producer, whatever the answer: what lies there twice was
+doubled by the core. Only keyed transactions are tried again, because they may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from sqlalchemy.exc import DBAPIError
+
+from tests.chaos.child import BANK
+from tests.chaos.scenarios import CREDITS
+from tests.chaos.world import debit
+from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.stream import Stream
+from txsaga.errors import AlreadyCommitted, InDoubt, TxSagaError
+from txsaga.model.decision import Decision, LocalState
+
+NEWS = "news"
+TOLD_NO = (TxSagaError, DBAPIError)
+PAUSE = 0.01
+
+
+class Tally:
+    """What producers were told, and what consumers got."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[str] = []
+        self.seen: set[str] = set()
+        self.decided: dict[int, int] = {}
+        self.refused: dict[str, Exception] = {}
+        self._news = threading.Condition()
+
+    def acknowledge(self, body: str, txid: int | None = None, decision: Decision = Decision.COMMIT) -> None:
+        """Note that a body is durable, and which decision was told."""
+        with self._news:
+            if decision is Decision.COMMIT:
+                self.acknowledged.append(body)
+            if txid is not None:
+                self.decided[txid] = int(decision)
+            self._news.notify_all()
+
+    def wait_for_more(self, most: int = 100, patience: float = 60) -> None:
+        """Wait until so many more are acknowledged."""
+        with self._news:
+            wanted = len(self.acknowledged) + most
+            assert self._news.wait_for(lambda: len(self.acknowledged) >= wanted, patience), self.refused
+
+
+class Load:
+    """Threads that work until they are stopped."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.tally, self.stopped = Tally(), threading.Event()
+        broker.create_topic(CREDITS, "transaction", queues=4)
+        broker.create_topic(NEWS, queues=4)
+        self._broker = broker
+
+    @contextmanager
+    def running(self, *workers: Callable[[Load], None]) -> Iterator[Tally]:
+        """Run workers, each in its thread; none may hang."""
+        threads = [threading.Thread(target=worker, args=(self,), name=worker.__name__) for worker in workers]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self.tally
+        finally:
+            self.stopped.set()
+            end = time.monotonic() + 60
+            for thread in threads:
+                thread.join(max(0.0, end - time.monotonic()))
+        assert not [thread.name for thread in threads if thread.is_alive()]
+
+    def bank(self) -> JoiningProducer:
+        """Give the transactional producer; a half without evidence had no local work that committed."""
+        return self._broker.producer("bank", checker=lambda _: LocalState.ROLLBACK)
+
+    def stream(self) -> Stream:
+        """Give the consumer of everything."""
+        return self._broker.stream("readers", [CREDITS, NEWS], member="reader")
+
+    def shop(self) -> JoiningProducer:
+        """Give the plain producer."""
+        return self._broker.producer("shop")
+
+    def bodies(self, who: str) -> Iterator[str]:
+        """Give bodies until the end."""
+        for n in count():
+            if self.stopped.is_set():
+                return
+            yield f"{who} {n}"
+
+    @contextmanager
+    def told(self, body: str) -> Iterator[None]:
+        """Note a refusal and go on, after a breath."""
+        try:
+            yield
+        except TOLD_NO as refusal:
+            self.tally.refused[body] = refusal
+            self.stopped.wait(PAUSE)
+
+
+def plain_sends(load: Load) -> None:
+    """Send plain messages."""
+    producer = load.shop()
+    for body in load.bodies("plain"):
+        with load.told(body):
+            receipt = producer.send(NEWS, body.encode())
+            load.tally.acknowledge(body, receipt.txid)
+
+
+def transfers(load: Load) -> None:
+    """Send with local work in another database."""
+    producer = load.bank()
+    for body in load.bodies("transfer"):
+        with load.told(body):
+            with producer.transaction() as tx:
+                tx.send(CREDITS, body.encode())
+                with tx.local(BANK) as connection:
+                    debit(connection, body)
+            load.tally.acknowledge(body, tx.txid)
+
+
+def keyed_transfers(load: Load) -> None:
+    """Send under a key with local work, again and again until it is done."""
+    producer = load.bank()
+    for body in load.bodies("keyed"):
+        while True:
+            try:
+                with producer.transaction(key=body) as tx:
+                    tx.send(CREDITS, body.encode())
+                    with tx.local(BANK) as connection:
+                        debit(connection, body)
+            except AlreadyCommitted as done:
+                load.tally.acknowledge(body, done.txid)
+            except InDoubt:
+                load.stopped.wait(PAUSE)
+                continue
+            except TOLD_NO:
+                if not load.stopped.wait(PAUSE):
+                    continue
+            else:
+                load.tally.acknowledge(body, tx.txid)
+            break
+
+
+def awaited_halves(load: Load) -> None:
+    """Prepare and decide in asyncio, many at once; every third is rolled back."""
+    producer = load.bank()
+
+    async def send(who: str) -> None:
+        for n, body in enumerate(load.bodies(who)):
+            decision = Decision.COMMIT if n % 3 else Decision.ROLLBACK
+            try:
+                receipt = await producer.prepare(CREDITS, body.encode())
+                standing = await producer.decide(receipt, decision)
+                load.tally.acknowledge(body, receipt.txid, standing.decision)
+            except TOLD_NO as refusal:
+                load.tally.refused[body] = refusal
+                await asyncio.sleep(PAUSE)
+
+    async def together() -> None:
+        await asyncio.gather(*(send(f"half {task}") for task in range(8)))
+
+    asyncio.run(together())
+
+
+def reads(load: Load) -> None:
+    """Read everything, and begin again after each error."""
+    while not load.stopped.is_set():
+        with load.told("reading"):
+            stream = load.stream()
+            while not load.stopped.is_set():
+                load.tally.seen.update(message.text() for message in stream.messages(wait=0.1))
+
+
+PRODUCERS = (plain_sends, transfers, keyed_transfers, awaited_halves)

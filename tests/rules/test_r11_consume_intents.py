@@ -1,0 +1,213 @@
+"""R11: consumed offsets are bound to the transaction, durably and before local work.
+
+Without it: the claim of a message runs out in an hour-long flow, another member takes it, both commit; or the
+queue is handed over while an undecided transaction holds its offsets.
+"""
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.rules.patience import eventually
+from tests.rules.probe import Probe
+from tests.rules.scene import OpenBroker, check_back, entries_in, read, write_entry
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.engine.stream import Stream
+from txsaga.engine.transaction import Transaction
+from txsaga.errors import DecidedOtherwise, LeaseLost
+from txsaga.model.layout import Batch
+from txsaga.testing.samples import drain
+
+pytestmark = [pytest.mark.rule("R11"), pytest.mark.postgres]
+
+INTENTS = 'SELECT qid, start, "end", txid FROM intent'
+
+
+@pytest.fixture
+def paid(broker: Broker) -> tuple[int, ...]:
+    """Give the four queues of a topic, with two messages in each."""
+    broker.create_topic("paid", queues=4)
+    bank = broker.producer("bank")
+    for turn in range(8):
+        bank.send("paid", b"%d" % turn)
+    drain(broker.kernel.store)
+    return broker.kernel.store.registry.topic("paid").qids
+
+
+def member(broker: Broker, name: str, ttl: float = 60) -> Stream:
+    return broker.stream("billing", ["paid"], member=name, ttl=timedelta(seconds=ttl))
+
+
+def batch_of(stream: Stream, qid: int) -> Batch:
+    """Read on until a chunk of one queue comes."""
+    return eventually(lambda: batch if (batch := stream.poll()) and batch.qid == qid else None, "a chunk")
+
+
+def die(probe: Probe, name: str) -> None:
+    """Let a member's lease run out; it is not heard of again."""
+    probe.run("UPDATE lease SET until = clock_timestamp() - interval '1 second' WHERE holder = :name", name=name)
+
+
+@pytest.fixture
+def bound(broker: Broker, shop: Producer, paid: tuple[int, ...]) -> Transaction:
+    """Give an open transaction of member anna that consumed the first message of the first queue."""
+    anna = member(broker, "anna")
+    tx = shop.transaction().__enter__()
+    tx.consume(anna, batch_of(anna, paid[0]))
+    tx.send("orders", b"a")
+    return tx
+
+
+def test_a_bound_queue_is_not_given_up_before_the_decision(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, paid: tuple[int, ...]
+) -> None:
+    anna, berta = member(broker, "anna", ttl=3), member(open_broker(), "berta", ttl=3)
+    with shop.transaction() as tx:
+        tx.consume(anna, batch_of(anna, paid[1]))
+        eventually(lambda: (anna.poll(), berta.poll(), paid[3] in berta.claims)[2], "the free queue changes hands")
+        assert sorted(berta.claims) == [paid[3]]
+        assert paid[1] in anna.claims
+    eventually(lambda: (anna.poll(), berta.poll(), paid[1] in berta.claims)[2], "the bound queue changes hands")
+    assert berta.claims[paid[1]].offset == 1
+
+
+def test_bound_offsets_are_durable_before_local_work(
+    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+) -> None:
+    anna = member(broker, "anna")
+    with shop.transaction() as tx:
+        tx.consume(anna, batch_of(anna, paid[0]))
+        tx.send("orders", b"a")
+        with tx.local("books"):
+            assert probe.rows(INTENTS) == [(paid[0], 0, 1, tx.txid)]
+    assert probe.rows(INTENTS) == []
+
+
+def test_what_a_dead_member_left_open_is_rolled_back_before_the_next_starts(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    die(probe, "anna")
+    berta = member(open_broker(), "berta")
+    again = batch_of(berta, paid[0])
+    assert (again.offset, probe.rows("SELECT state FROM tx")) == (0, [("rolled_back",)])
+    berta.commit(again)
+    with pytest.raises(DecidedOtherwise, match="ROLLBACK"):
+        bound.__exit__(None, None, None)
+    assert read(broker) == []
+
+
+def test_a_rolled_back_zombie_does_no_local_work(
+    open_broker: OpenBroker, probe: Probe, books: Engine, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    die(probe, "anna")
+    batch_of(member(open_broker(), "berta"), paid[0])
+    with pytest.raises(DecidedOtherwise), bound.local("books") as connection:
+        write_entry(connection)
+    assert entries_in(books) == 0
+
+
+def test_what_a_dead_member_closed_is_committed_by_its_evidence_before_the_next_starts(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, books: Engine, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    with bound.local("books") as connection:
+        write_entry(connection)
+    die(probe, "anna")
+    berta = member(open_broker(books=books), "berta")
+    assert batch_of(berta, paid[0]).offset == 1
+    assert (entries_in(books), read(broker)) == (1, [b"a"])
+
+
+def test_what_a_dead_member_closed_without_evidence_is_fenced_before_the_next_starts(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, books: Engine, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    with suppress(ZeroDivisionError), bound.local("books") as connection:
+        write_entry(connection)
+        raise ZeroDivisionError
+    die(probe, "anna")
+    berta = member(open_broker(books=books), "berta")
+    assert batch_of(berta, paid[0]).offset == 0
+    assert (entries_in(books), read(broker)) == (0, [])
+
+
+def test_a_queue_waits_while_the_local_work_of_a_dead_member_runs(
+    open_broker: OpenBroker, probe: Probe, books: Engine, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    berta = member(open_broker(books=books), "berta")
+    with bound.local("books") as connection:
+        write_entry(connection)
+        die(probe, "anna")
+        assert berta.poll() is not None
+        assert sorted(berta.claims) == sorted(paid[1:])
+        assert probe.rows(INTENTS) == [(paid[0], 0, 1, bound.txid)]
+
+
+def test_nobody_but_its_transaction_moves_a_bound_cursor(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+) -> None:
+    anna = member(broker, "anna")
+    tx = shop.transaction().__enter__()
+    batch = batch_of(anna, paid[0])
+    tx.consume(anna, batch)
+    with pytest.raises(LeaseLost):
+        anna.commit(batch)
+    assert broker.kernel.store.queues.acquire("billing", "anna", paid[0]) is None
+    assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 0
+
+
+def test_a_member_whose_queue_was_taken_binds_nothing(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+) -> None:
+    anna = member(broker, "anna")
+    batch = batch_of(anna, paid[0])
+    die(probe, "anna")
+    batch_of(member(open_broker(), "berta"), paid[0])
+    with pytest.raises(LeaseLost), shop.transaction() as tx:
+        tx.consume(anna, batch)
+    assert probe.rows(INTENTS) == []
+
+
+def test_the_messages_of_a_rollback_come_again_in_full(broker: Broker, shop: Producer, paid: tuple[int, ...]) -> None:
+    anna = member(broker, "anna")
+    with suppress(ZeroDivisionError), shop.transaction() as tx:
+        for _ in range(2):
+            tx.consume(anna, batch_of(anna, paid[0]))
+        raise ZeroDivisionError
+    assert batch_of(anna, paid[0]).offset == 0
+
+
+def test_messages_that_others_rolled_back_later_are_not_skipped(
+    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+) -> None:
+    anna = member(broker, "anna")
+    with suppress(ZeroDivisionError), shop.transaction() as tx:
+        tx.consume(anna, batch_of(anna, paid[0]))
+        tx.send("orders", b"a")
+        tx.prepare()
+        raise ZeroDivisionError
+    second = batch_of(anna, paid[0])
+    assert second.offset == 1
+    broker.producer("shop", checker=lambda _: "ROLLBACK")
+    assert check_back(broker) == 1
+    with pytest.raises(LeaseLost):
+        anna.commit(second)
+    assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 0
+    assert batch_of(anna, paid[0]).offset == 0
+
+
+def test_messages_that_others_committed_later_do_not_come_again(
+    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+) -> None:
+    anna = member(broker, "anna")
+    with suppress(ZeroDivisionError), shop.transaction() as tx:
+        tx.consume(anna, batch_of(anna, paid[0]))
+        tx.send("orders", b"a")
+        tx.prepare()
+        raise ZeroDivisionError
+    second = batch_of(anna, paid[0])
+    broker.producer("shop", checker=lambda _: "COMMIT")
+    assert check_back(broker) == 1
+    anna.commit(second)
+    assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 2
