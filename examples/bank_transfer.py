@@ -91,7 +91,7 @@ class Demo:
 
     def open_accounts(self) -> None:
         """Create what is missing and open one account in each bank."""
-        for (bank, engine), name, balance in zip(self.banks.items(), "AB", (5 * AMOUNT, 0), strict=True):
+        for engine, name, balance in zip(self.banks.values(), "AB", (5 * AMOUNT, 0), strict=True):
             with engine.begin() as connection:
                 for statement in TABLES:
                     connection.execute(text(statement))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,36 @@ if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer
 
 Worlds = Callable[[], AbstractContextManager[World]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kills:
+    """How often a program could be killed, was killed, and did not agree afterwards."""
+
+    scenario: str
+    points: int
+    killed: int
+    wrong: int
+    seed: int
+
+
+DONE = pytest.StashKey[list[Kills]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[DONE] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    done = terminalreporter.config.stash.get(DONE, [])
+    if not done:
+        return
+    terminalreporter.section(f"kills at facts, TXSAGA_KILL_SEED={done[0].seed}")
+    terminalreporter.write_line(f"{'program':60} {'points':>6} {'killed':>6} {'wrong':>6}")
+    for kills in done:
+        terminalreporter.write_line(f"{kills.scenario:60} {kills.points:6} {kills.killed:6} {kills.wrong:6}")
+    points, killed, wrong = (sum(getattr(each, name) for each in done) for name in ("points", "killed", "wrong"))
+    terminalreporter.write_line(f"{'together':60} {points:6} {killed:6} {wrong:6}")
 
 
 @pytest.fixture(scope="session")

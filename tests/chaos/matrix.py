@@ -149,11 +149,11 @@ CONSUME = Scenario(
     check=cursor_follows_decisions,
     end=booked("1", "2", "3", "4"),
 )
-CONSUME_AT_ONCE = Scenario(
-    name="consume, book, produce, started again at once",
+CONSUME_BY_KEY = Scenario(
+    name="consume, book, produce under keys, started again at once",
     before=((scenarios.place_orders, None),),
-    run=scenarios.pass_on,
-    after=(scenarios.pass_on,),
+    run=scenarios.pass_on_by_key,
+    after=(scenarios.pass_on_by_key,),
     check=cursor_follows_decisions,
     end=booked("1", "2", "3", "4"),
 )
@@ -186,4 +186,4 @@ CHECK_BACK = Scenario(
     check=debits_are_credits,
     end=all_that_can_be_known_is_settled,
 )
-SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_AT_ONCE, HALF, PLAIN, CHECK_BACK)
+SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, CHECK_BACK)

@@ -16,6 +16,7 @@ from txsaga.engine.roles import CheckProfile
 from txsaga.engine.settle import Question
 from txsaga.errors import AlreadyCommitted
 from txsaga.model.decision import LocalState
+from txsaga.model.layout import Batch
 from txsaga.model.message import Message
 from txsaga.model.sending import TRANSACTION_ID
 
@@ -83,19 +84,29 @@ def place_orders(broker: Broker, world: World) -> None:
 
 def pass_on(broker: Broker, world: World) -> None:
     """Consume orders, book them, produce credits: each batch in one transaction."""
+    _pass_on(broker, lambda _: None)
+    settle(broker, world)
+
+
+def pass_on_by_key(broker: Broker, world: World) -> None:
+    """Do the same, each batch under a key."""
+    _pass_on(broker, lambda batch: f"{batch.qid}/{batch.offset}")
+    settle(broker, world)
+
+
+def _pass_on(broker: Broker, key: Callable[[Batch], str | None]) -> None:
     broker.create_topic(CREDITS, "transaction", queues=2)
     producer = broker.producer("bank", checker=nobody_knows)
     stream = broker.stream("bank", [ORDERS], member="worker")
     for batch in stream.batches(wait=0):
         ids = [body.decode() for body in batch.bodies]
-        with producer.transaction() as tx:
+        with producer.transaction(key=key(batch)) as tx:
             tx.consume(stream, batch)
             tx.send_many(CREDITS, list(batch.bodies), keys=ids)
             with tx.local(BANK) as connection:
                 for id in ids:
                     debit(connection, id)
     stream.close()
-    settle(broker, world)
 
 
 def booked(world: World) -> Callable[[Question], LocalState]:

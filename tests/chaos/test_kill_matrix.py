@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from tests.chaos.conftest import Worlds
+from tests.chaos.conftest import DONE, Kills, Worlds
 from tests.chaos.matrix import SCENARIOS, Scenario
 from txsaga.testing.kill import KillPoint, sample
 
-pytestmark = [pytest.mark.kill, pytest.mark.postgres, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 SAMPLE = "TXSAGA_KILL_SAMPLE"
 SEED = "TXSAGA_KILL_SEED"
@@ -22,14 +22,13 @@ def seed() -> int:
     return int(os.environ.get(SEED) or random.randrange(10_000))
 
 
-@pytest.mark.req("RMQ-01", "RMQ-21")
+@pytest.mark.req("RMQ-01", "RMQ-07", "RMQ-21")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_whatever_is_killed_debits_equal_credits(
     scenario: Scenario,
     worlds: Worlds,
     seed: int,
     pytestconfig: pytest.Config,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with worlds() as world:
         points = scenario.record(world)
@@ -37,9 +36,9 @@ def test_whatever_is_killed_debits_equal_credits(
     if not pytestconfig.getoption("full_matrix"):
         share = max(1, int(os.environ.get(SAMPLE) or DEFAULT_SAMPLE) // len(SCENARIOS))
         chosen = sample(points, share, seed)
-    with capsys.disabled():
-        print(f"\n{scenario.name}: {len(chosen)} of {len(points)} kill points, {SEED}={seed}", end=" ")
     failures = {str(point): why for point in chosen if (why := failure(scenario, worlds, point))}
+    kills = Kills(scenario=scenario.name, points=len(points), killed=len(chosen), wrong=len(failures), seed=seed)
+    pytestconfig.stash[DONE].append(kills)
     assert not failures, "\n\n".join(f"killed at {point}:\n{why}" for point, why in failures.items())
 
 

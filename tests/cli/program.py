@@ -10,7 +10,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,14 +54,25 @@ class Said:
 
 
 def environment(**changes: str | None) -> dict[str, str]:
-    """Return this environment without settings of txsaga, but with these."""
-    kept = {name: value for name, value in os.environ.items() if not is_setting(name)}
+    """Return this environment without settings of txsaga and with buffers as usual, but with these."""
+    kept = {n: value for n, value in os.environ.items() if not is_setting(n) and n != "PYTHONUNBUFFERED"}
     return kept | {name: value for name, value in changes.items() if value is not None}
 
 
 def is_setting(name: str) -> bool:
     """Tell whether a variable is a setting of txsaga."""
     return name.startswith("TXSAGA_") and name != "TXSAGA_TEST_SESSION"
+
+
+@contextmanager
+def started(*words: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command as a process of its own; it is gone after the block, however that ends."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, *words], env=dict(env), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run(*words: str, env: Mapping[str, str], stdin: bytes = b"") -> Said:

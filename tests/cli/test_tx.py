@@ -66,13 +66,19 @@ def test_a_list_has_a_limit(cli: Cli, producer: Producer, flow: str) -> None:
 
 @pytest.mark.req("BEYOND-5")
 @pytest.mark.parametrize(("word", "decision", "seen"), [("commit", "COMMIT", "half"), ("rollback", "ROLLBACK", "")])
-def test_a_half_is_settled_by_hand_and_the_record_says_by_whom_and_why(
-    cli: Cli, half: Receipt, flow: str, word: str, decision: str, seen: str
+def test_a_parked_half_is_settled_by_hand_and_the_record_says_by_whom_and_why(
+    cli: Cli, half: Receipt, flow: str, stored: Stored, word: str, decision: str, seen: str
 ) -> None:
+    listed = "INSERT INTO doubt (txid, pgroup, checks, parked) SELECT txid, pgroup, 15, 'out of checks' FROM half"
+    stored.rows(f"{listed} WHERE txid = :t", t=half.txid)
+    checks = shown(cli("tx", "show", str(half.txid), "--json"))["checks"]
+    assert (checks["asked"], checks["why_parked"]) == (15, "out of checks")
+    assert ["why_parked", "out", "of", "checks"] in [line.split() for line in cli("tx", "show", str(half.txid)).lines]
     said = cli("tx", word, str(half.txid), "--reason", "the shop called")
     assert (said.code, said.out) == (0, f"transaction {half.txid}: {decision} by hand\n")
     found = shown(cli("tx", "show", str(half.txid), "--json"))
-    assert (found["decision"], found["from_check"]) == (decision, True)
+    assert (found["decision"], found["from_check"], found["checks"]) == (decision, True, None)
+    assert stored.value("SELECT count(*) FROM doubt WHERE txid = :t", t=half.txid) == 0
     (record,) = found["history"]
     assert (record["who"], record["why"]) == (os_user(), "the shop called")
     messages = cli("tail", flow, "--json").documents
@@ -93,12 +99,14 @@ def test_the_other_decision_is_refused_afterwards(cli: Cli, half: Receipt) -> No
 
 
 def test_a_keyed_transaction_is_found_by_its_id_and_rolled_back(cli: Cli, producer: Producer, flow: str) -> None:
-    tx = producer.transaction(key=f"key of {flow}")
+    key = f"[bold]{flow}[/] :smile:\n"  # nothing of that may change how a table looks
+    tx = producer.transaction(key=key)
     tx.__enter__()
     tx.send(flow, b"never")
     assert tx.id is not None
     found = shown(cli("tx", "show", tx.id, "--json"))
-    assert (found["state"], found["key"], found["epoch"]) == ("active", f"key of {flow}", 1)
+    assert (found["state"], found["key"], found["epoch"]) == ("active", key, 1)
+    assert f"[bold]{flow}[/] :smile:\\n" in cli("tx", "list").out
     refused = cli("tx", "commit", tx.id, "--reason", "r")
     assert refused.code == 5
     assert "only its owner can close it" in refused.complaint

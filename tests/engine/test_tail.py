@@ -82,6 +82,15 @@ def test_what_comes_while_it_reads_is_for_those_who_follow(kernel: Kernel) -> No
     assert first.text() + "".join(message.text() for message in messages) == "ab"
 
 
+def test_the_end_is_where_it_was_when_reading_began(kernel: Kernel) -> None:
+    fill(kernel, "ab", queues=1)
+    (qid,), group = kernel.store.registry.topic("orders").qids, new_group(kernel.store)
+    tail = Tail(kernel, ["orders"], start="latest")
+    published(kernel.store, group, row(qid, "c"))
+    drain(kernel.store)
+    assert list(tail.messages()) == []
+
+
 def test_following_goes_on_with_what_comes(kernel: Kernel) -> None:
     fill(kernel, "a", queues=2)
     following = Tail(kernel, ["orders"], start="latest").messages(follow=True)

@@ -150,9 +150,12 @@ def test_nobody_but_its_transaction_moves_a_bound_cursor(
     anna = member(broker, "anna")
     tx = shop.transaction().__enter__()
     batch = batch_of(anna, paid[0])
+    claim = anna.claims[paid[0]]
     tx.consume(anna, batch)
     with pytest.raises(LeaseLost):
         anna.commit(batch)
+    with pytest.raises(LeaseLost):
+        broker.kernel.store.queues.advance(claim, "anna", 1)
     assert broker.kernel.store.queues.acquire("billing", "anna", paid[0]) is None
     assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 0
 

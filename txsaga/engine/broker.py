@@ -34,6 +34,11 @@ class Joined(Protocol):
     def send(self, topic: str, body: bytes, **options: object) -> int:
         """Add a message; it becomes visible with the caller's commit."""
 
+    def send_many(
+        self, topic: str, bodies: list[bytes], *, keys: list[str] | None = None, tags: list[str] | None = None
+    ) -> list[int]:
+        """Add many messages of one topic as columns."""
+
 
 class Home(Protocol):
     """What only a home database can do: cuts, joined sends, resources."""

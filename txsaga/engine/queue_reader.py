@@ -1,9 +1,14 @@
 """
 Reading one queue of the log from an offset on, some chunks ahead.
+
+What lies below the tail is gone. A reader that stands there is told so: if it went on at the tail instead,
+it would have skipped messages without a word.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
+from txsaga.errors import OffsetOutOfRange
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
 from txsaga.model.records import LogEntry
@@ -20,6 +25,7 @@ class QueueReader:
         self._log, self._qid, self._topic, self._index = log, qid, topic, index
         self._store, self._offset = store, offset
         self._ahead: deque[LogEntry] = deque()
+        self._inside = False  # whether the position was seen to lie inside of the queue
 
     @property
     def buffered(self) -> bool:
@@ -27,9 +33,9 @@ class QueueReader:
         return bool(self._ahead)
 
     def next(self) -> Batch | None:
-        """Return the next chunk, if there is one."""
+        """Return the next chunk, if there is one; `OffsetOutOfRange` when it is gone."""
         if not self._ahead:
-            self._ahead.extend(self._log.fetch(self._qid, self._offset, AHEAD))
+            self._ahead.extend(self._fetch())
         if not self._ahead:
             return None
         batch = Batch(
@@ -46,4 +52,15 @@ class QueueReader:
     def seek(self, offset: int) -> None:
         """Read from another offset on."""
         self._ahead.clear()
-        self._offset = offset
+        self._offset, self._inside = offset, False
+
+    def _fetch(self) -> Sequence[LogEntry]:
+        found = self._log.fetch(self._qid, self._offset, AHEAD)
+        if not self._inside or (found and found[0].base > self._offset):
+            bounds = self._log.bounds([self._qid])[self._qid]
+            if not bounds.tail <= self._offset <= bounds.head:
+                raise OffsetOutOfRange(
+                    self._topic, self._index, self._offset, tail=bounds.tail, head=bounds.head
+                )
+            self._inside = True
+        return found

@@ -73,6 +73,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)),
        t.at < clock_timestamp() - interval '1 second'
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
+# Halves are looked up decision by decision: a plain join would, on a full table, read every half in each tick.
 TICK = """
 WITH o AS MATERIALIZED (
     SELECT txid, xid, keyed FROM {s}.op
@@ -83,8 +84,9 @@ WITH o AS MATERIALIZED (
     SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
            sum(h.n) OVER (PARTITION BY h.qid ORDER BY o.xid, h.txid, h.part, h.chunk) - h.n AS rel,
            sum(h.n) OVER (PARTITION BY h.qid) AS total
-      FROM o JOIN {s}.half h ON h.txid = o.txid
-     WHERE NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+      FROM o JOIN LATERAL (
+            SELECT txid, qid, part, attempt, chunk, n FROM {s}.half WHERE half.txid = o.txid OFFSET 0) h ON true
+     WHERE NOT o.keyed OR (SELECT true FROM {s}.part p
             WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)),
  q AS (
     UPDATE {s}.queue SET head = head + t.total
@@ -116,12 +118,13 @@ SELECT DISTINCT h.txid, h.pgroup FROM {s}.half h
    AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
+# Decisions are looked up one by one: an anti join would read every decision there is, each time.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= clock_timestamp()
-           AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = w.txid)
+           AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
          ORDER BY check_at, txid LIMIT %(limit)s) d
-  LEFT JOIN {s}.tx t ON t.txid = d.txid
+  LEFT JOIN LATERAL (SELECT evidence, opened FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
  ORDER BY d.check_at, d.txid"""
 

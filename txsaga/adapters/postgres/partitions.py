@@ -2,8 +2,10 @@
 Partitions of `half` and `op`: added ahead of the numbers, dropped when nothing in them is needed.
 
 A partition is built beside the table and attached under a short lock time-out: `CREATE … PARTITION OF`
-would queue behind one long reader and stall every producer behind itself (R13). If nobody adds partitions,
-inserts fail with a clear error once the numbers leave the last one.
+would queue behind one long reader and stall every producer behind itself (R13). Before one is dropped it is
+shut to writers and looked at again: a half whose number was taken long ago may have been committed while the
+drop waited for its lock. If nobody adds partitions, inserts fail with a clear error once the numbers leave
+the last one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from txsaga.errors import StoreUnavailable
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
 _BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
+
+ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 
 LIST = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
@@ -76,24 +80,34 @@ class Partitions:
         s = f'"{self._namespace}"'
         try:
             with transaction(self._engine) as connection:
-                last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
-                needed = text(NEEDED.format(s=s))
-                if last < high or connection.execute(needed, {"bound": high}).scalar_one():
-                    return False
                 connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+                connection.execute(text(ONE_BY_ONE), {"name": f"{s}.partitions"})
+                there = (low, high) in bounds(connection, self._namespace, "half")
+                if not there or self._needed(connection, high):
+                    return False
+                shut = ", ".join(f'{s}."{_name(table, low)}"' for table in TABLES)
+                connection.execute(text(f"LOCK TABLE {shut} IN SHARE ROW EXCLUSIVE MODE"))
+                if self._needed(connection, high):
+                    return False
                 for table in TABLES:
                     connection.execute(text(f'DROP TABLE IF EXISTS {s}."{_name(table, low)}"'))
                 connection.execute(text(FORGET.format(s=s)), {"bound": high})
                 for table in ("part", "effect", "tx", "doubt"):
                     connection.execute(text(f"DELETE FROM {s}.{table} WHERE txid < :bound"), {"bound": high})
         except StoreUnavailable:
-            return False  # a long reader holds it; the next round tries again
+            return False  # a long reader or writer holds it; the next round tries again
         return True
+
+    def _needed(self, connection: Connection, high: int) -> bool:
+        s = f'"{self._namespace}"'
+        last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
+        return last < high or bool(connection.execute(text(NEEDED.format(s=s)), {"bound": high}).scalar_one())
 
 
 def extend(connection: Connection, namespace: str, ahead: int) -> int:
     """Add partitions in the caller's transaction; return how many were added."""
     s = f'"{namespace}"'
+    connection.execute(text(ONE_BY_ONE), {"name": f"{s}.partitions"})
     last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
     added = 0
     for table in TABLES:
@@ -107,10 +121,10 @@ def extend(connection: Connection, namespace: str, ahead: int) -> int:
 
 def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int, int]]:
     """Return the bounds of a table's partitions, lowest first."""
-    rows: Sequence[tuple[str, str]] = [
+    rows: Sequence[tuple[str, str | None]] = [
         (row[0], row[1]) for row in connection.execute(text(LIST), {"parent": f'"{namespace}".{table}'})
     ]
-    found = [_BOUNDS.search(bound) for _, bound in rows]
+    found = [_BOUNDS.search(bound) for _, bound in rows if bound]  # none of one that a rival just dropped
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
 

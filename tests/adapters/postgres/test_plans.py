@@ -1,0 +1,136 @@
+"""
+The plans of the hot statements: each finds its rows by an index, and looks at little more than it returns.
+
+A plan is made once per session, on whatever lies there then. So every statement is prepared on an empty store,
+then the tables are filled, and the plan must still be right: with the statistics of a young table and with true
+ones.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.adapters.postgres.plan import Prepared, scans_of
+from tests.engine.stored import Stored
+from tests.services.databases import fresh_name
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.hot import TOKEN, Hot
+from txsaga.wiring import open_store
+
+pytestmark = pytest.mark.postgres
+
+SPAN, COUNT, QUEUES = 5_000, 14_999, 8
+NEW, MISSED = 14_900, 7_000  # decided since the last tick: from there on, and one that was running then
+FEW = 700
+"""Rows that one scan may look at: far less than a partition, a little more than the biggest answer."""
+
+FILL = """
+SELECT setval('tx_seq', {count});
+INSERT INTO half (txid, pgroup, qid, chunk, n, batch, keyed, body)
+SELECT i, 1, i % {queues} + 1, 0, 1, i / 20, i % 3 = 0, convert_to(repeat('x', 100), 'UTF8')
+  FROM generate_series(1, {count}) i;
+INSERT INTO part (txid, part, attempt) SELECT i, 0, 0 FROM generate_series(3, {count}, 3) i;
+INSERT INTO tx (txid, pgroup, key, epoch, state)
+SELECT i, 1, i, 1, CASE WHEN i % 1000 = 500 THEN 'ended' ELSE 'committed' END FROM generate_series(3, {count}, 3) i;
+INSERT INTO op (txid, xid, decision, keyed)
+SELECT i, (1000000 + i)::text::xid8, 1, i % 3 = 0 FROM generate_series(1, {count}) i WHERE i % 1000 <> 500;
+INSERT INTO log (qid, base, n, txid, part, attempt, chunk)
+SELECT i % {queues} + 1, i / {queues}, 1, i, 0, 0, 0 FROM generate_series(1, {new} - 1) i
+ WHERE i % 1000 <> 500 AND i <> {missed};
+INSERT INTO tick (id, snap, last_txid) VALUES (100, '{snap}', {new});
+INSERT INTO doubt (txid, pgroup, check_at)
+SELECT i, 1, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour' ELSE interval '1 hour' END
+  FROM generate_series(10, {count}, 10) i"""
+BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
+
+SOME = list(range(4_990, 5_010))
+ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME)}  # and their tokens
+VALUES: dict[str, dict[str, object]] = {
+    "fetch": {"qid": 3, "offset": 1_200, "limit": 100},
+    "news": {"limit": 10},
+    "tick": {
+        "lo": str(1_000_000 + NEW),
+        "hi": str(1_000_000 + COUNT + 1),
+        "xip": [str(1_000_000 + MISSED)],
+        "id": 101,
+        "snap": f"{1_000_000 + COUNT}:{1_000_000 + COUNT}:",
+        "last": COUNT,
+        "channel": "nobody",
+    },
+    "decide": {**ENDS, "decision": [1] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
+    "standing": ENDS,
+    "doubts": {"limit": 50},
+    "doubt": {"txid": 12_345},
+    "batch": {"low": 14_800, "batch": 745},
+}
+READS = {
+    "fetch": {"half_1", "half_2", "log"},
+    "news": {"op_0", "op_1", "op_2"},
+    "tick": {"op_0", "op_1", "op_2", "half_1", "half_2", "part"},
+    "decide": {"half_0", "half_1"},
+    "standing": {"half_0", "half_1", "op_0", "op_1"},
+    "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx"},
+    "doubt": {"half_2", "tx"},
+    "batch": {"half_2"},
+}
+
+
+class Filled(NamedTuple):
+    """A store with a past, and hot sessions that know it from its youth."""
+
+    engine: Engine
+    schema: str
+    hot: Hot
+    statements: dict[str, Prepared]
+
+
+@pytest.fixture(scope="module", params=["young", "analyzed"])
+def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Filled]:
+    """Give the hot statements, prepared on an empty store that was filled afterwards."""
+    url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('plans')}"
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(schema, "SPAN", SPAN)
+        store, stored = stack.enter_context(closing(open_store(url))), Stored(url)
+        store.log.extend_partitions(2 * SPAN)
+        hot, statements = Hot.of(f'"{stored.namespace}"'), dict[str, Prepared]()
+        token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
+        tokens = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
+        for name, values in VALUES.items():
+            values = {**values, **tokens} if "pgroup" in values else values
+            statements[name] = stack.enter_context(closing(Prepared(store.engine, getattr(hot, name), values)))
+        stored.rows("DELETE FROM tick")  # those above
+        for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):
+            stored.rows(statement)
+        if request.param == "analyzed":
+            for table in ("half", "op", "log", "tick", "doubt", "part", "tx"):
+                stored.rows(f"ANALYZE {table}")
+        yield Filled(store.engine, stored.namespace, hot, statements)
+
+
+@pytest.mark.req("RMQ-18")
+@pytest.mark.parametrize("name", VALUES)
+def test_a_hot_statement_goes_by_index_and_looks_at_little(filled: Filled, name: str) -> None:
+    scans = filled.statements[name].scans()
+    assert {scan.table for scan in scans if scan.loops} == READS[name], "\n".join(map(repr, scans))
+    assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []
+
+
+def test_a_sweep_looks_at_its_range_only(filled: Filled) -> None:
+    sweep = filled.hot.sweep.replace("%(lo)s", "9700").replace("%(hi)s", "10200")
+    with filled.engine.connect() as connection:
+        plans = connection.execute(text(f"EXPLAIN (ANALYZE, FORMAT JSON) {sweep}")).scalar_one()
+    scans = list(scans_of(plans))
+    assert {scan.table for scan in scans} == {"half_1", "half_2", "op_1", "op_2"}
+    assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []
+
+
+def test_the_measure_tells_a_bad_plan(filled: Filled) -> None:
+    with filled.engine.connect() as connection:
+        bad = "SELECT count(batch) FROM {s}.half WHERE n = 2"
+        explain = text(f"EXPLAIN (ANALYZE, FORMAT JSON) {bad.format(s=filled.schema)}")
+        scans = list(scans_of(connection.execute(explain).scalar_one()))
+    assert scans and not any(scan.by_index for scan in scans)
+    assert max(scan.rows for scan in scans) > FEW
