@@ -242,9 +242,7 @@ def test_a_drop_gives_way_to_a_long_reader(broker: Broker, shop: Producer, probe
     assert broker.kernel.store.log.drop_partitions() == 1
 
 
-def test_rivals_drop_a_partition_once(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe
-) -> None:
+def test_rivals_drop_a_partition_once(open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe) -> None:
     sent(shop, 2)
     read_all(broker)
     take_numbers(probe, SPAN)

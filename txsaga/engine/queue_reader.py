@@ -59,8 +59,6 @@ class QueueReader:
         if not self._inside or (found and found[0].base > self._offset):
             bounds = self._log.bounds([self._qid])[self._qid]
             if not bounds.tail <= self._offset <= bounds.head:
-                raise OffsetOutOfRange(
-                    self._topic, self._index, self._offset, tail=bounds.tail, head=bounds.head
-                )
+                raise OffsetOutOfRange(self._topic, self._index, self._offset, tail=bounds.tail, head=bounds.head)
             self._inside = True
         return found
