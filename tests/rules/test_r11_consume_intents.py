@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, check_back, entries_in, read, write_entry
+from txsaga import LocalState
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.stream import Stream
@@ -43,7 +44,14 @@ def member(broker: Broker, name: str, ttl: float = 60) -> Stream:
 
 def batch_of(stream: Stream, qid: int) -> Batch:
     """Read on until a chunk of one queue comes."""
-    return eventually(lambda: batch if (batch := stream.poll()) and batch.qid == qid else None, "a chunk")
+
+    def found() -> Batch | None:
+        batch = stream.poll()
+        return batch if batch is not None and batch.qid == qid else None
+
+    batch = eventually(found, "a chunk")
+    assert batch is not None
+    return batch
 
 
 def die(probe: Probe, name: str) -> None:
@@ -192,7 +200,7 @@ def test_messages_that_others_rolled_back_later_are_not_skipped(
         raise ZeroDivisionError
     second = batch_of(anna, paid[0])
     assert second.offset == 1
-    broker.producer("shop", checker=lambda _: "ROLLBACK")
+    broker.producer("shop", checker=lambda _: LocalState.ROLLBACK)
     assert check_back(broker) == 1
     with pytest.raises(LeaseLost):
         anna.commit(second)
@@ -210,7 +218,7 @@ def test_messages_that_others_committed_later_do_not_come_again(
         tx.prepare()
         raise ZeroDivisionError
     second = batch_of(anna, paid[0])
-    broker.producer("shop", checker=lambda _: "COMMIT")
+    broker.producer("shop", checker=lambda _: LocalState.COMMIT)
     assert check_back(broker) == 1
     anna.commit(second)
     assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 2
