@@ -106,9 +106,7 @@ def test_a_decision_waits_for_a_lock_no_longer_than_it_may(
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_joined_send_is_refused_on_an_ordered_topic(
-    broker: Broker, probe: Probe, store_url: str, many: bool
-) -> None:
+def test_a_joined_send_is_refused_on_an_ordered_topic(broker: Broker, probe: Probe, store_url: str, many: bool) -> None:
     broker.create_topic("ordered", "fifo", queues=1)
     engine = make_engine(*parse_url(store_url))
     with engine.connect() as session, pytest.raises(TopicTypeMismatch):

@@ -1,0 +1,393 @@
+"""
+The transaction block on the real store: how a key is entered in each state, and how a block is left.
+
+The second part is the table in `txsaga.engine.transaction`, row by row, for blocks with and without a key.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.rules.gate import gate
+from tests.rules.patience import eventually
+from tests.rules.probe import Probe
+from tests.rules.scene import (
+    AT_ONCE,
+    OpenBroker,
+    check_back,
+    entries_in,
+    left_after_local,
+    read,
+    write_entry,
+)
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.engine.roles import CheckBack, CheckProfile
+from txsaga.engine.transaction import Transaction
+from txsaga.errors import (
+    AlreadyCommitted,
+    CheckerMissing,
+    DecidedOtherwise,
+    InDoubt,
+    InvalidMessage,
+    StoreUnavailable,
+    Superseded,
+    TransactionError,
+)
+from txsaga.model.decision import Decision, LocalState
+from txsaga.testing.samples import PATIENCE, start
+
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
+
+KEY = "order-1"
+LIVES = "SELECT epoch, owner, state FROM tx ORDER BY epoch"
+BOTH = pytest.mark.parametrize("key", [None, KEY])
+
+
+class Refused(Exception):
+    """What a body raises that does not like what it sees."""
+
+
+def again(open_broker: OpenBroker, books: Engine, body: bytes = b"again") -> Transaction:
+    """Run the same block as another process, to its end."""
+    with open_broker(books=books).producer("shop", checker=lambda _: None).transaction(key=KEY) as tx:
+        tx.send("orders", body)
+    return tx
+
+
+# Entering a key
+
+
+def test_a_new_key_is_opened(shop: Producer, probe: Probe) -> None:
+    with shop.transaction(key=KEY) as tx:
+        assert probe.rows(LIVES) == [(1, 1, "active")]
+    assert tx.decision is Decision.COMMIT
+
+
+def test_an_open_key_is_taken_over(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, probe: Probe
+) -> None:
+    first = shop.transaction(key=KEY).__enter__()
+    first.send("orders", b"first")
+    second = again(open_broker, books, b"second")
+    assert second.txid == first.txid
+    assert probe.rows(LIVES) == [(1, 2, "committed")]
+    with pytest.raises(DecidedOtherwise):
+        first.__exit__(ValueError, ValueError("too late"), None)
+    assert read(broker) == [b"second"]
+
+
+def test_a_superseded_owner_can_not_close(open_broker: OpenBroker, shop: Producer, books: Engine, probe: Probe) -> None:
+    first = shop.transaction(key=KEY).__enter__()
+    open_broker(books=books).producer("shop", checker=lambda _: None).transaction(key=KEY).__enter__()
+    with pytest.raises(Superseded), first.local("books") as connection:
+        write_entry(connection)
+    assert (entries_in(books), probe.rows(LIVES)) == (0, [(1, 2, "active")])
+
+
+def test_a_committed_key_is_done_before_the_body_runs(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+) -> None:
+    with shop.transaction(key=KEY) as tx:
+        tx.send("orders", b"once")
+    with pytest.raises(AlreadyCommitted) as told:
+        again(open_broker, books)
+    assert (told.value.txid, told.value.key) == (tx.txid, KEY)
+    assert read(broker) == [b"once"]
+
+
+def test_a_rolled_back_key_opens_its_next_life(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, probe: Probe
+) -> None:
+    with suppress(Refused), shop.transaction(key=KEY) as first:
+        first.send("orders", b"first")
+        raise Refused
+    second = again(open_broker, books)
+    assert second.txid != first.txid
+    assert probe.rows(LIVES) == [(1, 1, "rolled_back"), (2, 1, "committed")]
+    assert read(broker) == [b"again"]
+
+
+def test_a_closed_key_with_evidence_is_committed_and_done_before_the_body_runs(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+) -> None:
+    left_after_local(shop, b"once", key=KEY)
+    with pytest.raises(AlreadyCommitted):
+        again(open_broker, books)
+    assert (entries_in(books), read(broker)) == (1, [b"once"])
+
+
+def test_a_closed_key_without_evidence_is_fenced_and_opens_its_next_life(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, probe: Probe
+) -> None:
+    zombie = shop.transaction(key=KEY).__enter__()
+    zombie.send("orders", b"first")
+    with suppress(Refused), zombie.local("books") as connection:
+        write_entry(connection)
+        raise Refused
+    again(open_broker, books)
+    assert probe.rows(LIVES) == [(1, 1, "rolled_back"), (2, 1, "committed")]
+    with pytest.raises(TransactionError):
+        zombie.__exit__(None, None, None)
+    assert (entries_in(books), read(broker)) == (0, [b"again"])
+
+
+def test_a_closed_key_whose_local_work_still_runs_is_in_doubt(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+) -> None:
+    with shop.transaction(key=KEY) as tx:
+        tx.send("orders", b"once")
+        with tx.local("books") as connection:
+            write_entry(connection)
+            with pytest.raises(InDoubt, match=r"retry later, or look with `txsaga tx show"):
+                again(open_broker, books)
+    assert (entries_in(books), read(broker)) == (1, [b"once"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "lives"),
+    [
+        (LocalState.COMMIT, [(1, 1, "committed")]),
+        (LocalState.ROLLBACK, [(1, 1, "rolled_back"), (2, 1, "committed")]),
+        (LocalState.UNKNOWN, [(1, 1, "ended")]),
+    ],
+)
+def test_a_closed_key_without_a_resource_is_asked_about(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, answer: LocalState, lives: list[tuple[object, ...]]
+) -> None:
+    prepared = broker.producer("mail", checker=lambda _: None).transaction(key=KEY).__enter__()
+    prepared.send("orders", b"first")
+    prepared.prepare()
+    other = open_broker().producer("mail", checker=lambda _: answer)
+    with suppress(AlreadyCommitted, InDoubt), other.transaction(key=KEY) as tx:
+        tx.send("orders", b"second")
+    assert probe.rows(LIVES) == lives
+    assert read(broker) == [[b"first"], [b"second"], []][list(LocalState).index(answer)]
+
+
+def test_a_parked_key_is_in_doubt(broker: Broker, shop: Producer, probe: Probe) -> None:
+    tx = shop.transaction(key=KEY).__enter__()
+    tx.send("orders", b"first")
+    tx.prepare()
+    check_back(broker)
+    profile = CheckProfile(min_age=AT_ONCE.min_age, interval=AT_ONCE.interval, max_checks=1)
+    CheckBack(broker.kernel, profile).run_once()
+    assert probe.rows(LIVES) == [(1, 1, "parked")]
+    with pytest.raises(InDoubt, match="is parked"):
+        shop.transaction(key=KEY).__enter__()
+    assert probe.rows(LIVES) == [(1, 1, "parked")]
+
+
+def test_of_two_that_open_a_key_at_once_the_second_takes_over(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, probe: Probe
+) -> None:
+    with gate(probe, "INSERT", "tx") as shut:
+        rivals = [
+            start(open_broker(books=books).producer("shop", checker=lambda _: None).transaction(key=KEY).__enter__)
+            for _ in range(2)
+        ]
+        shut.wait(2)
+        shut.open()
+        entered = [rival.result(PATIENCE) for rival in rivals]
+    assert entered[0].txid == entered[1].txid
+    assert probe.rows(LIVES) == [(1, 2, "active")]
+    left = []
+    for number, tx in enumerate(entered):
+        with suppress(TransactionError):
+            tx.send("orders", b"%d" % number)
+            tx.__exit__(None, None, None)
+            left.append(number)
+    assert read(broker) == [b"%d" % number for number in left]
+    assert len(left) == 1
+
+
+def test_one_who_waits_for_a_key_finds_how_it_ended(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, probe: Probe
+) -> None:
+    tx = shop.transaction(key=KEY).__enter__()
+    tx.send("orders", b"once")
+    tx.prepare()
+    with gate(probe, "INSERT", "op") as shut:
+        leaving = start(lambda: tx.__exit__(None, None, None))
+        (pid,) = shut.wait()
+        entering = start(lambda: again(open_broker, books))
+        eventually(lambda: probe.blocked_by(pid) or entering.done(), "the second waits for the first")
+        shut.open()
+        leaving.result(PATIENCE)
+        with pytest.raises(AlreadyCommitted):
+            entering.result(PATIENCE)
+    assert read(broker) == [b"once"]
+
+
+def test_a_key_belongs_to_its_group(broker: Broker, shop: Producer) -> None:
+    with shop.transaction(key=KEY) as tx:
+        tx.send("orders", b"shop")
+    with broker.producer("mail", checker=lambda _: None).transaction(key=KEY) as tx:
+        tx.send("orders", b"mail")
+    assert read(broker) == [b"shop", b"mail"]
+
+
+def test_an_empty_key_and_a_group_without_checker_are_refused(broker: Broker, shop: Producer) -> None:
+    with pytest.raises(InvalidMessage):
+        shop.transaction(key="")
+    with pytest.raises(CheckerMissing):
+        broker.producer("plain").transaction(key=KEY)
+
+
+# Leaving a block
+
+Body = Callable[[Transaction], None]
+
+
+def left(shop: Producer, key: str | None, body: Body) -> tuple[Transaction, type[BaseException] | None]:
+    """Run a block; return it and what came out of it."""
+    tx = shop.transaction(key=key)
+    try:
+        with tx:
+            tx.send("orders", b"a")
+            body(tx)
+    except (Refused, TransactionError) as error:
+        return tx, type(error)
+    return tx, None
+
+
+def local(tx: Transaction, *, refuse: bool = False) -> None:
+    with tx.local("books") as connection:
+        write_entry(connection)
+        if refuse:
+            raise Refused
+
+
+@BOTH
+def test_no_exception_without_local_work_commits(broker: Broker, shop: Producer, key: str | None) -> None:
+    tx, error = left(shop, key, lambda tx: None)
+    assert (tx.decision, error, read(broker)) == (Decision.COMMIT, None, [b"a"])
+
+
+@BOTH
+def test_no_exception_after_local_work_commits(broker: Broker, shop: Producer, books: Engine, key: str | None) -> None:
+    tx, error = left(shop, key, local)
+    assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.COMMIT, None, [b"a"], 1)
+
+
+@BOTH
+def test_a_swallowed_failure_of_local_work_rolls_back_and_says_so(
+    broker: Broker, shop: Producer, books: Engine, key: str | None
+) -> None:
+    def body(tx: Transaction) -> None:
+        with suppress(Refused):
+            local(tx, refuse=True)
+
+    tx, error = left(shop, key, body)
+    assert (tx.decision, error) == (Decision.ROLLBACK, TransactionError)
+    assert (read(broker), entries_in(books)) == ([], 0)
+
+
+@BOTH
+def test_an_exception_before_the_end_rolls_back(
+    broker: Broker, shop: Producer, probe: Probe, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+
+    def body(tx: Transaction) -> None:
+        raise Refused
+
+    tx, error = left(shop, key, body)
+    assert (tx.decision, error) == (Decision.ROLLBACK if key else None, Refused)
+    assert (read(broker), probe.value("SELECT count(*) FROM half")) == ([], 1 if key else 0)
+
+
+@BOTH
+def test_an_exception_in_local_work_rolls_back_behind_a_barrier(
+    broker: Broker, shop: Producer, books: Engine, key: str | None
+) -> None:
+    tx, error = left(shop, key, lambda tx: local(tx, refuse=True))
+    assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.ROLLBACK, Refused, [], 0)
+    _, evidence = broker.kernel.resource("books")
+    assert tx.id is not None
+    with pytest.raises(DecidedOtherwise), evidence.work(tx.id) as connection:
+        write_entry(connection)
+
+
+@BOTH
+def test_an_exception_behind_committed_local_work_commits_and_passes_on(
+    broker: Broker, shop: Producer, books: Engine, key: str | None
+) -> None:
+    def body(tx: Transaction) -> None:
+        local(tx)
+        raise Refused
+
+    tx, error = left(shop, key, body)
+    assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.COMMIT, Refused, [b"a"], 1)
+
+
+@BOTH
+@pytest.mark.parametrize("answer", [LocalState.COMMIT, LocalState.ROLLBACK])
+def test_an_exception_after_prepare_leaves_it_to_the_checker(
+    broker: Broker, key: str | None, answer: LocalState
+) -> None:
+    def body(tx: Transaction) -> None:
+        tx.prepare()
+        raise Refused
+
+    tx, error = left(broker.producer("mail", checker=lambda _: answer), key, body)
+    assert (tx.decision, error, read(broker)) == (None, Refused, [])
+    assert check_back(broker) == 1
+    assert read(broker) == ([b"a"] if answer is LocalState.COMMIT else [])
+
+
+@BOTH
+def test_a_death_after_local_work_ends_like_the_exception(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, key: str | None
+) -> None:
+    left_after_local(shop, key=key)
+    assert check_back(open_broker(books=books)) == 1
+    assert (read(broker), entries_in(books)) == ([b"a"], 1)
+
+
+@BOTH
+def test_a_death_in_local_work_ends_like_the_exception(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, key: str | None
+) -> None:
+    tx = shop.transaction(key=key).__enter__()
+    tx.send("orders", b"a")
+    with suppress(Refused):
+        local(tx, refuse=True)
+    assert check_back(open_broker(books=books)) == 1
+    assert (read(broker), entries_in(books)) == ([], 0)
+
+
+# What could not be stored
+
+
+@pytest.mark.parametrize("where", ["send", "end"])
+def test_a_block_whose_messages_could_not_be_stored_does_not_commit_the_rest(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setitem(__import__("txsaga").adapters.postgres.connection.SESSION, "lock_timeout", "300ms")
+    if where == "send":
+        monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+    hasty = open_broker().producer("shop", checker=lambda _: None)
+    tx = hasty.transaction(key=KEY)
+    with pytest.raises(TransactionError), tx:
+        with gate(probe, "INSERT", "half"), pytest.raises(StoreUnavailable):
+            tx.send("orders", b"lost")
+            tx.prepare()
+        with suppress(TransactionError):
+            tx.send("orders", b"rest")
+    assert tx.decision is Decision.ROLLBACK
+    assert read(broker) == []
+
+
+def test_a_block_without_key_whose_messages_could_not_be_stored_says_so(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("txsaga").adapters.postgres.connection.SESSION, "lock_timeout", "300ms")
+    hasty = open_broker().producer("shop", checker=lambda _: None)
+    with pytest.raises(TransactionError), hasty.transaction() as tx:
+        tx.send("orders", b"lost")
+        with gate(probe, "INSERT", "half"), suppress(StoreUnavailable):
+            tx.prepare()
+    assert read(broker) == []
