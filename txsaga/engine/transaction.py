@@ -15,6 +15,7 @@ Leaving the block:
     exception before the end     ROLLBACK (nothing is stored without a key)
     exception after `local`      what the evidence says; no evidence = barrier, then ROLLBACK
     exception after `prepare`    undecided: only the checker knows what became of the work
+    messages were not stored     ROLLBACK, also if that error was swallowed: the rest alone is never committed
 If the process dies anywhere in between, check-back settles it by the same rules.
 """
 
@@ -89,6 +90,7 @@ class Transaction:
         self._life: Life | None = None
         self._receipt: Receipt | None = None
         self._closed = False
+        self._broken = False  # what was sent is not all in the store
         self._evidence: Evidence | None = None
         self._evidence_id: int | None = None
         self._local_done = False
@@ -216,9 +218,12 @@ class Transaction:
             self._decide(Decision.COMMIT, "the block ended")
 
     def _leave_open(self, error: BaseException | None) -> None:
-        if error is not None:
+        if error is not None or self._broken:
             if self._life is not None:
-                self._decide(Decision.ROLLBACK, f"the block raised {type(error).__name__}")
+                why = "its messages were not stored" if error is None else f"the block raised {type(error).__name__}"
+                self._decide(Decision.ROLLBACK, why)
+            if error is None:
+                raise TransactionError("the transaction was rolled back: its messages could not all be stored")
         elif self._life is not None or self._outbox.count:
             self._close(None)
             self._decide(Decision.COMMIT, "the block ended")
@@ -259,12 +264,13 @@ class Transaction:
 
     def _close(self, evidence: int | None) -> None:
         self._require_open("begin local work")
-        if self._life is None and self._outbox.count:
-            half = Half(self._group.id, self._outbox.take(), evidence, self._immunity)
-            self._receipt = self._kernel.prepares.call(half)
-            self._require_confirmed(self._receipt)
-        else:
-            self._end(self._opened(), evidence)
+        with self._all_or_broken():
+            if self._life is None and self._outbox.count:
+                half = Half(self._group.id, self._outbox.take(), evidence, self._immunity)
+                self._receipt = self._kernel.prepares.call(half)
+                self._require_confirmed(self._receipt)
+            else:
+                self._end(self._opened(), evidence)
         self._evidence_id = evidence
         self._closed = True
 
@@ -293,6 +299,14 @@ class Transaction:
             ledger.win(life.txid, PART, life.owner)
             self._lives.end(ledger, life, evidence)
 
+    @contextmanager
+    def _all_or_broken(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._broken = True
+            raise
+
     def _flush_or_refuse(self) -> None:
         if self._life is not None:
             if self._outbox.bytes > FLUSH:
@@ -306,6 +320,7 @@ class Transaction:
     def _flush(self, life: Life) -> None:
         rows = self._outbox.take()
         with (
+            self._all_or_broken(),
             self._kernel.announce.around(facts.Adding, facts.Added, life.txid),
             self._kernel.store.ledgers.open() as ledger,
         ):
@@ -350,3 +365,5 @@ class Transaction:
             raise TransactionClosed(
                 f"transaction {self.txid} is closed, it can't {what}: local work comes once and last"
             )
+        if self._broken:
+            raise TransactionError("messages of this transaction could not be stored; leave the block, it rolls back")

@@ -22,6 +22,7 @@ from tests.rules.scene import (
     read,
     write_entry,
 )
+from txsaga.adapters.postgres import connection
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import CheckBack, CheckProfile
@@ -82,8 +83,8 @@ def test_an_open_key_is_taken_over(
 def test_a_superseded_owner_can_not_close(open_broker: OpenBroker, shop: Producer, books: Engine, probe: Probe) -> None:
     first = shop.transaction(key=KEY).__enter__()
     open_broker(books=books).producer("shop", checker=lambda _: None).transaction(key=KEY).__enter__()
-    with pytest.raises(Superseded), first.local("books") as connection:
-        write_entry(connection)
+    with pytest.raises(Superseded), first.local("books") as session:
+        write_entry(session)
     assert (entries_in(books), probe.rows(LIVES)) == (0, [(1, 2, "active")])
 
 
@@ -124,8 +125,8 @@ def test_a_closed_key_without_evidence_is_fenced_and_opens_its_next_life(
 ) -> None:
     zombie = shop.transaction(key=KEY).__enter__()
     zombie.send("orders", b"first")
-    with suppress(Refused), zombie.local("books") as connection:
-        write_entry(connection)
+    with suppress(Refused), zombie.local("books") as session:
+        write_entry(session)
         raise Refused
     again(open_broker, books)
     assert probe.rows(LIVES) == [(1, 1, "rolled_back"), (2, 1, "committed")]
@@ -139,8 +140,8 @@ def test_a_closed_key_whose_local_work_still_runs_is_in_doubt(
 ) -> None:
     with shop.transaction(key=KEY) as tx:
         tx.send("orders", b"once")
-        with tx.local("books") as connection:
-            write_entry(connection)
+        with tx.local("books") as session:
+            write_entry(session)
             with pytest.raises(InDoubt, match=r"retry later, or look with `txsaga tx show"):
                 again(open_broker, books)
     assert (entries_in(books), read(broker)) == (1, [b"once"])
@@ -254,8 +255,8 @@ def left(shop: Producer, key: str | None, body: Body) -> tuple[Transaction, type
 
 
 def local(tx: Transaction, *, refuse: bool = False) -> None:
-    with tx.local("books") as connection:
-        write_entry(connection)
+    with tx.local("books") as session:
+        write_entry(session)
         if refuse:
             raise Refused
 
@@ -307,8 +308,8 @@ def test_an_exception_in_local_work_rolls_back_behind_a_barrier(
     assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.ROLLBACK, Refused, [], 0)
     _, evidence = broker.kernel.resource("books")
     assert tx.id is not None
-    with pytest.raises(DecidedOtherwise), evidence.work(tx.id) as connection:
-        write_entry(connection)
+    with pytest.raises(DecidedOtherwise), evidence.work(tx.id) as session:
+        write_entry(session)
 
 
 @BOTH
@@ -362,31 +363,34 @@ def test_a_death_in_local_work_ends_like_the_exception(
 # What could not be stored
 
 
+@pytest.fixture
+def hasty(open_broker: OpenBroker, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Producer:
+    """Give a producer that gives up on a lock soon."""
+    monkeypatch.setitem(connection.SESSION, "lock_timeout", "300ms")
+    return open_broker().producer("shop", checker=lambda _: None)
+
+
 @pytest.mark.parametrize("where", ["send", "end"])
 def test_a_block_whose_messages_could_not_be_stored_does_not_commit_the_rest(
-    open_broker: OpenBroker, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch, where: str
+    hasty: Producer, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setitem(__import__("txsaga").adapters.postgres.connection.SESSION, "lock_timeout", "300ms")
     if where == "send":
         monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
-    hasty = open_broker().producer("shop", checker=lambda _: None)
     tx = hasty.transaction(key=KEY)
     with pytest.raises(TransactionError), tx:
         with gate(probe, "INSERT", "half"), pytest.raises(StoreUnavailable):
             tx.send("orders", b"lost")
             tx.prepare()
-        with suppress(TransactionError):
+        with pytest.raises(TransactionError, match="leave the block"):
             tx.send("orders", b"rest")
     assert tx.decision is Decision.ROLLBACK
     assert read(broker) == []
 
 
 def test_a_block_without_key_whose_messages_could_not_be_stored_says_so(
-    open_broker: OpenBroker, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    hasty: Producer, broker: Broker, probe: Probe
 ) -> None:
-    monkeypatch.setitem(__import__("txsaga").adapters.postgres.connection.SESSION, "lock_timeout", "300ms")
-    hasty = open_broker().producer("shop", checker=lambda _: None)
-    with pytest.raises(TransactionError), hasty.transaction() as tx:
+    with pytest.raises(TransactionError, match="could not all be stored"), hasty.transaction() as tx:
         tx.send("orders", b"lost")
         with gate(probe, "INSERT", "half"), suppress(StoreUnavailable):
             tx.prepare()
