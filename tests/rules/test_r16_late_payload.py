@@ -97,11 +97,11 @@ def test_local_work_that_left_a_place_empty_does_not_commit(broker: Broker, shop
 def test_a_place_is_filled_in_local_work_only(shop: Producer, books: Engine) -> None:
     with shop.transaction() as tx:
         slot = tx.later("orders")
-        with books.connect() as connection, pytest.raises(TransactionError, match="inside tx.local"):
+        with books.connect() as connection, pytest.raises(TransactionError, match=r"inside tx\.local"):
             slot.fill(connection, b"too early")
         with tx.local("books") as connection:
             slot.fill(connection, b"in time")
-        with books.connect() as connection, pytest.raises(TransactionError, match="inside tx.local"):
+        with books.connect() as connection, pytest.raises(TransactionError, match=r"inside tx\.local"):
             slot.fill(connection, b"too late")
 
 

@@ -46,7 +46,14 @@ def numbers(stream: Stream) -> list[int]:
 
 def batch_of(stream: Stream, qid: int) -> Batch:
     """Read on until a chunk of one queue comes."""
-    return eventually(lambda: batch if (batch := stream.poll()) and batch.qid == qid else None, "a chunk")
+
+    def found() -> Batch | None:
+        batch = stream.poll()
+        return batch if batch is not None and batch.qid == qid else None
+
+    batch = eventually(found, "a chunk")
+    assert batch is not None
+    return batch
 
 
 def expire(probe: Probe, name: str) -> None:
