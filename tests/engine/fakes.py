@@ -15,17 +15,16 @@ from sqlalchemy import Connection, Engine
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, Joined
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import TxSagaError
 from txsaga.model.cut import Cuts
 from txsaga.model.decision import Code
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
-from txsaga.ports.halves import HalfStore
+from txsaga.ports.halves import HalfStore, Written
 from txsaga.ports.observer import Observer
 from txsaga.ports.store import Store
 from txsaga.wiring import Resources
 
 
-class FakeHalves:
+class FakeHalves(HalfStore):
     """The hot path of a store with moods."""
 
     def __init__(self, real: HalfStore) -> None:
@@ -40,27 +39,25 @@ class FakeHalves:
         self.entered = Event()  # some decide has begun
         self.ends: list[End] = []
 
-    def prepare(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
-        if self.refused:
+    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
+        if halves and self.refused:
             raise self.refused.popleft()
-        return [
-            answer._replace(code=self.status) if isinstance(answer, Receipt) else answer
-            for answer in self._real.prepare(halves)
-        ]
-
-    def publish(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
-        return self._real.publish(halves)
-
-    def decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
         self.ends += ends
-        self.entered.set()
-        assert self.open.wait(30)
-        if self.broken:
+        if ends:
+            self.entered.set()
+            assert self.open.wait(30)
+        if ends and self.broken:
             raise self.broken.popleft()
-        answers = self._real.decide(ends)
-        if self.lost:
+        receipts, standings = self._real.write(halves, ends)
+        if ends and self.lost:
             raise self.lost.popleft()
-        return [a._replace(code=self.end_code) if isinstance(a, Standing) else a for a in answers]
+        return Written(
+            [
+                answer._replace(code=self.status) if isinstance(answer, Receipt) and not half.plain else answer
+                for half, answer in zip(halves, receipts, strict=True)
+            ],
+            [a._replace(code=self.end_code) if isinstance(a, Standing) else a for a in standings],
+        )
 
     def views(self, txid: int) -> Sequence[HalfView]:
         return self._real.views(txid)

@@ -118,7 +118,7 @@ def left_before_local(broker: Broker, producer: Producer, body: bytes = b"a", re
     """Close a transaction without a key, as a process that was killed before its local work; return its id."""
     recorded, _ = broker.kernel.resource(resource)
     (qid,) = broker.kernel.store.registry.topic("orders").qids
-    receipt = broker.kernel.prepares.call(Half(producer.group.id, [row(qid, body.decode())], recorded.id))
+    receipt = broker.kernel.stores.call(Half(producer.group.id, [row(qid, body.decode())], recorded.id))
     return broker.identity.transaction(receipt.txid)
 
 

@@ -15,7 +15,8 @@ from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.proxy import Proxy, proxied
 from tests.rules.scene import OpenBroker, read
-from txsaga.adapters.postgres import connection, halves
+from txsaga.adapters.postgres import batch as hot_batch
+from txsaga.adapters.postgres import connection
 from txsaga.adapters.postgres.hot import TOKEN
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.producer import Producer
@@ -201,7 +202,7 @@ def test_a_backend_that_works_on_a_lost_batch_is_ended_before_anybody_looks(
 def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_item(
     wire: Proxy, far_shop: JoiningProducer, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(halves, "PATIENCE", 0.0)
+    monkeypatch.setattr(hot_batch, "PATIENCE", 0.0)
     with gate(probe, "INSERT", "half") as shut:
         wire.lose_answer(skip=1)
         wire.refuse(1)

@@ -16,7 +16,8 @@ from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, read
 from txsaga.adapters.postgres import connection
-from txsaga.adapters.postgres.connection import Line, make_engine, parse_url
+from txsaga.adapters.postgres.connection import make_engine, parse_url
+from txsaga.adapters.postgres.line import Line
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.errors import StoreUnavailable, TopicTypeMismatch

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from txsaga.engine.pending import Pending, wake
-from txsaga.errors import OutcomeUnknown, StoreBusy, TxSagaError
+from txsaga.errors import OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -153,7 +153,15 @@ class Batcher(Generic[Item, Answer]):
         except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
             if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
                 return [failure] * len(items)
-        return [answer for item in items for answer in self._answers([item])]
+        return self._one_by_one(items)
+
+    def _one_by_one(self, items: list[Item]) -> Sequence[Answer | BaseException]:
+        answers: list[Answer | BaseException] = []
+        for item in items:
+            answers += self._answers([item])
+            if all(isinstance(answer, StoreUnavailable) for answer in answers[-2:]) and len(answers) > 1:
+                break  # one item may be held up by a lock; two in a row say that nobody answers
+        return answers + answers[-1:] * (len(items) - len(answers))
 
     def _finish(self, batch: list[tuple[Item, Pending[Answer]]], answers: Sequence[Answer | BaseException]) -> None:
         for (_, call), answer in zip(batch, answers, strict=True):

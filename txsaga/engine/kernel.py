@@ -7,14 +7,16 @@ It holds no rules of its own. If it is closed, what its batchers still hold is f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.decide import Decider
-from txsaga.engine.final_write import FinalWrite
 from txsaga.engine.hooks import EndHooks, request_for
+from txsaga.engine.pending import Pending
 from txsaga.engine.settle import Checker, Settler
 from txsaga.engine.topics import Topics
+from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
@@ -22,7 +24,16 @@ from txsaga.model.records import End, Group, Half, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
-Stored = Sequence[Receipt | TxSagaError]
+Item = TypeVar("Item")
+Answered = TypeVar("Answered")
+
+
+class Lane(Generic[Item, Answered]):
+    """Calls of one kind in the batches that all kinds share: one commit carries them all."""
+
+    def __init__(self, batcher: Batcher[Any, Any]) -> None:
+        self.call: Callable[[Item], Answered] = batcher.call
+        self.submit: Callable[[Item], Pending[Answered]] = batcher.submit
 
 
 class Kernel:
@@ -42,19 +53,19 @@ class Kernel:
         self.checkers: dict[str, Checker] = {}
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce)
-        self.final_write = FinalWrite(store.halves, announce)
+        self.writing = Writing(store.halves, announce)
         self.settler = Settler(
             store,
             self.decider,
-            self.final_write,
+            self.writing,
             evidence=lambda name: evidence(name)[1],
             checkers=self.checkers,
             hooks=self.hooks,
             announce=announce,
         )
-        self.prepares: Batcher[Half, Receipt] = Batcher("prepare", self._prepare)
-        self.publishes: Batcher[Half, Receipt] = Batcher("publish", self._publish)
-        self.decides: Batcher[End, Standing] = Batcher("decide", self._decide)
+        self._writes: Batcher[Write, Answer] = Batcher("store", self._write)
+        self.stores: Lane[Half, Receipt] = Lane(self._writes)
+        self.decides: Lane[End, Standing] = Lane(self._writes)
         self._resources: dict[object, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
@@ -79,32 +90,10 @@ class Kernel:
 
     def close(self) -> None:
         """Finish what is queued."""
-        for batcher in (self.prepares, self.publishes, self.decides):
-            batcher.close()
+        self._writes.close()
 
-    def _prepare(self, halves: Sequence[Half]) -> Stored:
-        if not self.announce:
-            return self.store.halves.prepare(halves)
-        self.announce(facts.Preparing())
-        stored = self.store.halves.prepare(halves)
-        self.announce(facts.Prepared(_numbers(stored)))
-        return stored
-
-    def _publish(self, halves: Sequence[Half]) -> Stored:
-        if not self.announce:
-            stored = self.store.halves.publish(halves)
-        else:
-            self.announce(facts.Publishing())
-            stored = self.store.halves.publish(halves)
-            self.announce(facts.Published(_numbers(stored)))
-        self.on_decided()
-        return stored
-
-    def _decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
-        answers = self.final_write(ends)
-        self.on_decided()
+    def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
+        answers = self.writing(batch)
+        if any(isinstance(item, End) or item.plain for item in batch):
+            self.on_decided()
         return answers
-
-
-def _numbers(stored: Stored) -> tuple[int, ...]:
-    return tuple(receipt.txid for receipt in stored if isinstance(receipt, Receipt))

@@ -58,11 +58,11 @@ class Producer:
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> Receipt:
         """Send a plain message; durable and on its way when this returns."""
-        return self._kernel.publishes.call(self._plain(as_message(topic, body, options)))
+        return self._kernel.stores.call(self._plain(as_message(topic, body, options)))
 
     def submit(self, topic: str | Message, body: bytes = b"", **options: object) -> Pending[Receipt]:
         """Send a plain message; the future is done when it is durable."""
-        return self._kernel.publishes.submit(self._plain(as_message(topic, body, options)))
+        return self._kernel.stores.submit(self._plain(as_message(topic, body, options)))
 
     def send_many(
         self,
@@ -75,13 +75,13 @@ class Producer:
         """Send many plain messages of one topic in one commit."""
         outbox = Outbox(self._kernel.topics, Way.PLAIN)
         outbox.add_many(topic, bodies, keys, tags)
-        return self._kernel.publishes.call(Half(self.group.id, outbox.take()))
+        return self._kernel.stores.call(Half(self.group.id, outbox.take(), plain=True))
 
     def prepare(
         self, topic: str | Message, body: bytes = b"", *, immunity: int | None = None, **options: object
     ) -> Pending[Receipt]:
         """Store a half message; the future is done when it is durable and invisible."""
-        return self._kernel.prepares.submit(self._half(as_message(topic, body, options), immunity))
+        return self._kernel.stores.submit(self._half(as_message(topic, body, options), immunity))
 
     def decide(self, receipt: Receipt, decision: Decision) -> Pending[Standing]:
         """Decide a half; the future tells what stands."""
@@ -89,7 +89,7 @@ class Producer:
 
     def prepare_now(self, topic: str, body: bytes, **options: object) -> Receipt:
         """Store a half message in this thread."""
-        return self._kernel.prepares.call(self._half(as_message(topic, body, options), None))
+        return self._kernel.stores.call(self._half(as_message(topic, body, options), None))
 
     def commit(self, receipt: Receipt) -> Standing:
         """Commit a half in this thread; `DecidedOtherwise` when ROLLBACK stands."""
@@ -139,7 +139,7 @@ class Producer:
         if topic.type is TopicType.FIFO and message.ordering_key is None:
             raise InvalidMessage(f"topic {topic.name!r} is ordered; give the message an ordering_key")
         qid = self._kernel.topics.queue_for(message, Way.PLAIN)
-        return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))])
+        return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))], plain=True)
 
     def _half(self, message: Message, immunity: int | None) -> Half:
         self._require_checker()

@@ -84,7 +84,7 @@ class Sending:
     def _store(self, message: Message, immunity: int | None) -> tuple[Receipt, int]:
         try:
             half = half_of(self._kernel.topics, self._group, message, immunity)
-            return self._kernel.prepares.call(half), half.rows[0].qid
+            return self._kernel.stores.call(half), half.rows[0].qid
         except MISTAKES:
             raise
         except Exception as reason:

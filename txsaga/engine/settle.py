@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
-from txsaga.engine.final_write import FinalWrite
 from txsaga.engine.hooks import EndHooks, request_for
+from txsaga.engine.writing import Writing
 from txsaga.errors import (
     ConfigError,
     EffectConflict,
@@ -73,14 +73,14 @@ class Settler:
         self,
         store: Store,
         decider: Decider,
-        final_write: FinalWrite,
+        writing: Writing,
         *,
         evidence: Callable[[str], Evidence],
         checkers: Mapping[str, Checker],
         hooks: EndHooks,
         announce: Announcer,
     ) -> None:
-        self._store, self._decider, self._final_write = store, decider, final_write
+        self._store, self._decider, self._writing = store, decider, writing
         self._evidence, self._checkers, self._hooks = evidence, checkers, hooks
         self._announce = announce
 
@@ -94,7 +94,7 @@ class Settler:
             return None
         if doubt.keyed:
             return self._decide_keyed(doubt, decision, verdict)
-        (answer,) = self._final_write([End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)])
+        answer = self._writing.decide(End(doubt.txid, doubt.group, doubt.token, decision, from_check=True))
         if isinstance(answer, TxSagaError):
             raise answer
         return answer

@@ -267,7 +267,7 @@ class Transaction:
         with self._all_or_broken():
             if self._life is None and self._outbox.count:
                 half = Half(self._group.id, self._outbox.take(), evidence, self._immunity)
-                self._receipt = self._kernel.prepares.call(half)
+                self._receipt = self._kernel.stores.call(half)
                 self._require_confirmed(self._receipt)
             else:
                 self._end(self._opened(), evidence)

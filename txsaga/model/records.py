@@ -30,6 +30,7 @@ class Half(NamedTuple):
     rows: Sequence[Row]
     evidence: int | None = None  # the resource that will hold the evidence of its local work
     immunity: int | None = None  # whole seconds before the first check
+    plain: bool = False  # stored together with its COMMIT
 
 
 class Receipt(NamedTuple):

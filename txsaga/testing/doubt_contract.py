@@ -56,7 +56,7 @@ class DoubtContract:
     def test_a_doubt_carries_what_its_decision_needs(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         resource = store.registry.resource("billing", store.registry.identity.uuid)
-        (receipt,) = store.halves.prepare([Half(group, [row(qid, "a")], evidence=resource.id)])
+        (receipt,) = store.halves.store([Half(group, [row(qid, "a")], evidence=resource.id)])
         assert isinstance(receipt, Receipt)
         (doubt,) = swept(store, group)
         (view,) = store.halves.views(receipt.txid)

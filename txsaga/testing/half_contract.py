@@ -16,6 +16,7 @@ from txsaga.ports.store import Store
 from txsaga.testing.samples import (
     COMMIT,
     ROLLBACK,
+    answered,
     decided,
     drain,
     end_of,
@@ -35,7 +36,7 @@ class HalfContract:
 
     def test_halves_are_numbered_in_the_order_given(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
-        receipts = store.halves.prepare([Half(group, [row(qid, str(n))]) for n in range(5)])
+        receipts = store.halves.store([Half(group, [row(qid, str(n))]) for n in range(5)])
         numbers = [receipt.txid for receipt in receipts if isinstance(receipt, Receipt)]
         assert len(numbers) == 5
         assert numbers == sorted(set(numbers))
@@ -126,7 +127,7 @@ class HalfContract:
     def test_a_rejecting_store_stores_no_half_and_still_takes_plain_messages(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         store.registry.reject_transactions(True)
-        answers = store.halves.prepare([Half(group, [row(qid, "a")])] * 2)
+        answers = store.halves.store([Half(group, [row(qid, "a")])] * 2)
         assert [type(answer) for answer in answers] == [TransactionsRejected] * 2
         assert store.registry.transactions(undecided=True, limit=10) == []
         published(store, group, row(qid, "b"))
@@ -142,16 +143,15 @@ class HalfContract:
 
     def test_a_bad_half_does_not_fail_its_neighbours(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
-        twice = Half(group, [row(qid, "bad"), row(qid, "bad")])
-        batch = [Half(group, [row(qid, "a")]), twice, Half(group, [row(qid, "b")])]
-        answers = one_by_one(store.halves.publish, batch)
+        rows = [[row(qid, "a")], [row(qid, "bad"), row(qid, "bad")], [row(qid, "b")]]
+        answers = one_by_one(store.halves.store, [Half(group, each, plain=True) for each in rows])
         assert [isinstance(answer, TxSagaError) for answer in answers] == [False, True, False]
         assert read(store, qid) == ["a", "b"]
 
     def test_plain_messages_are_read_in_the_order_in_which_they_were_published(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         for batch in range(3):
-            store.halves.publish([Half(group, [row(qid, f"{batch}.{n}")]) for n in range(4)])
+            store.halves.store([Half(group, [row(qid, f"{batch}.{n}")], plain=True) for n in range(4)])
         assert read(store, qid) == [f"{batch}.{n}" for batch in range(3) for n in range(4)]
 
     def test_a_plain_message_is_committed_from_the_start(self, store: Store) -> None:
@@ -161,7 +161,30 @@ class HalfContract:
         assert (standing.decision, standing.won) == (COMMIT, False)
         assert read(store, qid) == ["a"]
 
+    def test_halves_plain_messages_and_decisions_go_in_one_batch(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        before = [prepared(store, group, row(qid, body)) for body in ("a", "b")]
+        halves = [Half(group, [row(qid, body)], plain=body == "p") for body in ("c", "p", "d")]
+        ends = [end_of(before[0], COMMIT), end_of(before[1], ROLLBACK), end_of(before[0], ROLLBACK)]
+        receipts, standings = store.halves.write(halves, ends)
+        assert [answered(standing).won for standing in standings] == [True, True, False]
+        assert read(store, qid) == ["a", "p"]
+        assert decided(store, end_of(answered(receipts[2]), COMMIT)).won
+        assert decided(store, end_of(answered(receipts[0]), ROLLBACK)).won
+        assert not decided(store, end_of(answered(receipts[1]), ROLLBACK)).won
+        assert read(store, qid) == ["a", "p", "d"]
+
+    def test_while_halves_are_rejected_the_rest_of_a_batch_is_written(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        half = prepared(store, group, row(qid, "a"))
+        store.registry.reject_transactions(True)
+        batch = [Half(group, [row(qid, "b")]), Half(group, [row(qid, "p")], plain=True)]
+        receipts, standings = store.halves.write(batch, [end_of(half, COMMIT)])
+        assert [isinstance(receipt, TransactionsRejected) for receipt in receipts] == [True, False]
+        assert answered(standings[0]).won
+        assert sorted(read(store, qid)) == ["a", "p"]
+
     def test_nothing_in_is_nothing_out(self, store: Store) -> None:
-        assert not store.halves.prepare([])
-        assert not store.halves.publish([])
+        assert not store.halves.store([])
+        assert store.halves.write([], []) == ([], [])
         assert not store.halves.decide([])

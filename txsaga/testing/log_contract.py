@@ -172,7 +172,7 @@ class LogContract:
     def test_settled_partitions_hold_nothing_back(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
-        store.halves.publish([Half(group, [row(qid, "b")])])
+        store.halves.store([Half(group, [row(qid, "b")], plain=True)])
         store.log.extend_partitions(1000)
         assert store.log.extend_partitions(1000) == 0
         store.log.drop_partitions()

@@ -132,7 +132,7 @@ class OverviewContract:
     def test_every_transaction_can_be_decided_with_what_its_doubt_carries(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         resource = store.registry.resource("billing", store.registry.identity.uuid)
-        (receipt,) = store.halves.prepare([Half(group, [row(qid, "a"), row(qid, "b", chunk=1)], resource.id)])
+        (receipt,) = store.halves.store([Half(group, [row(qid, "a"), row(qid, "b", chunk=1)], resource.id)])
         assert isinstance(receipt, Receipt)
         doubt = store.log.doubt(receipt.txid)
         assert doubt is not None

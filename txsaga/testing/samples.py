@@ -65,12 +65,12 @@ def answered(answer: Answer | TxSagaError) -> Answer:
 
 def prepared(store: Store, group: int, *rows: Row, immunity: int | None = None) -> Receipt:
     """Store one half."""
-    return answered(store.halves.prepare([Half(group, rows, immunity=immunity)])[0])
+    return answered(store.halves.store([Half(group, rows, immunity=immunity)])[0])
 
 
 def published(store: Store, group: int, *rows: Row) -> Receipt:
     """Store one plain message."""
-    return answered(store.halves.publish([Half(group, rows)])[0])
+    return answered(store.halves.store([Half(group, rows, plain=True)])[0])
 
 
 def end_of(receipt: Receipt, decision: Decision, *, from_check: bool = False) -> End:

@@ -102,8 +102,7 @@ def test_a_write_beside_an_open_block_of_the_same_thread_is_refused() -> None:
     store.queues.create_cursors("billing", {qid: 0})
     with store.ledgers.open():
         for write in (
-            lambda: store.halves.prepare([half]),
-            lambda: store.halves.publish([half]),
+            lambda: store.halves.store([half]),
             lambda: store.halves.decide([]),
             lambda: store.queues.reset("billing", {qid: 1}),
             lambda: store.log.wait(0),

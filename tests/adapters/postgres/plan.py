@@ -11,33 +11,40 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.arrays import bools, byteas, int4s, int8s
-from txsaga.adapters.postgres.connection import Line
+from txsaga.adapters.postgres.line import Call, Line
+from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int8, int8s
 
-BINARY: dict[str, Callable[[Any], object]] = {
+BINARY: dict[str, Callable[[Any], Value]] = {
     "txid": int8s,
     "pgroup": int4s,
     "token": byteas,
     "decision": int4s,
     "check": bools,
+    "min_age": int4,
+    "low": int8,
+    "batch": int8,
 }
 GROWING = re.compile(r"(half|op)_\d+|log|part|tx")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
 
 class Prepared:
-    """One statement, prepared on a line of its own."""
+    """One statement, prepared on a line of its own; the values of numbered parameters stand in their order."""
 
     def __init__(self, engine: Engine, statement: str, values: Mapping[str, object]) -> None:
         self.line, self._statement, self._values = Line(engine), statement, values
-        bound = {name: _bound(name, value) for name, value in values.items()}
-        self.line.connection().execute(statement, bound, prepare=True)
+        self._numbered = "$1" in statement
+        if self._numbered:
+            self.line.prepared(Call(statement, [BINARY[name](value) for name, value in values.items()]))
+        else:
+            self.line.connection().execute(statement, values, prepare=True)
 
     def scans(self) -> list["Scan"]:
         """Run the statement under EXPLAIN, undo it, and return its scans of the growing tables."""
         connection = self.line.connection()
-        names = list(dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", self._statement)))
-        rows = connection.execute(PREPARED, ["^" + re.escape(self._statement.split("%")[0])]).fetchall()
+        names = list(self._values if self._numbered else dict.fromkeys(re.findall(r"%\((\w+)\)s", self._statement)))
+        start = re.split(r"%|\$", self._statement)[0]
+        rows = connection.execute(PREPARED, ["^" + re.escape(start)]).fetchall()
         ((name, types, custom),) = rows
         assert custom == 0, "this session makes a plan per call"
         arguments = [
@@ -84,7 +91,3 @@ def scans_of(plans: Sequence[dict[str, Any]]) -> Iterator[Scan]:
         if node["Node Type"] != "ModifyTable" and GROWING.fullmatch(node.get("Relation Name", "")):
             yield Scan(node)
         yield from scans_of(node.get("Plans", []))
-
-
-def _bound(name: str, value: object) -> object:
-    return BINARY[name](value) if name in BINARY and isinstance(value, list) else value

@@ -147,7 +147,7 @@ class TestAdding:
     def test_a_batch_may_lie_across_two_partitions(self, store: PostgresStore, stored: Stored) -> None:
         (qid,), group = store.registry.create_topic("orders", TopicType.TRANSACTION, 1).qids, new_group(store)
         stored.rows("SELECT setval('tx_seq', :last)", last=SPAN - 3)
-        receipts = store.halves.prepare([Half(group, [row(qid, str(n))]) for n in range(5)])
+        receipts = store.halves.store([Half(group, [row(qid, str(n))]) for n in range(5)])
         ends = [end_of(answered(receipt), COMMIT) for receipt in receipts]
         assert all(answered(standing).won for standing in store.halves.decide(ends))
         drain(store)

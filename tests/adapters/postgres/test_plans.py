@@ -47,7 +47,7 @@ SELECT i, 1, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour' ELSE inter
 BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 
 SOME = list(range(4_990, 5_010))
-ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME)}  # and their tokens
+ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME), "token": []}  # filled in when the store is there
 VALUES: dict[str, dict[str, object]] = {
     "fetch": {"qid": 3, "offset": 1_200, "limit": 100},
     "news": {"limit": 10},
@@ -99,7 +99,7 @@ def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Fille
         token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
         tokens = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
         for name, values in VALUES.items():
-            values = {**values, **tokens} if "pgroup" in values else values
+            values = {**values, **tokens} if "token" in values else values
             statements[name] = stack.enter_context(closing(Prepared(store.engine, getattr(hot, name), values)))
         stored.rows("DELETE FROM tick")  # those above
         for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):

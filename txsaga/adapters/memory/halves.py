@@ -21,35 +21,21 @@ from txsaga.model.identity import HalfId
 from txsaga.model.immunity import effective
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
 from txsaga.model.topic import HALF_TOPIC
+from txsaga.ports.halves import HalfStore, Written
 
 
-class MemoryHalves:
+class MemoryHalves(HalfStore):
     """Plain halves, plain messages and bare decisions."""
 
     def __init__(self, home: Home, names: Names) -> None:
         self._home = home
         self._names = names
 
-    def prepare(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
-        """Store halves, numbered in the order given."""
+    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
+        """Store halves, numbered in the order given, and write decisions; the first one stands."""
         with self._home.writing() as kept:
-            if self._home.rejecting:
-                return [TransactionsRejected(str(self._home.identity)) for _ in halves]
-            return [self._store(kept, half) for half in halves]
-
-    def publish(self, halves: Sequence[Half]) -> Sequence[Receipt | TxSagaError]:
-        """Store plain messages together with their COMMIT."""
-        with self._home.writing() as kept:
-            answers = [self._store(kept, half) for half in halves]
-            for answer in answers:
-                if isinstance(answer, Receipt):
-                    kept.decide(Op(answer.txid, Decision.COMMIT, False))
-            return answers
-
-    def decide(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
-        """Write decisions; the first one stands."""
-        with self._home.writing() as kept:
-            return [self._decide(kept, end) for end in ends]
+            receipts = [self._store(kept, half) for half in halves]
+            return Written(receipts, [self._decide(kept, end) for end in ends])
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
@@ -58,12 +44,16 @@ class MemoryHalves:
             return [self._view(self._home.kept, half) for half in halves]
 
     def _store(self, kept: Kept, half: Half) -> Receipt | TxSagaError:
+        if self._home.rejecting and not half.plain:
+            return TransactionsRejected(str(self._home.identity))
         wrong = self._names.wrong_rows(half.rows)
         if wrong is not None or not half.rows:
             return wrong or InvalidMessage("a half without a row can't be stored")
         txid, born = self._home.next_txid(), self._home.now()
         for row in half.rows:
             kept.lie(StoredHalf(txid, 0, 0, half.group, row, born, evidence=half.evidence, immunity=half.immunity))
+        if half.plain:
+            kept.decide(Op(txid, Decision.COMMIT, False))
         return Receipt(txid, half.group, self._home.token(half.group, txid))
 
     def _decide(self, kept: Kept, end: End) -> Standing | TxSagaError:

@@ -1,5 +1,5 @@
 """
-Connections to the home database: the pool, the dedicated lines of the hot path, and what errors mean.
+Connections to the home database: the pool, transactions on it, and what errors mean.
 
 Every connection sets `synchronous_commit = on`, whatever the role or the database says: an answer is given
 only for what is on disk. The driver's errors become ours here and nowhere else. If a lost connection were
@@ -8,21 +8,15 @@ taken for a "no", an acknowledged message could be stored twice or a decision to
 
 from __future__ import annotations
 
-import os
 import re
-import threading
-import time
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from txsaga.adapters.postgres import arrays
 from txsaga.errors import (
     ConfigError,
     NotPrimary,
@@ -40,10 +34,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "10min",
     "timezone": "UTC",
 }
-STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
 LOST_STATES = ("08", "57P")
-BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
 _BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
@@ -91,26 +82,10 @@ def make_engine(url: URL, namespace: str) -> Engine:
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
 
 
-_open_lines: weakref.WeakSet[Line] = weakref.WeakSet()
-_parents: list[object] = []  # kept, since closing one would end the parent's session
-
-
-def _leave_lines_to_parent() -> None:
-    for line in list(_open_lines):
-        line.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_leave_lines_to_parent)
-
-
-class ConnectionLost(Exception):
-    """The connection broke during a statement: whether it was done is not known."""
-
-
 def is_lost(error: BaseException) -> bool:
     """Tell whether an error says nothing about what the server did."""
     if isinstance(error, DBAPIError):
-        return error.connection_invalidated or is_lost(error.orig or ConnectionLost())
+        return error.connection_invalidated or (error.orig is not None and is_lost(error.orig))
     state = getattr(error, "sqlstate", None)
     return isinstance(error, psycopg.OperationalError) and (state is None or state.startswith(LOST_STATES))
 
@@ -186,100 +161,3 @@ def _commit(connection: Connection) -> None:
         if is_lost(error):
             raise OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
         raise translated(error) from error
-
-
-class Line:
-    """A dedicated connection of the hot path: autocommit, everything prepared, generic plans.
-
-    A forked child leaves it to the parent and opens its own: two processes on one connection would read
-    each other's answers.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._connection: psycopg.Connection[Any] | None = None
-        self._backend: tuple[int, object] | None = None
-        self.lock = threading.Lock()
-        _open_lines.add(self)
-
-    def leave_to_parent(self) -> None:
-        """Forget the connection without a word to the server."""
-        _parents.append(self._connection)
-        self._connection = self._backend = None
-        self.lock = threading.Lock()
-        self._engine.dispose(close=False)
-
-    def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
-        """Run one statement in its own transaction; `ConnectionLost` when its fate is not known."""
-        connection = self.connection()
-        try:
-            cursor = connection.cursor(binary=True)
-            return cursor.execute(sql, parameters, prepare=True).fetchall()
-        except psycopg.Error as error:
-            if is_lost(error) or connection.broken:
-                self.close()
-                raise ConnectionLost(str(error)) from error
-            raise translated(error) from error
-
-    def connection(self) -> psycopg.Connection[Any]:
-        """Return the open connection, opening one when there is none."""
-        if self._connection is None:
-            with translating():
-                self._connection = self._open()
-        return self._connection
-
-    def close(self) -> None:
-        """Drop the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _open(self) -> psycopg.Connection[Any]:
-        pooled = self._engine.raw_connection()
-        connection = pooled.driver_connection
-        pooled.detach()
-        if not isinstance(connection, psycopg.Connection):
-            raise ConfigError("the store needs the psycopg driver")
-        try:
-            connection.autocommit = True
-            self._end_lost_backend(connection)
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _end_lost_backend(self, connection: psycopg.Connection[Any]) -> None:
-        """Make sure that the backend of a lost connection does not work on, then remember the new one."""
-        if self._backend is not None:
-            lost = dict(zip(("pid", "started"), self._backend, strict=True))
-            connection.execute(f"SELECT pg_terminate_backend(pid, 5000) {THIS_BACKEND}", lost)
-            if connection.execute(f"SELECT 1 {THIS_BACKEND}", lost).fetchone() is not None:
-                raise StoreUnavailable(f"backend {lost['pid']} works on a lost batch and can't be ended; retry")
-        self._backend = connection.execute(BACKEND).fetchone()
-
-    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        connection.prepare_threshold = 0
-        arrays.register(connection)
-        connection.execute("SET plan_cache_mode = force_generic_plan")
-        connection.execute("SET enable_seqscan = off")  # plans made on a young, empty table must fit a full one
-        connection.execute("SET max_parallel_workers_per_gather = 0")
-        connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
-
-
-def reconnected(line: Line, patience: float) -> None:
-    """Open the line again, waiting for the server to come back; what the old one left running is ended."""
-    end, pause = time.monotonic() + patience, 0.05
-    while True:
-        try:
-            line.connection()
-            return
-        except (StoreUnavailable, psycopg.Error):
-            line.close()
-            if time.monotonic() > end:
-                raise
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
-
-
-Rows = Sequence[Any]

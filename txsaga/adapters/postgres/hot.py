@@ -1,7 +1,7 @@
 """
 The hot statements, written for one namespace: prepare, publish, decide, tick, fetch, sweep.
 
-They are plain SQL that can be pasted into `psql` after replacing `:name` parameters. Nothing here updates
+They are plain SQL; those with numbered parameters go straight to the server by `Line.exchange`. Nothing here updates
 or deletes but one queue row per queue and tick. Their plans are held by tests. They run under
 `plan_cache_mode = force_generic_plan`: planning anew each time costs more than running them.
 """
@@ -14,15 +14,15 @@ TOKEN = """sha256((SELECT token_outer FROM {s}.store)
 _INSERT = """
 INSERT INTO {s}.half (txid, batch, pgroup, qid, chunk, n, evidence, immunity, body)
 SELECT CASE WHEN x.first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') END,
-       %(batch)s, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
-  FROM unnest(%(first)b, %(pgroup)b, %(qid)b, %(chunk)b, %(n)b, %(evidence)b, %(immunity)b, %(body)b)
+       $1, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
+  FROM unnest($2, $3, $4, $5, $6, $7, $8, $9)
     AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)"""
 
 PREPARE = (
     _INSERT
     + """
  WHERE NOT (SELECT rejecting FROM {s}.store)
-RETURNING txid, pgroup, {token}"""
+RETURNING txid, {token}"""
 )
 
 PUBLISH = (
@@ -31,31 +31,31 @@ PUBLISH = (
     + """
 RETURNING txid, pgroup),
  o AS (INSERT INTO {s}.op (txid, decision) SELECT DISTINCT txid, 1 FROM h ORDER BY txid RETURNING txid)
-SELECT DISTINCT h.txid, h.pgroup, {token} FROM h ORDER BY h.txid"""
+SELECT DISTINCT h.txid, {token} FROM h ORDER BY h.txid"""
 )
 
 NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
 
 # A batch whose answer was lost: its numbers, if it was stored.
 BATCH = """
-SELECT DISTINCT txid, pgroup, {token} FROM {s}.half WHERE txid > %(low)s AND batch = %(batch)s ORDER BY txid"""
+SELECT DISTINCT txid, {token} FROM {s}.half WHERE txid > $1 AND batch = $2 ORDER BY txid"""
 
 DECIDE = """
 INSERT INTO {s}.op (txid, decision, from_check)
 SELECT x.txid, x.decision, x.from_check
-  FROM unnest(%(txid)b, %(pgroup)b, %(token)b, %(decision)b, %(check)b)
+  FROM unnest($1, $2, $3, $4, $5)
     AS x(txid, pgroup, token, decision, from_check)
  CROSS JOIN LATERAL (SELECT pgroup, keyed, born, immunity FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h
  WHERE h.pgroup = x.pgroup AND NOT h.keyed AND x.token = {token}
    AND (h.immunity IS NULL OR x.from_check
-        OR h.born + greatest(h.immunity, %(min_age)s) * interval '1 second' > clock_timestamp())
+        OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp())
     ON CONFLICT (txid) DO NOTHING
 RETURNING txid"""
 
 # Why an end got no row of its own: what stands, or what was wrong with it.
 STANDING = """
 SELECT x.txid, o.decision, h.pgroup, h.keyed, x.token = {token} AS genuine
-  FROM unnest(%(txid)b, %(pgroup)b, %(token)b) AS x(txid, pgroup, token)
+  FROM unnest($1, $2, $3) AS x(txid, pgroup, token)
   LEFT JOIN LATERAL (SELECT pgroup, keyed FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h ON true
   LEFT JOIN {s}.op o ON o.txid = x.txid"""
 

@@ -18,9 +18,10 @@ from psycopg import IsolationLevel
 from sqlalchemy import Engine, delete, func, select
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.connection import ConnectionLost, Line, is_lost, transaction, translated
+from txsaga.adapters.postgres.connection import is_lost, transaction, translated
 from txsaga.adapters.postgres.doubts import sweep
 from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.adapters.postgres.partitions import Partitions
 from txsaga.adapters.postgres.snapshot import capped, in_progress
 from txsaga.adapters.postgres.wakeup import Wakeup

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.connection import Line
+from txsaga.adapters.postgres.line import Line
 from txsaga.errors import StoreError
 
 

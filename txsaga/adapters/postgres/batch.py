@@ -1,0 +1,117 @@
+"""
+One batch of the hot path as calls of a line, and its answers, whatever happens to the connection.
+
+A batch is one transaction: its stores and its decisions are all there or none is. When its answer was lost
+it is looked up by its numbers before anything is sent again: the old backend is ended first, so that it
+can't store the batch after we looked (R14). If that look were left out, a caller would retry a message that
+lies there already, and an orphan half would wait for a decision for ever.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.line import Call, ConnectionLost, Line, reconnected
+from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int4s_or_null, int8, int8s
+from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreUnavailable
+from txsaga.model.immunity import MIN_AGE
+from txsaga.model.records import End, Half
+
+PATIENCE = 30.0
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+class Store(NamedTuple):
+    """Halves that one statement stores, and the number that finds them again."""
+
+    halves: Sequence[Half]
+    number: Value
+    call: Call
+
+
+class Batch:
+    """What one transaction writes."""
+
+    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End]) -> None:
+        if not all(half.rows for half in halves):
+            raise InvalidMessage("a transaction without messages can't be stored; send at least one")
+        self._hot, self.ends = hot, ends
+        self.held = _store(hot.prepare, [half for half in halves if not half.plain])
+        self.plain = _store(hot.publish, [half for half in halves if half.plain])
+        self._stores = [store for store in (self.held, self.plain) if store.halves]
+        self._decides = [Call(hot.decide, _end_values(ends))] if ends else []
+
+    def answered(self, line: Line, low: int) -> tuple[Rows, Rows, Rows]:
+        """Run the batch until its answer is known: rows of held halves, of plain ones, of decisions."""
+        calls = [*(store.call for store in self._stores), *self._decides]
+        try:
+            return self._by_kind(line.exchange(calls) if calls else [])
+        except ConnectionLost:
+            pass
+        while True:
+            try:
+                reconnected(line, PATIENCE)
+            except StoreUnavailable as gone:
+                raise OutcomeUnknown(f"whether this batch was stored is not known: {gone}") from gone
+            try:
+                return self._by_kind(self._found(line, low) or line.exchange(calls))
+            except ConnectionLost:
+                continue
+
+    def _found(self, line: Line, low: int) -> list[Rows] | None:
+        """Look whether the batch was stored; then its decisions are asked for alone."""
+        if not self._stores:
+            return None
+        lookups = [Call(self._hot.batch, [int8(low), store.number]) for store in self._stores]
+        stored: list[Rows] = [*line.exchange(lookups)]
+        if not any(stored):
+            return None
+        return stored + (line.exchange(self._decides) if self._decides else [])
+
+    def _by_kind(self, answers: Sequence[Rows]) -> tuple[Rows, Rows, Rows]:
+        found = iter(answers)
+        kinds = (self.held.halves, self.plain.halves, self.ends)
+        held, plain, decided = (next(found) if asked else () for asked in kinds)
+        return held, plain, decided
+
+
+def standing(hot: Hot, ends: Sequence[End]) -> Call:
+    """Ask what stands for ends that got no row of their own, or what is wrong with them."""
+    return Call(hot.standing, _named(ends))
+
+
+def _store(sql: str, halves: Sequence[Half]) -> Store:
+    number = int8(random.getrandbits(63))  # tells batches apart, guards nothing
+    return Store(halves, number, Call(sql, _half_values(number, halves)))
+
+
+def _half_values(number: Value, halves: Sequence[Half]) -> list[Value]:
+    rows = [(at == 0, half, row) for half in halves for at, row in enumerate(half.rows)]
+    return [
+        number,
+        bools([first for first, _, _ in rows]),
+        int4s([half.group for _, half, _ in rows]),
+        int4s([row.qid for _, _, row in rows]),
+        int4s([row.chunk for _, _, row in rows]),
+        int4s([row.count for _, _, row in rows]),
+        int4s_or_null([half.evidence for _, half, _ in rows]),
+        int4s_or_null([half.immunity for _, half, _ in rows]),
+        byteas([row.body for _, _, row in rows]),
+    ]
+
+
+def _end_values(ends: Sequence[End]) -> list[Value]:
+    decisions = int4s([end.decision for end in ends])
+    return [*_named(ends), decisions, bools([end.from_check for end in ends]), int4(MIN_AGE)]
+
+
+def _named(ends: Sequence[End]) -> list[Value]:
+    return [
+        int8s([end.txid for end in ends]),
+        int4s([end.group for end in ends]),
+        byteas([end.token for end in ends]),
+    ]

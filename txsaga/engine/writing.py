@@ -1,0 +1,68 @@
+"""
+The write of a batch: halves, plain messages and the decisions of plain halves, in one durable step.
+
+Whoever decides a plain half does it here, by request or by check. A flush or a standby in doubt counts as
+success of a decision, because it stands and asking again would find it; on a half the same answers lead to
+ROLLBACK. An error leaves the half pending and carries its code. If this never runs, nobody was answered, and
+a half stays invisible until the check decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txsaga.engine.announce import Announcer
+from txsaga.errors import TxSagaError
+from txsaga.model import facts
+from txsaga.model.decision import NOT_SAFE, Code
+from txsaga.model.records import End, Half, Receipt, Standing
+from txsaga.ports.halves import HalfStore, Written
+
+Write = Half | End
+Answer = Receipt | Standing
+
+
+class Writing:
+    """Writes batches of halves and ends."""
+
+    def __init__(self, halves: HalfStore, announce: Announcer) -> None:
+        self._halves, self._announce = halves, announce
+
+    def __call__(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
+        """Write a batch; each answer stands at the place of its item."""
+        halves = [item for item in batch if isinstance(item, Half)]
+        ends = [item for item in batch if isinstance(item, End)]
+        receipts, standings = self._write(halves, ends)
+        if not ends:
+            return receipts
+        stored, decided = iter(receipts), (_acknowledged(answer) for answer in standings)
+        return [next(stored) if isinstance(item, Half) else next(decided) for item in batch]
+
+    def decide(self, end: End) -> Standing | TxSagaError:
+        """Write one decision."""
+        (answer,) = self([end])
+        assert not isinstance(answer, Receipt)
+        return answer
+
+    def _write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
+        if not self._announce:
+            return self._halves.write(halves, ends)
+        kinds, decided = sorted({half.plain for half in halves}), tuple(end.txid for end in ends)
+        for plain in kinds:
+            self._announce(facts.Publishing() if plain else facts.Preparing())
+        if ends:
+            self._announce(facts.Deciding(decided))
+        written = self._halves.write(halves, ends)
+        for plain in kinds:
+            pairs = zip(halves, written.receipts, strict=True)
+            numbers = tuple(each.txid for half, each in pairs if isinstance(each, Receipt) and half.plain is plain)
+            self._announce(facts.Published(numbers) if plain else facts.Prepared(numbers))
+        if ends:
+            self._announce(facts.Decided(decided))
+        return written
+
+
+def _acknowledged(answer: Standing | TxSagaError) -> Standing | TxSagaError:
+    if isinstance(answer, Standing) and answer.code in NOT_SAFE:
+        return answer._replace(code=Code.SUCCESS)
+    return answer
