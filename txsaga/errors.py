@@ -25,6 +25,7 @@ TxSagaError
 ├── SendFailed                       the half could not be stored; local work did not run
 ├── ResourceUnknown                  a resource name or an engine that was never registered
 ├── EvidenceMissing                  the evidence table is absent and can't be created here
+├── BrokerClosed                     the broker was closed; open another
 ├── LeaseLost                        another member owns the queue or the transaction now; drop the work
 ├── OffsetOutOfRange                 reading below the tail or above the head of a queue
 └── StoreError                       the home database said no
@@ -226,6 +227,13 @@ class OffsetOutOfRange(TxSagaError):
     def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
         super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
         self.offset, self.tail, self.head = offset, tail, head
+
+
+class BrokerClosed(TxSagaError):
+    """The broker was closed before this call."""
+
+    def __init__(self) -> None:
+        super().__init__("this broker is closed; open another with txsaga.connect()")
 
 
 class StoreError(TxSagaError):

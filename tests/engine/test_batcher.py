@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
 from txsaga.engine.batcher import Batcher
-from txsaga.errors import InvalidMessage, StoreBusy, TxSagaError
+from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
+from txsaga.testing.samples import start
 
 
 class Gate:
@@ -93,7 +96,7 @@ def test_closing_finishes_what_is_queued_and_refuses_more() -> None:
     gate.open.set()
     batcher.close()
     assert [call.result(0) for call in calls] == [0, 10, 20, 30, 40]
-    with pytest.raises(StoreBusy, match="closed"):
+    with pytest.raises(BrokerClosed, match="open another"):
         batcher.call(1)
 
 
@@ -145,3 +148,91 @@ def test_a_forked_child_starts_empty_and_works() -> None:
     gate.open.set()
     assert os.waitstatus_to_exitcode(status) == 0
     assert [call.result(10) for call in waiting] == [10, 20, 30]
+
+
+def test_a_batch_is_bounded_by_weight_and_a_heavy_item_goes_alone() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate, weigh=lambda item: item, weight=10)
+    calls = [batcher.submit(0)]
+    assert gate.entered.wait(10)
+    calls += [batcher.submit(item) for item in (4, 5, 6, 30, 1, 2)]
+    gate.open.set()
+    for call in calls:
+        call.result(10)
+    assert gate.batches == [[0], [4, 5], [6], [30], [1, 2]]
+
+
+def test_a_call_that_was_cancelled_goes_on_and_harms_nobody() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate)
+    calls = [batcher.submit(item) for item in (1, 2, 3)]
+
+    async def impatient() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(calls[1]), 0.01)
+
+    asyncio.run(impatient())
+    assert not calls[2].cancel()
+    gate.open.set()
+    assert [call.result(10) for call in calls] == [10, 20, 30]
+    assert batcher.call(4) == 40
+
+
+def test_a_callback_may_call_again() -> None:
+    gate = Gate()
+    gate.open.set()
+    batcher = Batcher("test", gate)
+    again: Future[int] = Future()
+    batcher.submit(1).add_done_callback(lambda _: again.set_result(batcher.call(2)))
+    assert again.result(10) == 20
+    assert batcher.submit(3).result(10) == 30
+
+
+def test_a_store_that_nobody_can_reach_is_not_asked_for_each_item() -> None:
+    tried: list[int] = []
+
+    def run(items: Sequence[int]) -> Sequence[int]:
+        tried.append(len(items))
+        if 0 not in items:
+            raise StoreUnavailable("nobody there")
+        entered.set()
+        assert release.wait(10)
+        return list(items)
+
+    entered, release = threading.Event(), threading.Event()
+    batcher = Batcher("test", run)
+    first = batcher.submit(0)
+    assert entered.wait(10)
+    calls = [batcher.submit(item) for item in range(1, 100)]
+    release.set()
+    assert first.result(10) == 0
+    for call in calls:
+        with pytest.raises(StoreUnavailable):
+            call.result(10)
+    assert tried == [1, 99, 1, 1]
+
+
+def test_closing_waits_for_a_lone_caller_and_refuses_who_waits_for_room() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate, capacity=1)
+    lone: Future[int] = start(lambda: batcher.call(1))
+    assert gate.entered.wait(10)
+    queued = batcher.submit(2)
+    late = start(lambda: batcher.submit(3))
+    closing = start(batcher.close)
+    assert not closing.done()
+    gate.open.set()
+    closing.result(10)
+    assert (lone.result(0), queued.result(0)) == (10, 20)
+    try:
+        assert late.result(10).result(0) == 30  # it found room before the end
+    except BrokerClosed:
+        pass
+
+
+def test_answers_that_do_not_fit_their_calls_are_unknown_and_nobody_hangs() -> None:
+    batcher: Batcher[int, int] = Batcher("test", lambda items: [*items, 0])
+    with pytest.raises(OutcomeUnknown, match="1 calls had 2 answers"):
+        batcher.submit(1).result(10)
+    with pytest.raises(OutcomeUnknown):
+        batcher.call(2)

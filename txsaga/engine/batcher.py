@@ -8,6 +8,8 @@ its own thread (`call`), so it pays no hand-over; callers that can't block use `
 * A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
   `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
+* A batch is bounded, by count and by weight: a message that the server refuses would be sent again and again.
+* Callers are answered outside the turn, so that a callback may call again.
 * After a fork the child starts with an empty queue: the parent's calls are the parent's.
 
 If a batch never runs (the process dies), its callers were never answered and nothing of it is visible.
@@ -24,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from txsaga.engine.pending import Pending, wake
-from txsaga.errors import OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
+from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -41,21 +43,17 @@ class Batcher(Generic[Item, Answer]):
         run: Callable[[Sequence[Item]], Sequence[Answer | TxSagaError]],
         *,
         limit: int = 512,
+        weigh: Callable[[Item], int] = lambda _: 0,
+        weight: int = 16 * 1024 * 1024,
         capacity: int = 20_000,
         patience: float = 30.0,
     ) -> None:
         self.name = name
         self._run = run
-        self._limit = limit
+        self._limit, self._weigh, self._weight = limit, weigh, weight
         self._capacity = capacity
         self._patience = patience
-        self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
-        self._turn = threading.Lock()
-        self._lock = threading.Lock()
-        self._signal = threading.Semaphore(0)
-        self._worker: threading.Thread | None = None
-        self._worker_awake = False
-        self._closed = False
+        self.reset()
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
     def submit(self, item: Item) -> Pending[Answer]:
@@ -67,14 +65,39 @@ class Batcher(Generic[Item, Answer]):
 
     def call(self, item: Item) -> Answer:
         """Run a call to its end: in this thread when nobody else is at work."""
-        idle = not self._waiting and not self._worker_awake and not self._closed
+        if threading.current_thread() is self._worker:
+            self._turn.acquire()  # a callback of a finished call: nobody else would ever run this one
+            return self._alone(item)
+        idle = not self._waiting and not self._worker_awake
         if idle and self._turn.acquire(blocking=False):
             return self._alone(item)
         # While the worker is at it, no caller takes turns: each hand-over costs a switch of threads.
         return self.submit(item).result()
 
+    def close(self) -> None:
+        """Finish what is queued and stop the thread; calls that come later are refused."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            self._signal.release()
+            worker.join()
+        with self._turn:  # also waits for a lone caller
+            while batch := self._gathered():
+                self._finish(batch, self._answers([item for item, _ in batch]))
+
+    def reset(self) -> None:
+        """Start empty, as a forked child must: threads and calls are the parent's."""
+        self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._signal = threading.Semaphore(0)
+        self._worker: threading.Thread | None = None
+        self._worker_awake = self._closed = False
+
     def _alone(self, item: Item) -> Answer:
         try:
+            if self._closed:
+                raise BrokerClosed
             (answer,) = self._answers([item])
         finally:
             self._turn.release()
@@ -84,25 +107,14 @@ class Batcher(Generic[Item, Answer]):
             raise answer
         return answer
 
-    def close(self) -> None:
-        """Finish what is queued and stop the thread."""
-        with self._lock:
-            self._closed = True
-            worker = self._worker
-        if worker is not None:
-            self._signal.release()
-            worker.join()
-        while self._waiting:
-            with self._turn:
-                self._run_one_batch()
-
     def _enqueue(self, item: Item) -> Pending[Answer]:
-        if self._closed:
-            raise StoreBusy(f"{self.name}: this broker is closed; open another with txsaga.connect()")
         if len(self._waiting) >= self._capacity:
             self._wait_for_room()
         call: Pending[Answer] = Pending()
-        self._waiting.append((item, call))
+        with self._lock:
+            if self._closed:
+                raise BrokerClosed
+            self._waiting.append((item, call))
         return call
 
     def _wait_for_room(self) -> None:
@@ -132,34 +144,42 @@ class Batcher(Generic[Item, Answer]):
                 self._worker_awake = True
                 while self._waiting:
                     with self._turn:
-                        self._run_one_batch()
+                        batch = self._gathered()
+                        answers = self._answers([item for item, _ in batch])
+                    self._finish(batch, answers)
                 self._worker_awake = False
                 if not self._waiting:
                     break
             if self._closed:
                 return
 
-    def _run_one_batch(self) -> None:
-        waiting = self._waiting
+    def _gathered(self) -> list[tuple[Item, Pending[Answer]]]:
+        """Take calls in their order: at most `limit`, and no more than `weight` unless one alone has it."""
+        waiting, weight = self._waiting, 0
         batch: list[tuple[Item, Pending[Answer]]] = []
         while waiting and len(batch) < self._limit:
+            weight += self._weigh(waiting[0][0])
+            if weight > self._weight and batch:
+                break
             batch.append(waiting.popleft())
-        if batch:
-            self._finish(batch, self._answers([item for item, _ in batch]))
+        return batch
 
     def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         try:
-            return self._run(items)
+            answers = self._run(items)
         except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
             if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
                 return [failure] * len(items)
-        return self._one_by_one(items)
+            return self._one_by_one(items)
+        if len(answers) != len(items):
+            return [OutcomeUnknown(f"{self.name}: {len(items)} calls had {len(answers)} answers")] * len(items)
+        return answers
 
     def _one_by_one(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         answers: list[Answer | BaseException] = []
         for item in items:
             answers += self._answers([item])
-            if all(isinstance(answer, StoreUnavailable) for answer in answers[-2:]) and len(answers) > 1:
+            if len(answers) > 1 and all(isinstance(answer, StoreUnavailable) for answer in answers[-2:]):
                 break  # one item may be held up by a lock; two in a row say that nobody answers
         return answers + answers[-1:] * (len(items) - len(answers))
 
@@ -171,18 +191,10 @@ class Batcher(Generic[Item, Answer]):
                 call.set_result(answer)
         wake(call for _, call in batch)
 
-    def reset(self) -> None:
-        """Start empty, as a forked child must: threads and calls are the parent's."""
-        self._waiting = deque()
-        self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._signal = threading.Semaphore(0)
-        self._worker, self._worker_awake, self._closed = None, False, False
-
 
 def _reset_after_fork() -> None:
     for batcher in list(_alive):
         batcher.reset()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)

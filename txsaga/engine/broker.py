@@ -17,7 +17,7 @@ from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions,
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
 from txsaga.engine.stream import Start, Stream
-from txsaga.errors import ConfigError
+from txsaga.errors import BrokerClosed, ConfigError
 from txsaga.model import facts
 from txsaga.model.cut import Cut, Cuts
 from txsaga.model.identity import StoreId
@@ -157,10 +157,10 @@ class Broker:
 
     def close(self) -> None:
         """Finish what is queued, stop the roles, give back every connection."""
-        self._kernel.close()
         if self._loop is not None:
             self._loop.stop()
             self._loop = None
+        self._kernel.close()
         self._on_close()
 
     def __enter__(self) -> Self:
@@ -174,6 +174,8 @@ class Broker:
         self.close()
 
     def _start(self) -> None:
+        if self._kernel.closed:
+            raise BrokerClosed
         if self._run_roles and self._loop is None:
             self._loop = Loop(self.roles(), self._home.jitter)
             loop = self._loop

@@ -17,7 +17,7 @@ from txsaga.engine.pending import Pending
 from txsaga.engine.settle import Checker, Settler
 from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
-from txsaga.errors import TxSagaError
+from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import End, Group, Half, Receipt, Resource, Standing
@@ -47,7 +47,8 @@ class Kernel:
         announce: Announcer,
         auto_create: bool = False,
     ) -> None:
-        self.store, self.announce = store, announce
+        self._store, self.closed = store, False
+        self.announce = announce
         self.evidence = evidence
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
         self.checkers: dict[str, Checker] = {}
@@ -63,7 +64,7 @@ class Kernel:
             hooks=self.hooks,
             announce=announce,
         )
-        self._writes: Batcher[Write, Answer] = Batcher("store", self._write)
+        self._writes: Batcher[Write, Answer] = Batcher("store", self._write, weigh=_weight)
         self.stores: Lane[Half, Receipt] = Lane(self._writes)
         self.decides: Lane[End, Standing] = Lane(self._writes)
         self._resources: dict[object, tuple[Resource, Evidence]] = {}
@@ -88,12 +89,24 @@ class Kernel:
                 request_for(self.store, txid, halves, group=group.name, token=token, state=state, remark=remark)
             )
 
+    @property
+    def store(self) -> Store:
+        """The store, until the broker is closed."""
+        if self.closed:
+            raise BrokerClosed
+        return self._store
+
     def close(self) -> None:
-        """Finish what is queued."""
+        """Finish what is queued; what comes later is refused."""
         self._writes.close()
+        self.closed = True
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         answers = self.writing(batch)
         if any(isinstance(item, End) or item.plain for item in batch):
             self.on_decided()
         return answers
+
+
+def _weight(item: Write) -> int:
+    return sum([len(row.body) for row in item.rows]) if isinstance(item, Half) else 0

@@ -12,6 +12,7 @@ import asyncio
 import threading
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,6 +25,10 @@ class Pending(Future[T]):
 
     _awaiting: list[Waiter] | None = None
     _blocked: list[threading.Lock] | None = None
+
+    def cancel(self) -> bool:
+        """Refuse: the call may be in the store already, and its neighbours in the batch go on."""
+        return False
 
     def result(self, timeout: float | None = None) -> T:
         """Wait in this thread."""
@@ -75,7 +80,7 @@ def wake(finished: Iterable[Pending[T]]) -> None:
     for gate in gates:
         gate.release()
     for loop, waiters in by_loop.items():
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # a loop that was closed has nobody left who waits
             loop.call_soon_threadsafe(_release, waiters)
 
 

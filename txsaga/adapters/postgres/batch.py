@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Call, ConnectionLost, Line, reconnected
 from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int4s_or_null, int8, int8s
-from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreUnavailable
+from txsaga.errors import InvalidMessage, OutcomeUnknown, TxSagaError
 from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import End, Half
 
 PATIENCE = 30.0
+RESENDS = 3
+"""A batch that breaks each connection it is sent on would be sent for ever."""
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -52,15 +54,20 @@ class Batch:
             return self._by_kind(line.exchange(calls) if calls else [])
         except ConnectionLost:
             pass
-        while True:
+        try:
+            return self._by_kind(self._again(line, low, calls))
+        except (TxSagaError, ConnectionLost) as reason:
+            # Whatever went wrong behind the first loss, it says nothing about the first try.
+            raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
+
+    def _again(self, line: Line, low: int, calls: Sequence[Call]) -> Sequence[Rows]:
+        for _ in range(RESENDS):
+            reconnected(line, PATIENCE)
             try:
-                reconnected(line, PATIENCE)
-            except StoreUnavailable as gone:
-                raise OutcomeUnknown(f"whether this batch was stored is not known: {gone}") from gone
-            try:
-                return self._by_kind(self._found(line, low) or line.exchange(calls))
-            except ConnectionLost:
-                continue
+                return self._found(line, low) or line.exchange(calls)
+            except ConnectionLost as lost:
+                reason = lost
+        raise reason
 
     def _found(self, line: Line, low: int) -> list[Rows] | None:
         """Look whether the batch was stored; then its decisions are asked for alone."""

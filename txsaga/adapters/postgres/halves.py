@@ -15,10 +15,11 @@ from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.batch import PATIENCE, Batch, Rows, standing
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.adapters.postgres.line import Call, ConnectionLost, Line, reconnected
+from txsaga.adapters.postgres.line import Line, until_answered
 from txsaga.errors import (
     EndRefused,
     StoreError,
+    StoreUnavailable,
     TransactionsRejected,
     TxSagaError,
     UnknownTransaction,
@@ -44,13 +45,14 @@ class PostgresHalves(HalfStore):
         repeats = [end for end in ends if first.setdefault(end.txid, end) is not end]
         batch = Batch(self._hot, halves, sorted(first.values()))
         with self._line.lock:
-            held, plain, decided = batch.answered(self._line, self._newest())
+            held, plain, decided = batch.answered(self._line, self._newest() if halves else 0)
             standings = self._standings(batch.ends, {txid for (txid,) in decided})
+        # The batch is written: from here on what fails is an answer at its place, never the whole.
         receipts = {
             False: iter(self._receipts(batch.held.halves, held)),
             True: iter(self._receipts(batch.plain.halves, plain)),
         }
-        later = iter(self.decide(repeats) if repeats else ())
+        later = iter(self._repeated(repeats))
         return Written(
             [next(receipts[half.plain]) for half in halves],
             [standings[end.txid] if first[end.txid] is end else next(later) for end in ends],
@@ -80,7 +82,8 @@ class PostgresHalves(HalfStore):
     def _newest(self) -> int:
         """Return a number below which nothing of ours is looked for after a lost answer."""
         if self._low is None:
-            self._low = int(self._line.execute(self._hot.newest, {})[0][0])
+            newest = until_answered(self._line, PATIENCE, lambda: self._line.execute(self._hot.newest, {}))
+            self._low = int(newest[0][0])
         return self._low
 
     def _receipts(self, halves: Sequence[Half], rows: Rows) -> list[Receipt | TxSagaError]:
@@ -88,7 +91,8 @@ class PostgresHalves(HalfStore):
         if not tokens:
             return [TransactionsRejected(str(self._identity)) for _ in halves]
         if len(tokens) != len(halves):
-            raise StoreError(f"{len(halves)} transactions were stored as {len(tokens)}; the schema is damaged")
+            damage = f"{len(halves)} transactions were stored as {len(tokens)}; the schema is damaged"
+            return [StoreError(damage) for _ in halves]
         self._low = max(self._low or 0, *tokens)
         return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(sorted(tokens), halves, strict=True)]
 
@@ -97,17 +101,20 @@ class PostgresHalves(HalfStore):
             end.txid: Standing(end.txid, end.decision, True) for end in ends if end.txid in won
         }
         lost = [end for end in ends if end.txid not in won]
-        if lost:
-            rows = {row[0]: row for row in self._asked(standing(self._hot, lost))}
-            answers.update((end.txid, _lost(end, *rows[end.txid][1:])) for end in lost)
-        return answers
+        call = standing(self._hot, lost)
+        try:
+            rows = until_answered(self._line, PATIENCE, lambda: self._line.exchange([call])[0] if lost else [])
+        except TxSagaError as reason:
+            silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
+            return answers | {end.txid: silent for end in lost}
+        stands = {row[0]: row[1:] for row in rows}
+        return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}
 
-    def _asked(self, call: Call) -> Rows:
-        while True:
-            try:
-                return self._line.exchange([call])[0]
-            except ConnectionLost:
-                reconnected(self._line, PATIENCE)
+    def _repeated(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
+        try:
+            return self.decide(ends) if ends else ()
+        except TxSagaError as reason:
+            return [reason for _ in ends]
 
     def _view(self, row: Any) -> HalfView:
         counts = not row.keyed or row.winner == row.attempt  # what a superseded attempt left never does

@@ -13,8 +13,8 @@ import select
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
@@ -24,11 +24,13 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres import values
 from txsaga.adapters.postgres.connection import is_lost, translated, translating
 from txsaga.adapters.postgres.values import Value
-from txsaga.errors import ConfigError, StoreUnavailable
+from txsaga.errors import ConfigError, IdentityChanged, StoreUnavailable, TxSagaError
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
 BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
+
+Answer = TypeVar("Answer")
 
 _open_lines: weakref.WeakSet[Line] = weakref.WeakSet()
 _parents: list[object] = []  # kept, since closing one would end the parent's session
@@ -167,18 +169,30 @@ class Line:
 
 
 def reconnected(line: Line, patience: float) -> None:
-    """Open the line again, waiting for the server to come back; what the old one left running is ended."""
+    """Open the line again, waiting for the server to come back (it may turn clients away meanwhile)."""
     end, pause = time.monotonic() + patience, 0.05
     while True:
         try:
             line.connection()
             return
-        except (StoreUnavailable, psycopg.Error):
+        except (TxSagaError, psycopg.Error) as reason:
             line.close()
-            if time.monotonic() > end:
+            if time.monotonic() > end or isinstance(reason, IdentityChanged):
                 raise
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
+
+
+def until_answered(line: Line, patience: float, ask: Callable[[], Answer]) -> Answer:
+    """Ask what may be asked twice, again when the connection broke."""
+    try:
+        return ask()
+    except ConnectionLost:
+        reconnected(line, patience)
+    try:
+        return ask()
+    except ConnectionLost as lost:
+        raise StoreUnavailable(f"the home database did not answer: {lost}; retry") from lost
 
 
 def _settle_plans(connection: psycopg.Connection[Any]) -> None:
