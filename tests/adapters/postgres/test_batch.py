@@ -75,18 +75,18 @@ def test_a_batch_that_breaks_every_connection_is_not_sent_for_ever() -> None:
     line = ScriptedLine([*lost] * 9)
     with pytest.raises(OutcomeUnknown):
         run(line)
-    assert sum(sql == HOT.prepare for (sql,) in line.sent) == 1 + batch.RESENDS
+    assert sum(sql == HOT.prepare.one for (sql,) in line.sent) == 1 + batch.RESENDS
 
 
 @pytest.mark.rule("R14")
 def test_what_was_found_is_not_sent_again_and_its_decisions_are_asked_for() -> None:
     line = ScriptedLine([ConnectionLost(), [STORED], [[(3,)]]])
     assert run(line, End(3, 1, b"", Decision.COMMIT)) == (STORED, (), [(3,)])
-    assert line.sent == [[HOT.prepare, HOT.decide], [HOT.batch], [HOT.decide]]
+    assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")
 def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
     assert run(line, End(3, 1, b"", Decision.COMMIT)) == (STORED, (), [(3,)])
-    assert line.sent == [[HOT.prepare, HOT.decide], [HOT.batch], [HOT.prepare, HOT.decide]]
+    assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.prepare.one, HOT.decide.one]]

@@ -13,12 +13,12 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.hot import Form, Hot
 from txsaga.adapters.postgres.line import Call, ConnectionLost, Line, reconnected
 from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int4s_or_null, int8, int8s
 from txsaga.errors import InvalidMessage, OutcomeUnknown, TxSagaError
 from txsaga.model.immunity import MIN_AGE
-from txsaga.model.records import End, Half
+from txsaga.model.records import End, Half, Row
 
 PATIENCE = 30.0
 RESENDS = 3
@@ -28,24 +28,22 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class Store(NamedTuple):
-    """Halves that one statement stores, and the number that finds them again."""
+    """A call that stores halves, and the number that finds them again."""
 
-    halves: Sequence[Half]
-    number: Value
     call: Call
+    number: Value
 
 
 class Batch:
     """What one transaction writes."""
 
     def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End]) -> None:
-        if not all(half.rows for half in halves):
-            raise InvalidMessage("a transaction without messages can't be stored; send at least one")
         self._hot, self.ends = hot, ends
-        self.held = _store(hot.prepare, [half for half in halves if not half.plain])
-        self.plain = _store(hot.publish, [half for half in halves if half.plain])
-        self._stores = [store for store in (self.held, self.plain) if store.halves]
-        self._decides = [Call(hot.decide, _end_values(ends))] if ends else []
+        self.held = [half for half in halves if not half.plain]
+        self.plain = [half for half in halves if half.plain]
+        kinds = ((hot.prepare, self.held), (hot.publish, self.plain))
+        self._stores = [_store(form, stored) for form, stored in kinds if stored]
+        self._decides = [Call(hot.decide.of(len(ends)), _end_values(ends))] if ends else []
 
     def answered(self, line: Line, low: int) -> tuple[Rows, Rows, Rows]:
         """Run the batch until its answer is known: rows of held halves, of plain ones, of decisions."""
@@ -81,25 +79,26 @@ class Batch:
 
     def _by_kind(self, answers: Sequence[Rows]) -> tuple[Rows, Rows, Rows]:
         found = iter(answers)
-        kinds = (self.held.halves, self.plain.halves, self.ends)
+        kinds = (self.held, self.plain, self.ends)
         held, plain, decided = (next(found) if asked else () for asked in kinds)
         return held, plain, decided
 
 
 def standing(hot: Hot, ends: Sequence[End]) -> Call:
     """Ask what stands for ends that got no row of their own, or what is wrong with them."""
-    return Call(hot.standing, _named(ends))
+    return Call(hot.standing.of(len(ends)), _named(ends))
 
 
-def _store(sql: str, halves: Sequence[Half]) -> Store:
+def _store(form: Form, halves: Sequence[Half]) -> Store:
     number = int8(random.getrandbits(63))  # tells batches apart, guards nothing
-    return Store(halves, number, Call(sql, _half_values(number, halves)))
-
-
-def _half_values(number: Value, halves: Sequence[Half]) -> list[Value]:
     rows = [(at == 0, half, row) for half in halves for at, row in enumerate(half.rows)]
+    if not all(half.rows for half in halves):
+        raise InvalidMessage("a transaction without messages can't be stored; send at least one")
+    return Store(Call(form.of(len(rows)), [number, *_half_values(rows)]), number)
+
+
+def _half_values(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
     return [
-        number,
         bools([first for first, _, _ in rows]),
         int4s([half.group for _, half, _ in rows]),
         int4s([row.qid for _, _, row in rows]),

@@ -49,8 +49,8 @@ class PostgresHalves(HalfStore):
             standings = self._standings(batch.ends, {txid for (txid,) in decided})
         # The batch is written: from here on what fails is an answer at its place, never the whole.
         receipts = {
-            False: iter(self._receipts(batch.held.halves, held)),
-            True: iter(self._receipts(batch.plain.halves, plain)),
+            False: iter(self._receipts(batch.held, held)),
+            True: iter(self._receipts(batch.plain, plain)),
         }
         later = iter(self._repeated(repeats))
         return Written(
@@ -101,9 +101,11 @@ class PostgresHalves(HalfStore):
             end.txid: Standing(end.txid, end.decision, True) for end in ends if end.txid in won
         }
         lost = [end for end in ends if end.txid not in won]
+        if not lost:
+            return answers
         call = standing(self._hot, lost)
         try:
-            rows = until_answered(self._line, PATIENCE, lambda: self._line.exchange([call])[0] if lost else [])
+            rows = until_answered(self._line, PATIENCE, lambda: self._line.exchange([call])[0])
         except TxSagaError as reason:
             silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
             return answers | {end.txid: silent for end in lost}

@@ -7,21 +7,59 @@ or deletes but one queue row per queue and tick. Their plans are held by tests. 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Source(NamedTuple):
+    """Where the rows of a batch come from: numbered parameters of these types, from `first` on."""
+
+    first: int
+    types: tuple[str, ...]
+
+    @property
+    def many(self) -> str:
+        """An array for each column."""
+        return f"unnest({', '.join(f'${number}' for number, _ in self._numbered)})"
+
+    @property
+    def one(self) -> str:
+        """One row of plain values: a lone caller pays for no array."""
+        return f"(VALUES ({', '.join(f'${number}::{type}' for number, type in self._numbered)}))"
+
+    @property
+    def _numbered(self) -> list[tuple[int, str]]:
+        return list(enumerate(self.types, self.first))
+
+
+class Form(NamedTuple):
+    """A statement for one row and for many."""
+
+    one: str
+    many: str
+
+    def of(self, count: int) -> str:
+        """Return the statement for so many rows."""
+        return self.one if count == 1 else self.many
+
 
 TOKEN = """sha256((SELECT token_outer FROM {s}.store)
     || sha256((SELECT token_inner FROM {s}.store) || int4send({group}) || int8send({txid})))"""
+# The same for one row, with one look at the keys.
+TOKEN_OF_ONE = (
+    """(SELECT sha256(token_outer || sha256(token_inner || int4send({group}) || int8send({txid}))) FROM {s}.store)"""
+)
 
 _INSERT = """
 INSERT INTO {s}.half (txid, batch, pgroup, qid, chunk, n, evidence, immunity, body)
 SELECT CASE WHEN x.first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') END,
        $1, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
-  FROM unnest($2, $3, $4, $5, $6, $7, $8, $9)
-    AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)"""
+  FROM {rows} AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)"""
+ROWS = Source(2, ("bool", "int4", "int4", "int4", "int4", "int4", "int4", "bytea"))
 
 PREPARE = (
     _INSERT
     + """
- WHERE NOT (SELECT rejecting FROM {s}.store)
+ CROSS JOIN {s}.store WHERE NOT store.rejecting
 RETURNING txid, {token}"""
 )
 
@@ -43,21 +81,22 @@ SELECT DISTINCT txid, {token} FROM {s}.half WHERE txid > $1 AND batch = $2 ORDER
 DECIDE = """
 INSERT INTO {s}.op (txid, decision, from_check)
 SELECT x.txid, x.decision, x.from_check
-  FROM unnest($1, $2, $3, $4, $5)
-    AS x(txid, pgroup, token, decision, from_check)
+  FROM {rows} AS x(txid, pgroup, token, decision, from_check)
  CROSS JOIN LATERAL (SELECT pgroup, keyed, born, immunity FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h
  WHERE h.pgroup = x.pgroup AND NOT h.keyed AND x.token = {token}
    AND (h.immunity IS NULL OR x.from_check
         OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp())
     ON CONFLICT (txid) DO NOTHING
 RETURNING txid"""
+ENDS = Source(1, ("int8", "int4", "bytea", "int4", "bool"))
 
 # Why an end got no row of its own: what stands, or what was wrong with it.
 STANDING = """
 SELECT x.txid, o.decision, h.pgroup, h.keyed, x.token = {token} AS genuine
-  FROM unnest($1, $2, $3) AS x(txid, pgroup, token)
+  FROM {rows} AS x(txid, pgroup, token)
   LEFT JOIN LATERAL (SELECT pgroup, keyed FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h ON true
   LEFT JOIN {s}.op o ON o.txid = x.txid"""
+NAMES = Source(1, ("int8", "int4", "bytea"))
 
 # What is new since the last tick; `hi` caps the batch at the number of a decision.
 NEWS = """
@@ -141,12 +180,12 @@ SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks
 class Hot:
     """The hot statements of one namespace."""
 
-    prepare: str
-    publish: str
+    prepare: Form
+    publish: Form
     batch: str
     newest: str
-    decide: str
-    standing: str
+    decide: Form
+    standing: Form
     news: str
     tick: str
     fetch: str
@@ -158,16 +197,21 @@ class Hot:
     def of(cls, schema: str) -> "Hot":
         """Write the statements for a (quoted) namespace."""
 
-        def write(sql: str, group: str = "pgroup", txid: str = "txid") -> str:
-            return sql.format(s=schema, token=TOKEN.format(s=schema, group=group, txid=txid)).strip()
+        def write(sql: str, group: str = "pgroup", txid: str = "txid", rows: str = "", token: str = TOKEN) -> str:
+            written = token.format(s=schema, group=group, txid=txid)
+            return sql.format(s=schema, token=written, rows=rows).strip()
+
+        def form(sql: str, source: Source, group: str = "pgroup", txid: str = "txid") -> Form:
+            one = write(sql, group, txid, source.one, TOKEN_OF_ONE)
+            return Form(one, write(sql, group, txid, source.many))
 
         return cls(
-            prepare=write(PREPARE),
-            publish=write(PUBLISH, "h.pgroup", "h.txid"),
+            prepare=form(PREPARE, ROWS),
+            publish=form(PUBLISH, ROWS, "h.pgroup", "h.txid"),
             batch=write(BATCH),
             newest=write(NEWEST),
-            decide=write(DECIDE, "x.pgroup", "x.txid"),
-            standing=write(STANDING, "x.pgroup", "x.txid"),
+            decide=form(DECIDE, ENDS, "x.pgroup", "x.txid"),
+            standing=form(STANDING, NAMES, "x.pgroup", "x.txid"),
             news=write(NEWS),
             tick=write(TICK),
             fetch=write(FETCH),

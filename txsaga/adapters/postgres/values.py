@@ -8,7 +8,7 @@ hundreds of bodies costs one join.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from psycopg.pq.abc import PGresult
@@ -33,6 +33,18 @@ class Int8(Value):
     """One int8."""
 
     oid = _INT8
+
+
+class Bool(Value):
+    """One bool."""
+
+    oid = _BOOL
+
+
+class Bytes(Value):
+    """One bytea."""
+
+    oid = _BYTEA
 
 
 class Int4Array(Value):
@@ -69,29 +81,33 @@ def int8(value: int) -> Int8:
     return Int8(value.to_bytes(8, "big", signed=True))
 
 
-def int4s(values: Sequence[int]) -> Int4Array:
-    """Lay out int4[]."""
-    return Int4Array(_fixed(_INT4, "i", 4, values))
+def int4s(values: Sequence[int]) -> Int4 | Int4Array:
+    """Lay out a column of int4: a plain value when it has one row."""
+    return int4(values[0]) if len(values) == 1 else Int4Array(_fixed(_INT4, "i", 4, values))
 
 
-def int4s_or_null(values: Iterable[int | None]) -> Int4Array:
-    """Lay out int4[] that may hold NULL."""
+def int4s_or_null(values: Sequence[int | None]) -> Int4 | Int4Array | None:
+    """Lay out a column of int4 that may hold NULL."""
+    if len(values) == 1:
+        return None if values[0] is None else int4(values[0])
     pieces = [b"\xff\xff\xff\xff" if v is None else struct.pack(">ii", 4, v) for v in values]
     return Int4Array(_HEADER.pack(1, 1, _INT4, len(pieces), 1) + b"".join(pieces))
 
 
-def int8s(values: Sequence[int]) -> Int8Array:
-    """Lay out int8[]."""
-    return Int8Array(_fixed(_INT8, "q", 8, values))
+def int8s(values: Sequence[int]) -> Int8 | Int8Array:
+    """Lay out a column of int8."""
+    return int8(values[0]) if len(values) == 1 else Int8Array(_fixed(_INT8, "q", 8, values))
 
 
-def bools(values: Sequence[bool]) -> BoolArray:
-    """Lay out bool[]."""
-    return BoolArray(_fixed(_BOOL, "?", 1, values))
+def bools(values: Sequence[bool]) -> Bool | BoolArray:
+    """Lay out a column of bool."""
+    return Bool(b"\x01" if values[0] else b"\x00") if len(values) == 1 else BoolArray(_fixed(_BOOL, "?", 1, values))
 
 
-def byteas(values: Sequence[bytes]) -> BytesArray:
-    """Lay out bytea[]."""
+def byteas(values: Sequence[bytes]) -> Bytes | BytesArray:
+    """Lay out a column of bytea."""
+    if len(values) == 1:
+        return Bytes(values[0])
     pieces = [_HEADER.pack(1, 0, _BYTEA, len(values), 1)]
     for value in values:
         pieces += (len(value).to_bytes(4, "big"), value)
