@@ -21,10 +21,27 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Pending(Future[T]):
-    """The answer of one call in a batch."""
+    """The answer of one call in a batch.
 
-    _awaiting: list[Waiter] | None = None
-    _blocked: list[threading.Lock] | None = None
+    Who waits leaves a note and then looks once more; who answers marks the call and then reads the notes. So
+    nobody needs a lock, and nobody is missed.
+    """
+
+    _answered = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notes: list[Waiter | threading.Lock] = []
+
+    def set_result(self, result: T) -> None:
+        """Answer; `wake` tells those who wait."""
+        super().set_result(result)
+        self._answered = True
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Answer with an error; `wake` tells those who wait."""
+        super().set_exception(exception)
+        self._answered = True
 
     def cancel(self) -> bool:
         """Refuse: the call may be in the store already, and its neighbours in the batch go on."""
@@ -32,53 +49,34 @@ class Pending(Future[T]):
 
     def result(self, timeout: float | None = None) -> T:
         """Wait in this thread."""
-        if not self.done():
+        if not self._answered:
             gate = threading.Lock()
             gate.acquire()
-            if self._join_blocked(gate):
+            self._notes.append(gate)
+            if not self._answered:
                 gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
-            return super().result(0)
-        return super().result(timeout)
+        return super().result(0)
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait in the running event loop."""
-        if not self.done():
+        if not self._answered:
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
-            with self._condition:  # the lock that set_result takes
-                self._awaiting = [*(self._awaiting or []), (loop, waiter)]
-                finished = self.done()
-            if not finished:
+            self._notes.append((loop, waiter))
+            if not self._answered:
                 yield from waiter
         return super().result(0)
-
-    def take_waiters(self) -> tuple[list[Waiter], list[threading.Lock]]:
-        """Hand over those who wait for this call, once."""
-        with self._condition:
-            waiting = self._awaiting or [], self._blocked or []
-            self._awaiting = self._blocked = None
-        return waiting
-
-    def _join_blocked(self, gate: threading.Lock) -> bool:
-        with self._condition:
-            if self.done():
-                return False
-            self._blocked = [*(self._blocked or []), gate]
-            return True
 
 
 def wake(finished: Iterable[Pending[T]]) -> None:
     """Wake everybody who waits for one of these calls; every event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    gates: list[threading.Lock] = []
     for call in finished:
-        if call._awaiting is not None or call._blocked is not None:
-            awaiting, blocked = call.take_waiters()
-            gates += blocked
-            for loop, waiter in awaiting:
-                by_loop.setdefault(loop, []).append(waiter)
-    for gate in gates:
-        gate.release()
+        for note in call._notes:
+            if isinstance(note, tuple):
+                by_loop.setdefault(note[0], []).append(note[1])
+            else:
+                note.release()
     for loop, waiters in by_loop.items():
         with suppress(RuntimeError):  # a loop that was closed has nobody left who waits
             loop.call_soon_threadsafe(_release, waiters)
