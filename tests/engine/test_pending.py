@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -96,3 +97,10 @@ def test_a_cancelled_awaiter_leaves_the_call_alone() -> None:
         assert await _once(call) == 3
 
     asyncio.run(main())
+
+
+def test_a_callback_reads_the_answer() -> None:
+    batcher = Batcher("test", doubled)
+    read: Future[int] = Future()
+    batcher.submit(4).add_done_callback(lambda done: read.set_result(done.result()))
+    assert read.result(10) == 8

@@ -49,7 +49,7 @@ class Pending(Future[T]):
 
     def result(self, timeout: float | None = None) -> T:
         """Wait in this thread."""
-        if not self._answered:
+        if not self._answered and not self.done():  # a callback runs between the two
             gate = threading.Lock()
             gate.acquire()
             self._notes.append(gate)
