@@ -21,12 +21,13 @@ TxSagaError
 │   ├── TransactionsRejected         this store takes no transactional messages now (NO_PERMISSION)
 │   ├── InDoubt                      its fate can't be known yet; try again later
 │   ├── EndRefused                   the store refused the end of a half message, with its code
-│   └── EffectConflict               a home effect can't be applied; the transaction must roll back
+│   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
 ├── SendFailed                       the half could not be stored; local work did not run
 ├── ResourceUnknown                  a resource name or an engine that was never registered
 ├── EvidenceMissing                  the evidence table is absent and can't be created here
 ├── BrokerClosed                     the broker was closed; open another
 ├── LeaseLost                        another member owns the queue or the transaction now; drop the work
+├── OutOfOrder                       what is consumed or committed does not follow what the group has read
 ├── OffsetOutOfRange                 reading below the tail or above the head of a queue
 └── StoreError                       the home database said no
     ├── StoreUnavailable             connection level or a time-out; safe to retry
@@ -190,7 +191,7 @@ class EndRefused(TransactionError):
 
 
 class EffectConflict(TransactionError):
-    """A home effect of the transaction can't be applied; the transaction must roll back."""
+    """A home effect can't be applied: the transaction rolls back, or is parked where its local work committed."""
 
 
 class SendFailed(TxSagaError):
@@ -219,6 +220,10 @@ class EvidenceMissing(TxSagaError):
 
 class LeaseLost(TxSagaError):
     """Another member owns the queue or the transaction now; drop the work."""
+
+
+class OutOfOrder(TxSagaError):
+    """What is consumed or committed does not follow what the group has read of its queue."""
 
 
 class OffsetOutOfRange(TxSagaError):

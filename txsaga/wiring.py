@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import socket
+import weakref
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
@@ -23,23 +24,46 @@ from txsaga.config import RESOURCE, Settings
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import ConfigError, ResourceUnknown
+from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 
+_every_resources: weakref.WeakSet[Resources] = weakref.WeakSet()
+
+
+def _leave_sessions_to_parent() -> None:
+    for resources in list(_every_resources):
+        resources.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_sessions_to_parent)
+
 
 class Resources:
-    """Registered databases by name; each engine under one name."""
+    """Registered databases by name; each engine under one name.
+
+    An engine that is passed under a name that the environment names too takes its place.
+    """
 
     def __init__(self, urls: Mapping[str, str], engines: Mapping[str, Engine]) -> None:
-        self._engines = {name: resource_engine(url, f"{RESOURCE}{name.upper()}") for name, url in urls.items()}
-        self._owned = set(self._engines)
-        self._engines.update(engines)
+        self._engines: dict[str, Engine] = {}
+        for name, engine in engines.items():
+            self.register(name, engine)
+        self._owned = {
+            name: resource_engine(url, f"{RESOURCE}{name.upper()}") for name, url in urls.items() if name not in engines
+        }
+        for name, engine in self._owned.items():
+            self.register(name, engine)
         self._evidence: dict[str, Evidence] = {}
+        _every_resources.add(self)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database."""
-        if not name or self._engines.get(name, engine) is not engine:
+        if not isinstance(name, str) or not name or name != name.lower():
+            raise ConfigError(
+                f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
+            )
+        if self._engines.get(name, engine) is not engine:
             raise ConfigError(f"resource {name!r} is registered already; choose another name")
         self._engines[name] = engine
 
@@ -54,8 +78,13 @@ class Resources:
 
     def close(self) -> None:
         """Dispose of the engines that were made here."""
-        for name in self._owned:
-            self._engines[name].dispose()
+        for engine in self._owned.values():
+            engine.dispose()
+
+    def leave_to_parent(self) -> None:
+        """Forget every open session, as a forked child must: two processes on one would read each other's answers."""
+        for engine in self._engines.values():
+            engine.dispose(close=False)
 
     def _name_of(self, engine: object) -> str:
         for name, registered in self._engines.items():
@@ -138,7 +167,10 @@ def resource_engine(url: str, named: str) -> Engine:
 def embedded_url(settings: Settings) -> str:
     """Find or start the embedded database and return its URL."""
     server = EmbeddedServer.from_env(settings.embedded).ensure().database("txsaga")
-    return server.url("txsaga", driver="psycopg", socket=True)
+    try:
+        return server.url("txsaga", driver="psycopg", socket=True)
+    except EmbeddedDatabaseError:  # a path may be too long for a socket
+        return server.url("txsaga", driver="psycopg")
 
 
 def load_observer(name: str) -> Observer:

@@ -1,9 +1,11 @@
 """
-Producers, owners and dispatchers in any order over one store, beside the simplest model of what must be read.
+Producers, owners, dispatchers and consumers in any order, beside the simplest model of what must be read.
 
 The model is one list per queue: a decision appends what it makes visible, nothing else does. The log must
-hold a beginning of that list at any time and all of it in the end. One thread does everything, so the order
-of decisions is known; races are the contract suites' matter.
+hold a beginning of that list at any time and all of it in the end. A consumer group must have consumed a
+beginning of what the log holds: each message once and in order, up to its cursor. One thread does everything,
+so the order of decisions is known; races are the contract suites' matter. Where there are several stores on
+one home, each step is done through any of them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 from typing import ClassVar
 
 import pytest
@@ -20,25 +23,35 @@ from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
     consumes,
+    initialize,
     invariant,
     multiple,
     rule,
 )
 
-from txsaga.errors import TransactionError, TxSagaError
+from tests.adapters.reading import Reading
+from txsaga.errors import LeaseLost, TransactionError, TxSagaError
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION
-from txsaga.model.records import Half, Life, Receipt, Row, Standing
+from txsaga.model.records import Claimed, Half, Life, Receipt, Row, Standing
 from txsaga.ports.store import Store
-from txsaga.testing.samples import decide_life, drain, end_of, new_group, new_queues, row
+from txsaga.testing.samples import LONG, decide_life, drain, end_of, new_group, new_queues, row
 
 COMMIT = Decision.COMMIT
+MEMBERS = ["anna", "berta"]
 DECISIONS = st.sampled_from(Decision)
 SHAPES = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), min_size=1, max_size=3)
 """The rows of a half: which queue, how many records."""
 PARTS = st.lists(st.tuples(st.sampled_from((2, 1)), SHAPES, st.sampled_from((True, True, False))), max_size=3)
 """Contributions to a keyed transaction: which part, its rows, whether its attempt is named the winner."""
+
+
+QUEUE, STEP = st.integers(0, 1), st.integers(1, 3)
+ASTRAY = st.sampled_from((0, 0, 0, -1, 1))
+"""How far a consumer is wrong about where it stands."""
+SPANS = st.lists(st.tuples(st.sampled_from((0, 0, 1)), QUEUE, ASTRAY, STEP), min_size=1, max_size=4)
+"""What is consumed: by which of two transactions, from which queue, how far astray, how many messages."""
 
 
 class GivenUp(Exception):
@@ -62,15 +75,17 @@ class Keyed:
 class Interleavings(RuleBasedStateMachine):
     """One example: some queues of its own in a store that it may share with earlier examples."""
 
-    store: ClassVar[Store]
+    stores: ClassVar[Sequence[Store]]
     turns: ClassVar[count[int]] = count()
 
     halves = Bundle("halves")
     lives = Bundle("lives")
     stale = Bundle("stale")
+    fenced = Bundle("fenced")
 
     def __init__(self) -> None:
         super().__init__()
+        self.chance = Random(0)
         self.name = f"example-{next(self.turns)}"
         self.qids = new_queues(self.store, self.name, 2)
         self.group = new_group(self.store, self.name)
@@ -79,6 +94,20 @@ class Interleavings(RuleBasedStateMachine):
         self.decisions: dict[int, Decision] = {}
         self.expected: dict[int, list[bytes]] = {qid: [] for qid in self.qids}
         self.seen: dict[int, int] = dict.fromkeys(self.qids, 0)
+        self.readings = self.joined()
+        self.prepare([([(at, 3)], True) for at in (0, 1, 0, 1)])  # else consumers would have nothing most of the time
+        drain(self.store)
+
+    @initialize(target=lives, chance=st.randoms(use_true_random=True))
+    def begin(self, chance: Random) -> object:
+        """Let each example choose its stores in its own way; begin with two rivals."""
+        self.chance = chance
+        return multiple(self.open([]), self.open([]))
+
+    @property
+    def store(self) -> Store:
+        """Any of the stores."""
+        return self.chance.choice(self.stores)
 
     @rule(target=halves, shapes=st.lists(st.tuples(SHAPES, st.booleans()), min_size=1, max_size=3))
     def prepare(self, shapes: list[tuple[list[tuple[int, int]], bool]]) -> object:
@@ -139,6 +168,8 @@ class Interleavings(RuleBasedStateMachine):
         before = keyed.life
         with self.store.ledgers.open() as ledger:
             keyed.life = ledger.take_over(before.txid)
+        for reading in self.readings.values():
+            reading.freed(before.txid)
         assert keyed.life.owner > before.owner
         return before, keyed
 
@@ -184,6 +215,63 @@ class Interleavings(RuleBasedStateMachine):
             if entries:
                 assert entries[0].base <= at < entries[0].base + entries[0].count
 
+    @rule(rivals=st.tuples(lives, lives), spans=SPANS)
+    def consume(self, rivals: tuple[Keyed, Keyed], spans: list[tuple[int, int, int, int]]) -> None:
+        """Bind offsets to transactions: those that are due, and no others."""
+        for who, at, astray, step in spans:
+            reading, txid = self.readings[self.qids[at]], rivals[who].life.txid
+            start = reading.due + astray
+            end = min(start + step, len(self.read(reading.qid)))
+            if reading.claim is not None:
+                expected = txid not in self.decisions and reading.may_bind(txid, start, end)
+                assert reading.intend(self.store, reading.claim, txid, start, end) is expected
+
+    @rule(at=QUEUE, astray=ASTRAY, step=STEP)
+    def acknowledge(self, at: int, astray: int, step: int) -> None:
+        """Move a cursor from where it stands; once more is no error."""
+        reading = self.readings[self.qids[at]]
+        if reading.claim is None:
+            return
+        bodies, claim = self.read(reading.qid), reading.claim._replace(offset=reading.cursor + astray)
+        end = min(claim.offset + step, len(bodies))
+        if reading.bound is None and reading.cursor in (claim.offset, end):
+            reading.claim = self.store.queues.advance(claim, reading.member, end)
+            reading.passed(end, bodies)
+        else:
+            with pytest.raises(LeaseLost):
+                self.store.queues.advance(claim, reading.member, end)
+
+    @rule(at=QUEUE, target=fenced)
+    def hand_over(self, at: int) -> object:
+        """Give a queue to the other member; nobody gets it while its offsets are bound."""
+        reading = self.readings[self.qids[at]]
+        member, claim = reading.member, reading.claim
+        self.store.queues.release(self.name, member, reading.qid)
+        reading.member = MEMBERS[MEMBERS.index(member) - 1]
+        reading.claim = self.store.queues.acquire(self.name, reading.member, reading.qid)
+        assert (reading.claim is None) is (reading.bound is not None)
+        assert reading.claim is None or reading.claim.offset == reading.cursor
+        return multiple() if claim is None else (member, claim)
+
+    @rule(late=fenced, keyed=lives, step=STEP)
+    def come_late(self, late: tuple[str, Claimed], keyed: Keyed, step: int) -> None:
+        """Let a member that gave a queue up go on as if it had not."""
+        member, claim = late
+        bound = self.readings[claim.qid].bound
+        for start in {claim.offset, bound.end if bound else 0}:
+            stranger = Reading(self.name, claim.qid, member, claim)
+            assert not stranger.intend(self.store, claim, keyed.life.txid, start, start + step)
+        with pytest.raises(LeaseLost):
+            self.store.queues.advance(claim, member, claim.offset + step)
+
+    @invariant()
+    def each_message_is_consumed_once_and_in_order(self) -> None:
+        for reading in self.readings.values():
+            assert reading.consumed == self.read(reading.qid)[: reading.cursor]
+        (lag,) = (each.lag for each in self.store.overview.readings() if each.group == self.name)
+        unread = [len(self.read(reading.qid)) - reading.cursor for reading in self.readings.values()]
+        assert lag == sum(unread)
+
     @invariant()
     def the_log_holds_a_beginning_of_what_was_decided(self) -> None:
         for qid in self.qids:
@@ -202,6 +290,15 @@ class Interleavings(RuleBasedStateMachine):
         """Tick to the end: nothing is lost, nothing comes twice."""
         drain(self.store, limit=3)
         assert {qid: self.read(qid) for qid in self.qids} == self.expected
+
+    def joined(self) -> dict[int, Reading]:
+        """Let the first member take every queue."""
+        queues = self.stores[0].queues
+        queues.create_cursors(self.name, dict.fromkeys(self.qids, 0))
+        for member in MEMBERS:
+            queues.renew(self.name, member, [self.name], LONG)
+        claims = {qid: queues.acquire(self.name, MEMBERS[0], qid) for qid in self.qids}
+        return {qid: Reading(self.name, qid, MEMBERS[0], claim) for qid, claim in claims.items()}
 
     def contribute(self, keyed: Keyed, parts: Sequence[tuple[int, list[tuple[int, int]], bool]]) -> None:
         """Add contributions as the owner does it."""
@@ -240,6 +337,8 @@ class Interleavings(RuleBasedStateMachine):
         self.rows_of.setdefault(txid, rows)
         for each in rows if decision is COMMIT else ():
             self.expected[each.qid] += bodies(each.body)
+        for reading in self.readings.values():
+            reading.decided(txid, decision, self.read(reading.qid))
 
     def read(self, qid: int) -> list[bytes]:
         """Read a queue from its start; its offsets must have no gap."""

@@ -28,24 +28,34 @@ from txsaga.engine.broker import Broker
 from txsaga.model.facts import ALL, Fact
 
 WRITES: dict[tuple[type, type], set[str]] = {
-    (ports.HalfStore, PostgresHalves): {"prepare", "publish", "decide"},
+    (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
-        *{"create", "take_over", "move", "add", "win", "reserve", "intend"},
+        *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend"},
         *{"apply_intents", "write_op", "record"},
     },
     (ports.Log, PostgresLog): {
         *{"tick", "sweep", "postpone", "park", "settled", "extend_partitions", "drop_partitions"},
     },
     (ports.Queues, PostgresQueues): {
-        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset"},
+        *{"renew", "leave", "create_cursors", "acquire", "release", "advance"},
     },
     (ports.Registry, PostgresRegistry): {"create_topic", "group", "resource", "reject_transactions"},
-    (ports.Evidence, SqlEvidence): {"fence", "forget"},
+    (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
-    *{"doubts", "doubt", "positions", "members", "intent_on", "identity", "rejects_transactions"},
-    *{"topic", "topics", "find_group", "group_by_id", "resource_by_id", "transactions", "transaction", "read"},
+    *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
+    *{
+        "topic",
+        "topics",
+        "find_group",
+        "group_by_id",
+        "resource_by_id",
+        "transactions",
+        "transaction",
+        "read",
+        "filled",
+    },
 }
 # Local work announces its own commit, which covers what is filled in; the uuid is made where it is registered.
 ANNOUNCED_BY_THEIR_CALLER = {"work", "fill", "database"}
@@ -154,6 +164,6 @@ def test_a_cut_announces_its_tick(watch: Watch, world: World) -> None:
 
 @pytest.mark.postgres
 def test_a_write_that_nobody_announced_is_found(watch: Watch, world: World) -> None:
-    play(watch, world, lambda broker, _: broker.kernel.store.queues.leave("readers", "anna"))
+    play(watch, world, lambda broker, _: broker.kernel.store.queues.leave("readers", "anna", ["orders"]))
     assert watch.unannounced == ["PostgresQueues.leave"]
     watch.unannounced.clear()

@@ -14,7 +14,7 @@ from tests.chaos.invariants import assert_sound, delivered
 from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
 from tests.chaos.world import World, database, debit
-from txsaga.adapters.postgres import halves
+from txsaga.adapters.postgres import batch
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
@@ -207,7 +207,7 @@ def stored_nothing(world: World) -> Iterator[Callable[[], set[int]]]:
 def test_a_batch_that_stays_unknown_is_told_so_and_not_stored_again(
     world: World, home: Proxy, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(halves, "PATIENCE", 0.1)
+    monkeypatch.setattr(batch, "PATIENCE", 0.1)
     producer = broker.producer("shop")
     producer.send("news", b"first")
     home.refusing = True
@@ -224,7 +224,7 @@ def test_a_batch_that_stays_unknown_is_told_so_and_not_stored_again(
 def test_a_lost_line_that_is_opened_late_still_ends_its_old_backend(
     world: World, home: Proxy, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(halves, "PATIENCE", 0.1)
+    monkeypatch.setattr(batch, "PATIENCE", 0.1)
     producer = broker.producer("shop")
     producer.send("news", b"first")
     with stored_nothing(world) as waiting:

@@ -97,7 +97,16 @@ def test_check_back_has_the_defaults_of_its_profile_and_what_is_said_beside_it()
 
 
 @pytest.mark.parametrize(
-    "words", [("--profile", "6x"), ("--check-interval", "0"), ("--max-checks", "0"), ("--min-age", "-1")]
+    "words",
+    [
+        ("--profile", "6x"),
+        ("--check-interval", "0"),
+        ("--check-interval", "1e300"),
+        ("--max-checks", "0"),
+        ("--min-age", "-1"),
+        ("--min-age", "inf"),
+        ("--min-age", "nan"),
+    ],
 )
 def test_a_setting_out_of_range_is_refused(bare: Cli, words: tuple[str, str]) -> None:
     said = bare("engine", *words)

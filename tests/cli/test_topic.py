@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
+from txsaga.engine.broker import Broker
 
 
 def test_a_topic_is_created_once_and_found_again(cli: Cli) -> None:
@@ -41,6 +42,25 @@ def test_a_system_name_can_neither_be_created_nor_used(cli: Cli, name: str) -> N
         said = cli(*words)
         assert (said.code, said.out) == (3, ""), words
         assert "system name" in said.complaint
+
+
+@pytest.mark.parametrize("value", ["inf", "1e300", "nan", "-1", "3153600001"])
+def test_a_retention_has_an_end(cli: Cli, broker: Broker, value: str) -> None:
+    name = fresh_name("orders")
+    said = cli("topic", "create", name, "--retention", value)
+    assert (said.code, said.out) == (2, "")
+    assert "--retention" in said.complaint
+    assert name not in [topic.name for topic in broker.kernel.store.registry.topics()]
+
+
+def test_what_is_kept_is_told(cli: Cli) -> None:
+    name = fresh_name("orders")
+    assert cli("topic", "create", name, "--retention", "3600", "--retention-bytes", "1000000").code == 0
+    shown = cli("topic", "show", name, "--json").document
+    assert (shown["retention_seconds"], shown["retention_bytes"]) == (3600, 1_000_000)
+    again = cli("topic", "create", name, "--retention", "3600")
+    assert again.code == 3
+    assert "exists as normal with 8 queues, retention 3600 s and 1000000 bytes" in again.complaint
 
 
 @pytest.mark.parametrize("words", [("a b",), ("a", "--queues", "0"), ("a", "--type", "loud"), ()])

@@ -18,6 +18,7 @@ from txsaga.cli.tx import os_user
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import Dispatcher
+from txsaga.errors import TransactionsRejected
 from txsaga.model.identity import StoreId
 from txsaga.model.records import Half, Receipt
 from txsaga.testing.samples import answered, new_group, row
@@ -203,3 +204,28 @@ def test_the_record_names_the_account_and_not_the_environment(monkeypatch: pytes
         raise KeyError(uid)
 
     assert os_user(nobody).startswith("uid ")
+
+
+@pytest.mark.req("RMQ-52")
+def test_new_transactions_are_switched_off_and_on(bare: Cli, own_url: str) -> None:
+    env = {"TXSAGA_URL": own_url}
+    with txsaga.connect(own_url, roles=False, env={}) as broker:
+        broker.create_topic("flow", "transaction", queues=1)
+        producer = broker.producer("shop", checker=lambda question: None)
+        off = bare("tx", "reject", "on", **env)
+        assert (off.code, off.out) == (0, "new transactions are rejected\n")
+        assert bare("status", "--json", **env).document["rejects_transactions"] is True
+        for key in (None, "order-42"):
+            with pytest.raises(TransactionsRejected), producer.transaction(key=key) as tx:
+                tx.send("flow", b"x")
+        assert shown(bare("tx", "reject", "off", "--json", **env)) == {"rejects_transactions": False}
+        with producer.transaction(key="order-42") as tx:
+            tx.send("flow", b"x")
+    assert bare("tx", "reject", "maybe", **env).code == 2
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e300"])
+def test_a_minimum_age_has_an_end(cli: Cli, value: str) -> None:
+    said = cli("tx", "settle", "--min-age", value)
+    assert said.code == 2
+    assert "--min-age" in said.complaint

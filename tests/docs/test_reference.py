@@ -13,11 +13,12 @@ from tests.architecture.sources import PACKAGE
 from txsaga import errors
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.late import Slot
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import CheckProfile
 from txsaga.engine.settle import Question
 from txsaga.engine.stream import Stream
-from txsaga.engine.transaction import Slot, Transaction
+from txsaga.engine.transaction import Transaction
 from txsaga.model.cut import Cut
 from txsaga.model.layout import Batch
 from txsaga.model.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message

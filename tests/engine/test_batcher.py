@@ -203,13 +203,13 @@ def test_a_store_that_nobody_can_reach_is_not_asked_for_each_item() -> None:
     batcher = Batcher("test", run)
     first = batcher.submit(0)
     assert entered.wait(10)
-    calls = [batcher.submit(item) for item in range(1, 100)]
+    calls = [batcher.submit(item) for item in range(1, 31)]
     release.set()
     assert first.result(10) == 0
     for call in calls:
         with pytest.raises(StoreUnavailable):
             call.result(10)
-    assert tried == [1, 99, 1, 1]
+    assert tried == [1, 30, 1, 1]
 
 
 def test_closing_waits_for_a_lone_caller_and_refuses_who_waits_for_room() -> None:
@@ -236,3 +236,15 @@ def test_answers_that_do_not_fit_their_calls_are_unknown_and_nobody_hangs() -> N
         batcher.submit(1).result(10)
     with pytest.raises(OutcomeUnknown):
         batcher.call(2)
+
+
+def test_of_a_long_queue_half_goes_at_a_time() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate)
+    calls = [batcher.submit(0)]
+    assert gate.entered.wait(10)
+    calls += [batcher.submit(item) for item in range(1, 101)]
+    gate.open.set()
+    for call in calls:
+        call.result(10)
+    assert [len(batch) for batch in gate.batches] == [1, 50, 32, 18]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from uuid import UUID, uuid4
 
 import pytest
@@ -23,6 +24,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model.decision import Decision
+from txsaga.model.facts import Deciding, Fact
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Half, LateSlot, Outcome, Receipt
 from txsaga.testing import FakeClock
@@ -37,6 +39,7 @@ from txsaga.testing.samples import (
     new_group,
     new_queues,
     opened,
+    position,
     prepared,
     published,
     read,
@@ -75,7 +78,9 @@ class Desk:
 
     def __init__(self) -> None:
         self.store, self.evidence = MemoryStore(FakeClock()), FakeEvidence()
-        self.kernel = Kernel(self.store, evidence=self._find, announce=Announcer())  # type: ignore[arg-type]
+        self.between: deque[Callable[[], None]] = deque()  # what others do between a judgement and its decision
+        announce = Announcer([self._interrupt])
+        self.kernel = Kernel(self.store, evidence=self._find, announce=announce)  # type: ignore[arg-type]
         self.resources = {"billing"}
         self.resource = self.store.registry.resource("billing", self.evidence.database).id
         (self.qid,), self.group = new_queues(self.store), new_group(self.store)
@@ -98,6 +103,16 @@ class Desk:
     def undecided(self) -> list[int]:
         """List what nobody decided."""
         return [view.txid for view in self.store.registry.transactions(undecided=True, limit=100)]
+
+    def move(self, txid: int, event: TxEvent, outcome: Outcome | None = None) -> None:
+        """Move a life as its owner or a check does, its evidence behind it."""
+        with self.store.ledgers.open() as ledger:
+            ledger.move(txid, event, evidence=self.resource if event is TxEvent.END else None)
+        self.evidence.outcome = outcome
+
+    def _interrupt(self, fact: Fact) -> None:
+        if isinstance(fact, Deciding) and self.between:
+            self.between.popleft()()
 
     def _find(self, named: object) -> tuple[str, FakeEvidence]:
         if named not in self.resources:
@@ -138,7 +153,7 @@ def test_a_keyed_transaction_is_decided_with_its_home_effects(desk: Desk, decisi
         ledger.move(life.txid, TxEvent.END)
     assert desk.decide(life.txid, decision)
     assert read(desk.store, desk.qid) == (["a"] if decision is COMMIT else [])
-    assert desk.store.queues.positions("billing", [source]) == {source: 2 if decision is COMMIT else 0}
+    assert position(desk.store, source) == (2 if decision is COMMIT else 0)
     assert desk.history(life.txid) == [(decision.name, "anna", "asked the shop")]
 
 
@@ -148,6 +163,28 @@ def test_an_open_transaction_can_be_rolled_back_but_not_committed(desk: Desk) ->
     with pytest.raises(IllegalTransition):
         desk.decide(life.txid, COMMIT)
     assert desk.decide(life.txid, ROLLBACK)
+
+
+@pytest.mark.rule("R1")
+def test_an_owner_who_closes_and_commits_meanwhile_is_not_rolled_back(desk: Desk) -> None:
+    life = opened(desk.store, desk.group)
+    desk.between.append(lambda: desk.move(life.txid, TxEvent.END, YES))
+    with pytest.raises(TransactionError, match="committed; decide the same"):
+        desk.decide(life.txid, ROLLBACK)
+    assert desk.undecided() == [life.txid]
+    assert desk.decide(life.txid, COMMIT)
+
+
+@pytest.mark.rule("R1")
+def test_a_decision_is_judged_anew_as_often_as_its_transaction_moves(desk: Desk) -> None:
+    life = opened(desk.store, desk.group)
+    desk.between += [
+        lambda: desk.move(life.txid, TxEvent.END),
+        lambda: desk.move(life.txid, TxEvent.PARK, desk.evidence.outcome),
+    ]
+    assert desk.decide(life.txid, ROLLBACK)
+    assert desk.evidence.outcome == NO
+    assert desk.history(life.txid) == [("ROLLBACK", "anna", "asked the shop")]
 
 
 @pytest.mark.parametrize("decision", BOTH)

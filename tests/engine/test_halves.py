@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pendulum
 import pytest
+from sqlalchemy import event
 
 from tests.engine.shop import NEWS, ORDERS, Shop, order
 from tests.engine.stored import Stored
@@ -159,3 +160,12 @@ def test_a_check_without_an_answer_leaves_the_half_as_old_as_it_is(shop: Shop, s
         CheckBack(shop.broker.kernel, CheckProfile(interval=timedelta(0))).run_once()
     assert len(asked) == 4
     assert stored.half(receipt.txid) == before
+
+
+def test_a_look_at_a_half_leaves_its_body_where_it_lies(shop: Shop) -> None:
+    receipt = shop.producer().prepare_now(ORDERS, b"a chair")
+    asked: list[str] = []
+    event.listen(shop.store.engine, "before_cursor_execute", lambda *seen: asked.append(seen[2]))  # type: ignore[attr-defined]
+    shop.view(receipt.txid)
+    assert len(asked) == 1
+    assert "body" not in asked[0]

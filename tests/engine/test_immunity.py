@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,7 +11,8 @@ from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
 from txsaga.engine.ending import Endings
-from txsaga.errors import EndRefused
+from txsaga.engine.roles import CheckBack, CheckProfile
+from txsaga.errors import EndRefused, InvalidMessage
 from txsaga.model.decision import Code, Decision
 from txsaga.model.immunity import HEADER, effective, read
 from txsaga.model.sending import EndRequest
@@ -51,6 +53,66 @@ def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
     assert checked is not None
     assert checked.result(10).won
     assert len(shop.read()) == (decision is Decision.COMMIT)
+
+
+@pytest.fixture(params=["shop", "moody_shop"])
+def any_shop(request: pytest.FixtureRequest) -> Shop:
+    """Give a shop on the home database, and one in memory."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Shop)
+    return found
+
+
+def rounds(shop: Shop, *pauses: float) -> None:
+    """Let time pass and run a round of the check-back, again and again."""
+    for pause in pauses:
+        shop.later(pause)
+        CheckBack(shop.broker.kernel, CheckProfile(interval=timedelta(seconds=30))).run_once()
+
+
+@pytest.mark.req("RMQ-73", "RMQ-74", "RMQ-84")
+@pytest.mark.parametrize(("immunity", "asked"), [(None, 8), (1, 8), (10, 18), (600, 602)])
+def test_a_half_is_asked_about_in_the_first_round_after_its_immunity(
+    any_shop: Shop, immunity: int | None, asked: int
+) -> None:
+    """At 2, 8, 18, 598 and 602 seconds; what is shorter than the minimum age is raised to it."""
+    heard: list[object] = []
+    any_shop.producer(checker=heard.append).prepare(ORDERS, b"", immunity=immunity).result(10)
+    moments = [2, 8, 18, 598, 602]
+    any_shop.later(2)
+    any_shop.deliver()
+    seen = []
+    for pause in (0, 6, 10, 580, 4):
+        rounds(any_shop, pause)
+        seen.append(len(heard))
+    first = moments.index(asked)
+    assert seen[first:][:1] == [1]
+    assert set(seen[:first]) <= {0}
+    assert any_shop.store.log.doubt(1).checks == seen[-1]  # type: ignore[union-attr]  # it is there
+
+
+@pytest.mark.req("RMQ-84")
+def test_rounds_within_the_immunity_take_nothing_from_the_checks(any_shop: Shop) -> None:
+    heard: list[object] = []
+    any_shop.producer(checker=heard.append).prepare(ORDERS, b"", immunity=600).result(10)
+    any_shop.later(2)
+    any_shop.deliver()
+    rounds(any_shop, *[31] * 19)  # up to 591 seconds
+    assert heard == []
+    rounds(any_shop, *[31] * 20)
+    assert len(heard) == 15
+
+
+def test_an_immunity_without_a_half_is_refused(moody_shop: Shop) -> None:
+    """Only a half is left alone by its own wish; a transaction with a row is asked about when it is closed."""
+    producer = moody_shop.producer()
+    with pytest.raises(InvalidMessage, match="immunity is for halves"):
+        producer.transaction(key="order-42", immunity=10)
+    with pytest.raises(InvalidMessage, match="immunity"), producer.transaction(immunity=10) as tx:
+        tx.later(ORDERS)
+    with pytest.raises(InvalidMessage, match="immunity"), producer.transaction(immunity=10) as tx:
+        tx.join_life()
+    assert list(moody_shop.listed()) == []
 
 
 @pytest.mark.req("RMQ-91")

@@ -77,3 +77,25 @@ def test_a_parked_half_can_still_be_decided_by_its_producer(home_shop: Shop) -> 
     assert home_shop.state(receipt.txid) == "parked"
     assert producer.commit(receipt).won
     assert (home_shop.state(receipt.txid), home_shop.bodies()) == ("committed", ["a chair"])
+
+
+@pytest.mark.req("RMQ-85")
+def test_a_check_that_nobody_was_there_to_answer_does_not_count(moody_shop: Shop) -> None:
+    receipt = moody_shop.producer(checker=says(COMMIT)).prepare_now(ORDERS, b"a chair")
+    elsewhere = Shop(broker_on(moody_shop.store), moody_shop.later)  # a process without the group's checker
+    for _ in range(MOST + 2):
+        assert elsewhere.check(MOST) == 0
+    checks = moody_shop.store.overview.checks(receipt.txid)
+    assert checks is not None
+    assert (checks.asked, checks.parked, moody_shop.state(receipt.txid)) == (0, None, "prepared")
+    assert moody_shop.check(MOST) == 1
+    assert moody_shop.bodies() == ["a chair"]
+
+
+@pytest.mark.req("RMQ-27")
+def test_a_parked_half_says_what_was_answered_last(moody_shop: Shop) -> None:
+    receipt = moody_shop.producer(checker=says(None)).prepare_now(ORDERS, b"a chair")
+    moody_shop.check(1)
+    checks = moody_shop.store.overview.checks(receipt.txid)
+    assert checks is not None
+    assert checks.parked == "the checker said UNKNOWN"

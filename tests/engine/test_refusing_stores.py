@@ -34,6 +34,10 @@ def test_a_store_that_rejects_halves_names_itself(shop: Shop) -> None:
         assert refused.value.code == "NO_PERMISSION"
     with pytest.raises(TxSagaError, match=reason), producer.transaction() as tx:
         tx.send(order())
+    with pytest.raises(TxSagaError, match=reason), producer.transaction(key="order-42") as tx:
+        tx.send(order())
+    with pytest.raises(TxSagaError, match=reason), producer.transaction() as tx:
+        tx.later(ORDERS)
     assert [view.txid for view in shop.listed()] == [waiting.txid]
     assert producer.commit(waiting).won
     shop.store.registry.reject_transactions(False)

@@ -111,7 +111,7 @@ def test_system_names_and_unknown_ones_are_refused(kernel: Kernel) -> None:
 
 def member(kernel: Kernel) -> Stream:
     """Join a group of one."""
-    return Stream(kernel, "group", ["orders"], member="anna", idle=lambda seconds: False)
+    return Stream(kernel, "group", ["orders"], member="anna")
 
 
 def take(kernel: Kernel, count: int | None = None, tag: str | None = None) -> str:

@@ -29,22 +29,22 @@ def plainly(shop: Shop, producer: JoiningProducer, topic: str) -> object:
 
 
 def as_a_half(shop: Shop, producer: JoiningProducer, topic: str) -> object:
-    return producer.prepare_now(topic, b"a chair")
+    return producer.prepare_now(topic, b"a chair", ordering_key="42")
 
 
 def with_local_work(shop: Shop, producer: JoiningProducer, topic: str) -> object:
-    return producer.send_in_transaction(Message(topic, b"a chair"), says(COMMIT))
+    return producer.send_in_transaction(Message(topic, b"a chair", ordering_key="42"), says(COMMIT))
 
 
 def in_a_block(shop: Shop, producer: JoiningProducer, topic: str) -> object:
     with producer.transaction() as tx:
-        tx.send(topic, b"a chair")
+        tx.send(topic, b"a chair", ordering_key="42")
     return tx.decision
 
 
 def in_a_keyed_block(shop: Shop, producer: JoiningProducer, topic: str) -> object:
     with producer.transaction(key="order-42") as tx:
-        tx.send_many(topic, [b"a chair"])
+        tx.send(topic, b"a chair", ordering_key="42")
     return tx.decision
 
 

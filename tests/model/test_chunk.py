@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.model.columns import CHUNKS
 from txsaga.errors import StoreError
-from txsaga.model.chunk import BODY, COLUMNS, KEY, MAX_RECORDS, TAG, Chunk, Column, encode
+from txsaga.model.chunk import BODY, COLUMNS, KEY, MAX_BYTES, MAX_RECORDS, TAG, Chunk, Column, encode, pieces
 
 Values = list[list[bytes | None] | None]
 
@@ -155,3 +155,17 @@ def test_a_full_chunk_comes_back() -> None:
     assert chunk.column(BODY) == bodies
     assert chunk.column(KEY) == keys
     assert chunk.column(TAG) is None
+
+
+@given(
+    st.lists(st.integers(min_value=0, max_value=MAX_BYTES + 1), max_size=40), st.integers(min_value=0, max_value=1200)
+)
+def test_records_are_cut_into_runs_that_are_neither_too_many_nor_too_much(big: list[int], small: int) -> None:
+    sizes = [*big, *[3] * small, *big]
+    runs = list(pieces(sizes))
+    assert [at for run in runs for at in run] == list(range(len(sizes)))
+    for run in runs:
+        assert 1 <= len(run) <= MAX_RECORDS
+        assert len(run) == 1 or sum(sizes[at] for at in run) <= MAX_BYTES
+    for run, after in pairwise(runs):  # none is shorter than it must be
+        assert len(run) == MAX_RECORDS or sum(sizes[at] for at in run) + sizes[after[0]] > MAX_BYTES

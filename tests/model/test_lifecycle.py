@@ -29,7 +29,7 @@ TX_MOVES = {
     "active": {"end": "ended", "roll_back": "rolled_back"},
     "ended": {"prepare": "prepared", "commit": "committed", "roll_back": "rolled_back", "park": "parked"},
     "prepared": {"commit": "committed", "roll_back": "rolled_back", "park": "parked"},
-    "parked": {"resume": "ended", "commit": "committed", "roll_back": "rolled_back"},
+    "parked": {"commit": "committed", "roll_back": "rolled_back"},
     "committed": {},
     "rolled_back": {},
 }
@@ -123,5 +123,5 @@ def test_every_state_is_reached() -> None:
 def test_the_diagram_shows_every_move() -> None:
     lines = TRANSACTION.mermaid().splitlines()
     assert lines[0] == "stateDiagram-v2"
-    assert "    parked --> ended: resume" in lines
+    assert "    ended --> parked: park" in lines
     assert len(lines) == 1 + sum(len(moves) for moves in TX_MOVES.values())

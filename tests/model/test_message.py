@@ -17,8 +17,8 @@ from txsaga.model.message import (
     MAX_KEY,
     MAX_TAG,
     Message,
-    validate,
 )
+from txsaga.model.validation import validate
 
 TEXTS = st.none() | st.text(max_size=60)
 HEADERS = st.none() | st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=5)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.errors import InvalidMessage, ReservedName, TopicTypeMismatch
+from txsaga.errors import ConfigError, InvalidMessage, ReservedName, TopicTypeMismatch
 from txsaga.model.topic import (
     HALF_TOPIC,
     MAX_NAME,
+    MAX_RETENTION,
     OP_TOPIC,
     PARKED_TOPIC,
     SYSTEM_TOPICS,
@@ -17,6 +20,7 @@ from txsaga.model.topic import (
     TopicType,
     Way,
     check_name,
+    seconds_of,
 )
 
 QIDS = st.lists(st.integers(min_value=1), min_size=1, max_size=20, unique=True).map(tuple)
@@ -66,6 +70,41 @@ def test_a_topic_takes_what_its_type_allows(type: TopicType, way: Way) -> None:
         return
     with pytest.raises(TopicTypeMismatch, match=f"'orders' is of type {type}; {way.value} needs"):
         topic(type=type).check(way)
+
+
+@pytest.mark.req("RMQ-63")
+@pytest.mark.parametrize("way", [Way.PLAIN, Way.HALF])
+def test_an_ordered_topic_wants_ordering_keys(way: Way) -> None:
+    topic(type=TopicType.FIFO).admit(way, ordered=True)
+    with pytest.raises(InvalidMessage, match="give each message an ordering_key"):
+        topic(type=TopicType.FIFO).admit(way, ordered=False)
+
+
+def test_nothing_is_delivered_later_yet() -> None:
+    with pytest.raises(InvalidMessage, match="not there yet; send without delay"):
+        topic().admit(Way.PLAIN, ordered=False, scheduled=True)
+    with pytest.raises(InvalidMessage, match="takes delayed messages only"):
+        topic(type=TopicType.DELAY).admit(Way.PLAIN, ordered=False)
+
+
+@pytest.mark.parametrize(
+    ("retention", "seconds"),
+    [
+        (None, None),
+        (timedelta(0), 0),
+        (timedelta(milliseconds=1), 1),
+        (timedelta(seconds=1.5), 2),
+        (MAX_RETENTION, 36_500 * 86_400),
+    ],
+)
+def test_a_retention_is_rounded_up_to_seconds(retention: timedelta | None, seconds: int | None) -> None:
+    assert seconds_of(retention) == seconds
+
+
+@pytest.mark.parametrize("retention", [3600, "1h", timedelta(microseconds=-1), MAX_RETENTION + timedelta(seconds=1)])
+def test_a_retention_that_is_none_is_refused(retention: object) -> None:
+    with pytest.raises(ConfigError, match=r"retention is .*; (give a timedelta|it lies between)"):
+        seconds_of(retention)
 
 
 @given(NAMES)

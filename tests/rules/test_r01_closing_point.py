@@ -71,7 +71,9 @@ def test_an_owner_who_closes_while_others_judge_it_open_is_not_rolled_back(
 
     judge = open_broker(close_it, books=books).kernel.settler
     doubt = Lives(broker.kernel).doubt(tx.join_life(), None)
-    assert judge.settle(doubt) is None
+    overtaken = judge.check(doubt)
+    assert overtaken.standing is None
+    assert "judge it anew" in overtaken.why
     standing = judge.settle(doubt)
     assert standing is not None
     assert standing.decision is Decision.COMMIT

@@ -3,17 +3,20 @@
 Without it: the owner dies, check-back inserts a bare decision: messages appear, cursors and late bodies don't.
 """
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import Engine
 
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, check_back, entries_in, read, write_entry
+from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
+from txsaga.engine.roles import CheckBack
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import EffectConflict, EndRefused
-from txsaga.model.decision import Decision
+from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import End
 from txsaga.testing.samples import PATIENCE, drain, start
 
@@ -25,6 +28,7 @@ SELECT (SELECT count(*) FROM half WHERE keyed), (SELECT max("off") FROM cursor W
        (SELECT count(*) FROM event)"""
 NOTHING = [(1, 0, 1, "ended", 0, 0)]
 EVERYTHING = [(2, 1, 0, "committed", 1, 1)]
+PUT_ELSEWHERE = "UPDATE cursor SET \"off\" = 1, owner = NULL, epoch = epoch + 1 WHERE grp = 'billing'"
 
 
 @pytest.fixture
@@ -86,18 +90,29 @@ def test_the_batch_path_decides_nothing_that_has_a_row_of_its_own(
     assert probe.rows(MOVED) == NOTHING
 
 
-def test_a_conflict_before_the_decision_ends_in_rollback(broker: Broker, probe: Probe, dead: Transaction) -> None:
-    (qid,) = broker.kernel.store.registry.topic("paid").qids
-    broker.kernel.store.queues.reset("billing", {qid: 1})
+@pytest.mark.usefixtures("dead")
+def test_a_conflict_never_rolls_back_what_committed_in_its_own_database(
+    broker: Broker, probe: Probe, books: Engine
+) -> None:
+    probe.run(PUT_ELSEWHERE)
+    assert check_back(broker) == 0
+    assert probe.rows(MOVED) == [(1, 1, 1, "ended", 0, 0)]
+    CheckBack(broker.kernel, replace(AT_ONCE, max_checks=2)).run_once()
+    assert probe.value("SELECT state FROM tx") == "parked"
+    assert "cursor" in probe.value("SELECT parked FROM doubt")
+    assert (read(broker), entries_in(books)) == ([], 1)
+
+
+def test_a_conflict_that_only_a_checker_stands_against_ends_in_rollback(broker: Broker, probe: Probe) -> None:
+    with pytest.raises(EffectConflict), _trusting(broker).transaction() as tx:
+        tx.later("orders")
+        tx.prepare()
     assert check_back(broker) == 1
-    assert probe.rows("SELECT state, (SELECT count(*) FROM intent) FROM tx") == [("rolled_back", 0)]
-    assert read(broker) == []
-    assert dead.decision is None
+    assert probe.value("SELECT state FROM tx") == "rolled_back"
 
 
 def test_an_owner_hears_of_a_conflict_and_nothing_is_decided(broker: Broker, probe: Probe, dead: Transaction) -> None:
-    (qid,) = broker.kernel.store.registry.topic("paid").qids
-    broker.kernel.store.queues.reset("billing", {qid: 1})
+    probe.run(PUT_ELSEWHERE)
     with pytest.raises(EffectConflict):
         dead.__exit__(None, None, None)
     assert probe.rows(MOVED) == [(1, 1, 1, "ended", 0, 0)]
@@ -108,6 +123,10 @@ def test_the_owner_takes_the_same_way(broker: Broker, probe: Probe, books: Engin
     assert probe.rows(MOVED) == EVERYTHING
     assert entries_in(books) == 1
     assert read(broker) == [b"early", b"late"]
+
+
+def _trusting(broker: Broker) -> Producer:
+    return broker.producer("trusting", checker=lambda _: LocalState.COMMIT)
 
 
 def _plain(broker: Broker) -> End:

@@ -5,12 +5,14 @@ transaction holds up everything behind it.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 from tests.rules.probe import Probe
 from tests.rules.scene import (
+    AT_ONCE,
     OpenBroker,
     check_back,
     entries_in,
@@ -21,6 +23,7 @@ from tests.rules.scene import (
 )
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
+from txsaga.engine.roles import CheckBack
 from txsaga.errors import DecidedOtherwise, ResourceUnknown
 from txsaga.model.decision import Decision
 
@@ -35,6 +38,9 @@ def other_books(foreign_databases: Callable[[], str]) -> Iterator[Engine]:
         connection.execute(text("CREATE TABLE entry (id int PRIMARY KEY)"))
     yield engine
     engine.dispose()
+
+
+LAST_CHECK = replace(AT_ONCE, max_checks=1)
 
 
 def barriers_in(engine: Engine) -> int:
@@ -98,6 +104,39 @@ def test_a_database_that_does_not_answer_decides_nothing(
     assert check_back(open_broker(books=gone)) == 0
     assert check_back(broker) == 1
     assert read(broker) == [b"a"]
+
+
+UNABLE = ["without the resource", "with an address that leads nowhere", "with another database"]
+
+
+@pytest.mark.req("RMQ-85")
+@pytest.mark.parametrize("how", UNABLE)
+def test_who_can_not_reach_the_evidence_uses_up_no_check(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, other_books: Engine, how: str
+) -> None:
+    gone = create_engine(books.url.set(database="nowhere"), poolclass=NullPool)
+    left_after_local(shop)
+    unable = open_broker(**dict(zip(UNABLE, ({}, {"books": gone}, {"books": other_books}), strict=True))[how])
+    assert check_back(unable) == 0
+    for _ in range(3):
+        assert CheckBack(unable.kernel, LAST_CHECK).run_once() == 0
+    assert check_back(broker) == 1
+    assert read(broker) == [b"a"]
+
+
+@pytest.mark.timeout(30)
+def test_local_work_that_runs_long_uses_up_no_check(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+) -> None:
+    with shop.transaction(key="order-1") as running:
+        running.send("orders", b"running")
+        with running.local("books") as connection:
+            write_entry(connection)
+            other = open_broker(books=books)
+            assert check_back(other) == 0
+            assert CheckBack(other.kernel, LAST_CHECK).run_once() == 0
+            assert broker.kernel.store.overview.undecided().parked == 0
+    assert (running.decision, read(broker)) == (Decision.COMMIT, [b"running"])
 
 
 @pytest.mark.timeout(30)

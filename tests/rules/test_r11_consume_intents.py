@@ -18,7 +18,7 @@ from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
-from txsaga.errors import DecidedOtherwise, LeaseLost
+from txsaga.errors import DecidedOtherwise, LeaseLost, OutOfOrder
 from txsaga.model.layout import Batch
 from txsaga.testing.samples import drain
 
@@ -187,6 +187,36 @@ def test_the_messages_of_a_rollback_come_again_in_full(broker: Broker, shop: Pro
             tx.consume(anna, batch_of(anna, paid[0]))
         raise ZeroDivisionError
     assert batch_of(anna, paid[0]).offset == 0
+
+
+def test_a_chunk_that_is_tried_again_is_consumed_once(broker: Broker, shop: Producer, paid: tuple[int, ...]) -> None:
+    anna, tries = member(broker, "anna"), 0
+    for batch in anna.batches(wait=0):
+        for _ in range(1 if tries else 2):  # the first block fails, and the same batch is tried in another
+            tries += 1
+            with suppress(ZeroDivisionError), shop.transaction() as tx:
+                tx.consume(anna, batch)
+                tx.send_many("orders", list(batch.bodies))
+                if tries == 1:
+                    raise ZeroDivisionError
+    assert sorted(read(broker)) == [b"%d" % turn for turn in range(8)]
+
+
+def test_a_chunk_out_of_turn_is_refused_and_nothing_is_consumed(
+    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+) -> None:
+    anna = member(broker, "anna")
+    first, second = batch_of(anna, paid[0]), batch_of(anna, paid[0])
+    with pytest.raises(OutOfOrder), shop.transaction() as tx:
+        tx.consume(anna, second)
+    assert probe.value("SELECT count(*) FROM tx") == 0
+    assert batch_of(anna, paid[0]).offset == first.offset
+    with shop.transaction() as tx:
+        tx.consume(anna, first)
+        tx.consume(anna, second)
+    with pytest.raises(OutOfOrder), shop.transaction() as tx:
+        tx.consume(anna, first)
+    assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 2
 
 
 def test_messages_that_others_rolled_back_later_are_not_skipped(

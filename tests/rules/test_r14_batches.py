@@ -22,8 +22,9 @@ from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.producer import Producer
 from txsaga.errors import EndRefused, OutcomeUnknown, StoreUnavailable, UnknownTransaction
 from txsaga.model.decision import Decision
-from txsaga.model.records import End, Standing
-from txsaga.testing.samples import COMMIT, PATIENCE, ROLLBACK, end_of, start
+from txsaga.model.records import End, Half, Standing
+from txsaga.model.topic import Way
+from txsaga.testing.samples import COMMIT, PATIENCE, ROLLBACK, end_of, row, start
 
 pytestmark = [pytest.mark.rule("R14"), pytest.mark.postgres]
 
@@ -200,9 +201,11 @@ def test_a_backend_that_works_on_a_lost_batch_is_ended_before_anybody_looks(
 
 
 def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_item(
-    wire: Proxy, far_shop: JoiningProducer, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    wire: Proxy, far: Broker, far_shop: JoiningProducer, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hot_batch, "PATIENCE", 0.0)
+    two = Half(far_shop.group.id, [row(far.kernel.topics.open("orders", Way.HALF).qids[0], "before")])
+    far.kernel.store.halves.store([two, two])  # from now on the statement for many is prepared, too
     with gate(probe, "INSERT", "half") as shut:
         wire.lose_answer(skip=1)
         wire.refuse(1)
@@ -214,4 +217,4 @@ def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_i
     for call in batch:
         with pytest.raises(OutcomeUnknown):
             call.result(PATIENCE)
-    assert probe.value("SELECT count(*) FROM half") == 4
+    assert probe.value("SELECT count(*) FROM half") == 6

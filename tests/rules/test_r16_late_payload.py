@@ -4,17 +4,22 @@ Without it: killed between the local commit and the body, the evidence says COMM
 deliver; filling the half in place would change a message that was stored.
 """
 
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import Engine, text
 
 from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, check_back, entries_in, read, write_entry
+from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
+from txsaga.engine.roles import CheckBack
 from txsaga.engine.transaction import Transaction
-from txsaga.errors import EffectConflict, TransactionError
+from txsaga.errors import EffectConflict, InvalidMessage, TransactionError
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.identity import HalfId
+from txsaga.model.message import MAX_BODY
 
 pytestmark = [pytest.mark.rule("R16"), pytest.mark.postgres]
 
@@ -92,6 +97,70 @@ def test_local_work_that_left_a_place_empty_does_not_commit(broker: Broker, shop
             write_entry(connection)
     assert tx.decision is Decision.ROLLBACK
     assert (entries_in(books), read(broker)) == (0, [])
+
+
+def test_a_body_that_went_with_its_savepoint_leaves_its_place_empty(
+    broker: Broker, shop: Producer, books: Engine
+) -> None:
+    with pytest.raises(TransactionError, match=r"slots \[1\]"), shop.transaction() as tx:
+        slots = [tx.later("orders") for _ in range(2)]
+        with tx.local("books") as connection:
+            with suppress(ZeroDivisionError), connection.begin_nested():
+                slots[0].fill(connection, b"gone")
+                raise ZeroDivisionError
+            slots[1].fill(connection, b"there")
+    assert (tx.decision, read(broker)) == (Decision.ROLLBACK, [])
+    with shop.transaction() as tx:
+        slot = tx.later("orders")
+        with tx.local("books") as connection:
+            with suppress(ZeroDivisionError), connection.begin_nested():
+                slot.fill(connection, b"gone")
+                raise ZeroDivisionError
+            slot.fill(connection, b"filled again")
+    assert read(broker) == [b"filled again"]
+
+
+def test_a_place_takes_no_body_on_another_connection(broker: Broker, shop: Producer, books: Engine) -> None:
+    with shop.transaction(key="order-1") as tx:
+        slot = tx.later("orders")
+        with tx.local("books") as connection, books.connect() as other:
+            with pytest.raises(TransactionError, match="with its connection"):
+                slot.fill(other, b"lost")
+            slot.fill(connection, b"kept")
+    assert (bodies_in(books, b"lost"), read(broker)) == (0, [b"kept"])
+
+
+@pytest.mark.parametrize("body", [b"x" * (MAX_BODY + 1), "text", None], ids=["too big", "text", "none"])
+def test_a_late_body_is_checked_like_any_other(broker: Broker, shop: Producer, body: object) -> None:
+    with pytest.raises(InvalidMessage), shop.transaction() as tx:
+        slot = tx.later("orders")
+        with tx.local("books") as connection:
+            slot.fill(connection, body)  # type: ignore[arg-type]
+    assert (tx.decision, read(broker)) == (Decision.ROLLBACK, [])
+
+
+def test_a_place_is_filled_once(broker: Broker, shop: Producer) -> None:
+    with shop.transaction() as tx:
+        slot = tx.later("orders")
+        with tx.local("books") as connection:
+            slot.fill(connection, b"first")
+            with pytest.raises(TransactionError, match="filled already"):
+                slot.fill(connection, b"second")
+    assert read(broker) == [b"first"]
+
+
+def test_evidence_without_its_body_is_parked_and_never_rolled_back(
+    broker: Broker, probe: Probe, books: Engine, dead: Transaction
+) -> None:
+    with books.begin() as connection:
+        connection.execute(text("DELETE FROM txsaga_evidence WHERE body IS NOT NULL"))
+    assert check_back(broker) == 0
+    assert CheckBack(broker.kernel, replace(AT_ONCE, max_checks=2)).run_once() == 0
+    assert probe.rows("SELECT state, parked FROM tx JOIN doubt USING (txid)") == [
+        ("parked", f"transaction {dead.txid} has no body for its late slots [1]")
+    ]
+    assert probe.value("SELECT count(*) FROM op WHERE keyed") == 0
+    assert (entries_in(books), read(broker)) == (1, [])
 
 
 def test_a_place_is_filled_in_local_work_only(shop: Producer, books: Engine) -> None:

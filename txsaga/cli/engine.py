@@ -22,7 +22,7 @@ import typer
 
 from txsaga.cli.home import opened
 from txsaga.cli.journal import to_stderr
-from txsaga.cli.options import Options, options_of
+from txsaga.cli.options import LONGEST, Options, options_of
 from txsaga.cli.printing import document, table
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ def engine(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Run each role once and leave.")] = False,
     profile: Annotated[Profile, typer.Option(help="Defaults of check-back: 60 s or (5x) 30 s.")] = Profile.CLASSIC,
-    check_interval: Annotated[float | None, typer.Option(min=0.1, help="Seconds between two checks.")] = None,
-    min_age: Annotated[float | None, typer.Option(min=0, help="Seconds before the first check.")] = None,
+    check_interval: Annotated[
+        float | None, typer.Option(min=0.1, max=LONGEST, help="Seconds between two checks.")
+    ] = None,
+    min_age: Annotated[float | None, typer.Option(min=0, max=LONGEST, help="Seconds before the first check.")] = None,
     max_checks: Annotated[int | None, typer.Option(min=1, help="Checks before a transaction is parked.")] = None,
 ) -> None:
     """Run dispatcher, check-back and partitions until told to stop."""

@@ -32,6 +32,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.SendFailed: UNAVAILABLE,
     errors.EvidenceMissing: REFUSED,
     errors.LeaseLost: STANDS,
+    errors.OutOfOrder: STANDS,
     errors.OffsetOutOfRange: NOT_FOUND,
     errors.StoreError: UNAVAILABLE,
     errors.NotPrimary: REFUSED,

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 
 import typer
 
+from txsaga.model.topic import MAX_RETENTION
+
 WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")
+LONGEST = MAX_RETENTION.total_seconds()
+"""Seconds: more is a slip, and no calendar holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
-    from txsaga.engine.stream import Start
+    from txsaga.engine.start import Start
     from txsaga.model.message import Delivered
 
 QUIET = 1.0

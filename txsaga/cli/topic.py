@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import LONGEST, options_of
 from txsaga.cli.printing import document, fields, say, table
-from txsaga.model.topic import TopicType
+from txsaga.model.topic import MAX_RETENTION_BYTES, TopicType
 
 if TYPE_CHECKING:
     from txsaga.engine.status import TopicState
@@ -25,13 +25,18 @@ def create(
     name: Name,
     type: Annotated[TopicType, typer.Option(help="What may be sent to it; it never changes.")] = TopicType.NORMAL,
     queues: Annotated[int, typer.Option(min=1, max=1024, help="Queues; they never change.")] = 8,
-    retention: Annotated[float | None, typer.Option(min=0, help="Seconds for which read messages stay.")] = None,
+    retention: Annotated[
+        float | None, typer.Option(min=0, max=LONGEST, help="Seconds for which read messages stay.")
+    ] = None,
+    retention_bytes: Annotated[
+        int | None, typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes to keep; noted, not applied yet.")
+    ] = None,
 ) -> None:
     """Create a topic; the same again is no error."""
     options = options_of(context)
     kept = None if retention is None else timedelta(seconds=retention)
     with opened(options) as broker:
-        topic = broker.create_topic(name, type, queues=queues, retention=kept)
+        topic = broker.create_topic(name, type, queues=queues, retention=kept, retention_bytes=retention_bytes)
     if options.json:
         document({"name": topic.name, "type": topic.type, "queues": len(topic.qids)})
     else:
@@ -65,7 +70,7 @@ def show(context: typer.Context, name: Name) -> None:
     if options.json:
         document(shown)
         return
-    fields({key: shown[key] for key in ("name", "type", "messages", "retention_seconds")})
+    fields({key: shown[key] for key in ("name", "type", "messages", "retention_seconds", "retention_bytes")})
     say()
     table(("queue", "tail", "head"), [(at, *bounds) for at, bounds in enumerate(state.bounds)])
 
@@ -78,6 +83,7 @@ def topic_document(state: TopicState) -> dict[str, object]:
         "type": topic.type,
         "messages": state.messages,
         "retention_seconds": topic.retention_seconds,
+        "retention_bytes": topic.retention_bytes,
         "tails": [bounds.tail for bounds in state.bounds],
         "heads": [bounds.head for bounds in state.bounds],
     }

@@ -8,12 +8,13 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txsaga.cli.home import dispatch, opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import LONGEST, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.errors import UnknownTransaction
 from txsaga.model.decision import Decision
@@ -79,7 +80,7 @@ def rollback(context: typer.Context, id: Id, reason: Reason, force: Force = Fals
 @app.command()
 def settle(
     context: typer.Context,
-    min_age: Annotated[float, typer.Option(min=0, help="Leave younger ones alone (seconds).")] = 6.0,
+    min_age: Annotated[float, typer.Option(min=0, max=LONGEST, help="Leave younger ones alone (seconds).")] = 6.0,
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
     from txsaga.engine.roles import CheckBack, CheckProfile
@@ -193,3 +194,22 @@ def _half(half: HalfView) -> dict[str, object]:
         "flag": half.flag,
         "id": half.id,
     }
+
+
+class Switch(StrEnum):
+    """What a switch can be set to."""
+
+    ON = "on"
+    OFF = "off"
+
+
+@app.command()
+def reject(context: typer.Context, switch: Annotated[Switch, typer.Argument(help="on: none are begun.")]) -> None:
+    """Let this store refuse new half messages and keyed transactions, or take them again."""
+    options = options_of(context)
+    with opened(options) as broker:
+        broker.reject_transactions(switch is Switch.ON)
+    if options.json:
+        document({"rejects_transactions": switch is Switch.ON})
+    else:
+        say(f"new transactions are {'rejected' if switch is Switch.ON else 'taken'}")

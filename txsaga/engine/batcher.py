@@ -31,6 +31,9 @@ from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavaila
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
+FEW = 32
+"""So many calls go at once. Of more it is the first half: its callers go on while the second is at the server."""
+
 _alive: weakref.WeakSet[Batcher[object, object]] = weakref.WeakSet()
 
 
@@ -157,7 +160,8 @@ class Batcher(Generic[Item, Answer]):
         """Take calls in their order: at most `limit`, and no more than `weight` unless one alone has it."""
         waiting, weight = self._waiting, 0
         batch: list[tuple[Item, Pending[Answer]]] = []
-        while waiting and len(batch) < self._limit:
+        limit = min(self._limit, max(FEW, len(waiting) // 2))
+        while waiting and len(batch) < limit:
             weight += self._weigh(waiting[0][0])
             if weight > self._weight and batch:
                 break

@@ -4,9 +4,12 @@ The broker: one store, and everything a program does with it.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -16,8 +19,9 @@ from txsaga.engine.producer import Producer, Settings
 from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
-from txsaga.engine.stream import Start, Stream
-from txsaga.errors import BrokerClosed, ConfigError
+from txsaga.engine.start import Start
+from txsaga.engine.stream import Stream
+from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
 from txsaga.model.cut import Cut, Cuts
 from txsaga.model.identity import StoreId
@@ -72,6 +76,9 @@ class JoiningProducer(Producer):
         return self._home.join(connection, self._kernel, self.group.id)
 
 
+_every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
 class Broker:
     """One store with its topics, producers, streams and roles."""
 
@@ -79,6 +86,9 @@ class Broker:
         self._kernel, self._home, self._on_close = kernel, home, on_close
         self._run_roles = roles
         self._loop: Loop | None = None
+        self._streams: set[Stream] = set()
+        self._starting = Lock()
+        _every_broker.add(self)
 
     @property
     def identity(self) -> StoreId:
@@ -97,16 +107,17 @@ class Broker:
         *,
         queues: int = 8,
         retention: timedelta | None = None,
+        retention_bytes: int | None = None,
     ) -> Topic:
         """Create a topic; the same again is no error."""
-        try:
-            kind = TopicType(type)
-        except ValueError:
-            raise ConfigError(f"topic type {type!r} is none of {', '.join(TopicType)}") from None
-        if not 1 <= queues <= 1024:
-            raise ConfigError(f"a topic has 1 to 1024 queues, not {queues}")
-        seconds = None if retention is None else int(retention.total_seconds())
-        return self._kernel.topics.create(name, type=kind, queues=queues, retention_seconds=seconds)
+        create = self._kernel.topics.create
+        return create(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
+
+    def reject_transactions(self, rejecting: bool) -> None:
+        """Let every process of this store refuse new halves and keyed transactions, or take them again."""
+        if not isinstance(rejecting, bool):
+            raise ConfigError(f"rejecting is {rejecting!r}; give True or False")
+        self._kernel.store.registry.reject_transactions(rejecting)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
@@ -141,7 +152,10 @@ class Broker:
             raise ConfigError(f"topics is a list of names; write [{topics!r}]")
         self._start()
         name = member or self._home.new_member()
-        return Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl)
+        closed = self._streams.discard
+        stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
+        self._streams.add(stream)
+        return stream
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
@@ -156,7 +170,10 @@ class Broker:
         return [Dispatcher(self._kernel), CheckBack(self._kernel, profile), Partitions(self._kernel)]
 
     def close(self) -> None:
-        """Finish what is queued, stop the roles, give back every connection."""
+        """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
+        for stream in list(self._streams):
+            with suppress(StoreError):  # its leases run out by themselves
+                stream.close()
         if self._loop is not None:
             self._loop.stop()
             self._loop = None
@@ -173,11 +190,28 @@ class Broker:
         """Close it."""
         self.close()
 
+    def _start_anew(self) -> None:
+        """Leave roles and streams to the parent, as a forked child must: it has neither the threads nor the leases."""
+        self._starting = Lock()
+        self._streams.clear()
+        if self._loop is not None:
+            self._loop = None
+            self._kernel.on_decided = self._start  # roles run here once something is decided here
+
     def _start(self) -> None:
         if self._kernel.closed:
             raise BrokerClosed
-        if self._run_roles and self._loop is None:
-            self._loop = Loop(self.roles(), self._home.jitter)
-            loop = self._loop
-            self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
-            self._loop.start()
+        with self._starting:
+            if self._run_roles and self._loop is None:
+                self._loop = Loop(self.roles(), self._home.jitter)
+                loop = self._loop
+                self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
+                self._loop.start()
+
+
+def _start_anew_after_fork() -> None:
+    for broker in list(_every_broker):
+        broker._start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew_after_fork)

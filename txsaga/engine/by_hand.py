@@ -1,42 +1,34 @@
 """
-Settling one transaction by hand: a person decides what nothing else could.
+Settling one transaction by hand: a person decides what nothing else could, with a reason that is kept.
 
-It takes the one way to decide, so home effects happen with it (R2) and the first decision stands. A person
-may not contradict what can be known: where evidence is recorded it is asked first, unless the decision is
-forced.
+A person may not contradict what can be known, unless the decision is forced:
 
-    no evidence recorded, or still open        nothing to ask: the person's word counts
-    the evidence says the other                refused
-    no row, COMMIT wanted                      refused: the local work has not committed
-    no row, ROLLBACK wanted                    the rollback barrier is written first
-    local transaction still running            refused: in doubt
-    the evidence can't be read                 refused: in doubt
+    no resource recorded, or still open     the person's word counts (R1: nobody commits what is open)
+    the evidence says the other             refused
+    no row, COMMIT wanted                   refused: the local work has not committed
+    no row, ROLLBACK wanted                 the rollback barrier is written first
+    nobody can answer, work still running   refused: in doubt
 
-Forced, a refusal is passed over; the barrier is still written where it can be. The audit row is written
-before a plain half is decided: if this dies in between, the row says who asked, and nothing else happened.
+Forced, a refusal is passed over; the barrier is still written where it can be. What was judged holds only for the
+state that was judged: when the owner closes meanwhile, it is judged anew. The audit row is written before a
+plain half is decided: if this dies in between, the row says who asked, and nothing else happened.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from txsaga.engine.case import Case
 from txsaga.engine.decide import By
+from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import (
-    ConfigError,
-    DecidedOtherwise,
-    EvidenceMissing,
-    InDoubt,
-    ResourceUnknown,
-    StoreError,
-    TransactionError,
-    TxSagaError,
-    UnknownTransaction,
-)
+from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, TransactionError, UnknownTransaction
 from txsaga.model import facts
 from txsaga.model.decision import Decision
-from txsaga.model.records import Doubt, End, Outcome, Standing
-from txsaga.ports.evidence import Evidence
+from txsaga.model.records import Doubt, Standing
 
-NO_BODIES = Outcome(committed=True, bodies={})
+MOVES = 3
+"""How often an owner may move a transaction while a person decides it: it closes once, and is parked once."""
 
 
 class ByHand:
@@ -52,7 +44,8 @@ class ByHand:
         doubt = self._store.log.doubt(txid)
         if doubt is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
-        standing = self._standing(txid) or self._decide(doubt, decision, who, why, force)
+        by = By(who=who, why=why, from_check=True)
+        standing = self._standing(txid) or self._decided(doubt, decision, by, force)
         if standing.decision is not decision:
             raise DecidedOtherwise(txid, standing.decision.name)
         return standing
@@ -62,67 +55,39 @@ class ByHand:
             decision = ledger.standing(txid)
         return None if decision is None else Standing(txid, decision, False)
 
-    def _decide(self, doubt: Doubt, decision: Decision, who: str, why: str, force: bool) -> Standing:
-        outcome = self._asked(doubt, decision, force)
-        if doubt.keyed:
-            by = By(who=who, why=why, from_check=True)
-            standing = self._kernel.decider.decide(doubt.txid, decision, by, bodies=outcome.bodies)
-        else:
-            standing = self._decide_half(doubt, decision, who, why)
+    def _decided(self, doubt: Doubt, decision: Decision, by: By, force: bool) -> Standing:
+        for left in reversed(range(MOVES)):
+            case = Case(self._store, doubt)
+            verdict = self._kernel.settler.judge.know(case, fence=decision is Decision.ROLLBACK)
+            if not force:
+                _require_agreement(doubt.txid, verdict, decision)
+            self._record(doubt, decision, by)
+            try:
+                judged = replace(by, found=verdict.found)
+                standing = self._kernel.settler.write(case, decision, judged, verdict.bodies)
+                break
+            except InDoubt:
+                if not left:
+                    raise
         self._store.log.settled([doubt.txid])
         self._kernel.on_decided()
         return standing
 
-    def _decide_half(self, doubt: Doubt, decision: Decision, who: str, why: str) -> Standing:
-        announce, txid = self._kernel.announce, doubt.txid
-        with announce.around(facts.Recording, facts.Recorded, txid), self._store.ledgers.open() as ledger:
-            ledger.record(txid, f"{decision.name} BY HAND", who=who, why=why)
-        end = End(txid, doubt.group, doubt.token, decision, from_check=True)
-        with announce.around(facts.Deciding, facts.Decided, txid, about=decision.name):
-            (answer,) = self._store.halves.decide([end])
-        if isinstance(answer, TxSagaError):
-            raise answer
-        return answer
+    def _record(self, doubt: Doubt, decision: Decision, by: By) -> None:
+        if doubt.keyed:
+            return  # its audit row is part of the decision
+        with (
+            self._kernel.announce.around(facts.Recording, facts.Recorded, doubt.txid),
+            self._store.ledgers.open() as ledger,
+        ):
+            ledger.record(doubt.txid, f"{decision.name} BY HAND", who=by.who, why=by.why)
 
-    def _asked(self, doubt: Doubt, decision: Decision, force: bool) -> Outcome:
-        """Ask the evidence, and refuse what it contradicts."""
-        if doubt.evidence is None:
-            return NO_BODIES
-        try:
-            outcome = self._outcome(doubt, doubt.evidence, decision)
-            if outcome.committed is (decision is Decision.COMMIT):
-                return outcome
-            found = "committed" if outcome.committed else "did not commit"
-            raise TransactionError(
-                f"the local work of transaction {doubt.txid} {found}; decide the same, or force the other"
-            )
-        except TransactionError:
-            if not force:
-                raise
-            return NO_BODIES
 
-    def _outcome(self, doubt: Doubt, resource: int, decision: Decision) -> Outcome:
-        recorded = self._store.registry.resource_by_id(resource)
-        transaction = self._store.registry.identity.transaction(doubt.txid)
-        try:
-            _, evidence = self._kernel.evidence(recorded.name)
-            if evidence.database != recorded.database:
-                raise InDoubt(
-                    f"resource {recorded.name!r} leads to another database than the one of transaction "
-                    f"{doubt.txid}; register the right one, or force the decision"
-                )
-            outcome = evidence.read(transaction)
-            if outcome is None and decision is Decision.ROLLBACK:
-                return self._fenced(evidence, doubt.txid, transaction)
-            return outcome or Outcome(committed=False, bodies={})
-        except (ResourceUnknown, EvidenceMissing, StoreError) as reason:
-            raise InDoubt(
-                f"the evidence of transaction {doubt.txid} can't be read: {reason}; repair that, or force the decision"
-            ) from reason
-
-    def _fenced(self, evidence: Evidence, txid: int, transaction: str) -> Outcome:
-        with self._kernel.announce.around(facts.Fencing, facts.Fenced, txid):
-            outcome = evidence.fence(transaction)
-        if outcome is None:
-            raise InDoubt(f"the local transaction of {txid} is still running; try again later, or force the decision")
-        return outcome
+def _require_agreement(txid: int, verdict: Verdict, decision: Decision) -> None:
+    if verdict.basis is Basis.NOBODY:
+        raise InDoubt(
+            f"the evidence of transaction {txid} can't be read: {verdict.why}; try again later, or force the decision"
+        )
+    if verdict.basis is Basis.EVIDENCE and verdict.state.decision is not decision:
+        found = "committed" if verdict.state.decision is Decision.COMMIT else "did not commit"
+        raise TransactionError(f"the local work of transaction {txid} {found}; decide the same, or force the other")

@@ -7,6 +7,7 @@ make messages appear without the cursors and late bodies that belong to it (R2).
 
 * Others may commit only what its owner has closed (R1), and roll back what they judged open only while it is.
 * The first decision stands; repeating it is success, the other one is `DecidedOtherwise`.
+* Once an answer was lost, only a definite one ends the asking: "unavailable" would say that nothing was done.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import (
     EffectConflict,
     IllegalTransition,
     InDoubt,
     OutcomeUnknown,
     Superseded,
+    TransactionError,
+    TxSagaError,
     UnknownTransaction,
 )
 from txsaga.model import facts
@@ -48,8 +52,8 @@ class By:
 class Decider:
     """Decides transactions that have a `tx` row."""
 
-    def __init__(self, ledgers: Ledgers, announce: Announcer) -> None:
-        self._ledgers, self._announce = ledgers, announce
+    def __init__(self, ledgers: Ledgers, announce: Announcer, patience: float = PATIENCE) -> None:
+        self._ledgers, self._announce, self._patience = ledgers, announce, patience
 
     def decide(self, txid: int, decision: Decision, by: By, *, bodies: Mapping[int, bytes] | None = None) -> Standing:
         """Write a decision with all its home effects; return what stands."""
@@ -57,8 +61,16 @@ class Decider:
             try:
                 return self._once(txid, decision, by, bodies or {})
             except OutcomeUnknown:
-                # The answer was lost, not the decision: asking again finds it or writes it.
-                return self._once(txid, decision, by, bodies or {})
+                return self._again(txid, decision, by, bodies or {})
+
+    def _again(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
+        """Find the decision whose answer was lost, or write it, while the store may be away."""
+        try:
+            return patiently(lambda: self._once(txid, decision, by, bodies), self._patience)
+        except TransactionError:
+            raise
+        except TxSagaError as silent:
+            raise OutcomeUnknown(f"whether transaction {txid} was decided is not known: {silent}") from silent
 
     def _once(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
         with self._ledgers.open() as ledger:
@@ -94,7 +106,7 @@ class Decider:
         slots = ledger.slots(life.txid)
         missing = [slot.slot for slot in slots if slot.slot not in bodies]
         if missing:
-            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}; it rolls back")
+            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}")
         if slots:
             ledger.add(life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots])
             ledger.win(life.txid, LATE_PART, life.owner)

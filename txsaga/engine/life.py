@@ -60,12 +60,14 @@ class Lives:
         return life
 
     def hold(self, ledger: Ledger, life: Life) -> None:
-        """Lock a life against its decision and make sure that it is still ours and open."""
+        """Lock a life against its decision, make sure that it is still ours and open, and show that we are alive."""
         self._require(ledger.share(life.txid), life)
+        ledger.touch(life.txid)
 
     def own(self, ledger: Ledger, life: Life) -> None:
-        """Lock a life against everybody and make sure that it is still ours and open."""
+        """Lock a life against everybody, make sure that it is still ours and open, and show that we are alive."""
         self._require(ledger.lock(life.txid), life)
+        ledger.touch(life.txid)
 
     def end(self, ledger: Ledger, life: Life, evidence: int | None) -> None:
         """Write the closing point."""
@@ -113,13 +115,14 @@ class Lives:
                     return life
 
     def _settle_first(self, life: Life, key: str) -> None:
-        standing = None
+        standing, why = None, "it is out of checks"
         if life.state is not TxState.PARKED:
-            standing = self._kernel.settler.settle(self.doubt(life, None))
+            checked = self._kernel.settler.check(self.doubt(life, None))
+            standing, why = checked.standing, checked.why
         if standing is None:
             raise InDoubt(
-                f"key {key!r} is in doubt: transaction {life.txid} is {life.state} and its local work can't be "
-                f"judged yet; retry later, or look with `txsaga tx show {life.txid}`"
+                f"key {key!r} is in doubt: transaction {life.txid} is {life.state} ({why}); "
+                f"retry later, or look with `txsaga tx show {life.txid}`"
             )
         if standing.decision is Decision.COMMIT:
             raise AlreadyCommitted(life.txid, key)

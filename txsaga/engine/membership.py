@@ -1,23 +1,25 @@
 """
-A member of a consumer group: its lease and the queues that fall to it.
+A member of a consumer group: its leases and the queues that fall to it.
 
-The store's clock decides who is alive. A member that can't renew in time loses its queues to the others; it
-notices by its epoch, not by its own clock. A queue is given up only when none of its offsets are bound to a
-transaction of ours, and taken over only after a dead member's transaction on it is settled.
+A lease is of a group and a topic: the queues of a topic are shared by those members that read it, so members
+that read different topics leave nothing unread. The store's clock decides who is alive. A member that can't
+renew in time loses its queues to the others; it notices by its epoch, not by its own clock. A queue is given
+up only when none of its offsets are bound to a transaction of ours, and taken over only after a dead member's
+transaction on it is settled.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Sequence, Set
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from datetime import timedelta
+from itertools import count
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.patience import patiently
 from txsaga.model import facts
 from txsaga.model.records import Claimed, Doubt
-
-logger = logging.getLogger("txsaga")
 
 
 class Membership:
@@ -28,54 +30,67 @@ class Membership:
         kernel: Kernel,
         group: str,
         member: str,
-        qids: Sequence[int],
+        topics: Mapping[int, str],
         ttl: timedelta,
         bound: Set[int],
     ) -> None:
         self._kernel, self._queues = kernel, kernel.store.queues
-        self._group, self._member, self._qids, self._ttl = group, member, sorted(qids), ttl
+        self._group, self._member, self._ttl = group, member, ttl
+        self._topic_of = dict(sorted(topics.items()))  # by queue
+        self._topics = sorted(set(topics.values()))
         self._bound = bound  # transactions of ours that are undecided
         self._renew_at = 0.0
         self.claims: dict[int, Claimed] = {}
 
     def keep(self) -> None:
-        """Renew the lease when it is time, give up and take queues as the members are now."""
-        now = time.monotonic()
-        if now < self._renew_at:
-            return
-        with self._kernel.announce.around(facts.Renewing, facts.Renewed, about=self._group):
-            live = self._queues.renew(self._group, self._member, self._ttl)
-        mine = self._share(live)
-        for qid in sorted(set(self.claims) - mine):
-            self._give_up(qid)
-        for qid in sorted(mine - set(self.claims)):
-            self._take(qid, live)
-        complete = set(self.claims) == mine
-        # While queues are missing their owners are asked more often to let go.
-        self._renew_at = now + self._ttl.total_seconds() / (3 if complete else 15)
+        """Renew the leases when it is time, give up and take queues as the members are now."""
+        if time.monotonic() >= self._renew_at:
+            patiently(self._keep)
 
     def leave(self) -> None:
         """Give everything back."""
         self.claims.clear()
         with self._kernel.announce.around(facts.Releasing, facts.Released, about=self._group):
-            self._queues.leave(self._group, self._member)
+            self._queues.leave(self._group, self._member, self._topics)
 
     def lost(self, qid: int) -> None:
         """Forget a queue that turned out to be somebody else's."""
         self.claims.pop(qid, None)
         self._renew_at = 0.0
 
-    def _share(self, live: Sequence[str]) -> set[int]:
-        place = live.index(self._member)
-        return {qid for at, qid in enumerate(self._qids) if at % len(live) == place}
+    def _keep(self) -> None:
+        now = time.monotonic()
+        with self._kernel.announce.around(facts.Renewing, facts.Renewed, about=self._group):
+            live = self._queues.renew(self._group, self._member, self._topics, self._ttl)
+        mine = self._share(live)
+        for qid in sorted(set(self.claims) - mine):
+            self._give_up(qid)
+        for qid in sorted(mine - set(self.claims)):
+            self._take(qid, live[self._topic_of[qid]])
+        complete = set(self.claims) == mine
+        # While queues are missing their owners are asked more often to let go.
+        self._renew_at = now + self._ttl.total_seconds() / (3 if complete else 15)
+
+    def _share(self, live: Mapping[str, Sequence[str]]) -> set[int]:
+        """Choose queues by turns, each among the members that read its topic.
+
+        Topics with the same members share the turns: else many topics of one queue would all fall to the first.
+        """
+        turns: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
+        mine = set()
+        for qid, topic in self._topic_of.items():
+            members = tuple(live[topic])
+            if members and members[next(turns[members]) % len(members)] == self._member:
+                mine.add(qid)
+        return mine
 
     def _give_up(self, qid: int) -> None:
         intent = self._queues.intent_on(self._group, qid)
         if intent is not None and intent.txid in self._bound:
             return
-        del self.claims[qid]
         with self._kernel.announce.around(facts.Releasing, facts.Released, about=f"{self._group}/{qid}"):
             self._queues.release(self._group, self._member, qid)
+        del self.claims[qid]
 
     def _take(self, qid: int, live: Sequence[str]) -> None:
         intent = self._queues.intent_on(self._group, qid)

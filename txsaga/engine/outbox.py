@@ -2,20 +2,26 @@
 The messages that a transaction has sent so far, by queue, until they are stored.
 
 They are laid out as chunks in the order they were sent, per queue. What lies here is not durable; if the
-process dies, the transaction never happened.
+process dies, the transaction never happened. It has a bound, since all of it goes into one statement: a
+heavier one would break the connection, and nobody could tell whether it was stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import add
 
 from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
-from txsaga.model.chunk import MAX_RECORDS
-from txsaga.model.layout import lay_out_columns, rows
-from txsaga.model.message import MAX_BODY, Message
+from txsaga.model.chunk import MAX_BYTES, pieces
+from txsaga.model.layout import lay_out_columns, rows, weight
+from txsaga.model.message import Message
 from txsaga.model.records import Row
 from txsaga.model.topic import Topic, Way
+from txsaga.model.validation import validate_columns
+
+MOST = 256 * 1024 * 1024
+"""Bytes that are stored in one step."""
 
 
 class Outbox:
@@ -29,30 +35,28 @@ class Outbox:
         self.bytes = 0
         self.count = 0
 
-    def add(self, message: Message) -> int:
-        """Keep a (validated) message; return its queue."""
-        qid = self._topics.queue_for(message, self._way)
+    def add(self, message: Message) -> None:
+        """Keep a message."""
+        message, qid = self._topics.admit(message, self._way)
+        self._grow(weight(message), 1)
         self._loose.setdefault(qid, []).append(message)
-        self.bytes += len(message.body)
-        self.count += 1
-        return qid
 
     def add_many(
         self, name: str, bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None
     ) -> None:
         """Keep many messages of one topic as columns, without an object each."""
-        _check_columns(bodies, keys, tags)
-        topic = self._topics.open(name, self._way)
+        topic = self._topics.admit_many(name, self._way)
+        held = validate_columns(bodies, keys, tags)
+        self._grow(held, len(bodies))
         self._pack()
-        for picked, qid in _spread(topic, len(bodies), keys):
+        sizes = _sizes(bodies, keys, tags) if held > MAX_BYTES else [0] * len(bodies)
+        for picked, qid in self._spread(topic, keys, sizes):
             body = lay_out_columns(
                 [bodies[at] for at in picked],
                 key=None if keys is None else [keys[at] for at in picked],
                 tag=None if tags is None else [tags[at] for at in picked],
             )
             self._rows.append(Row(qid, self._next_chunk(qid), len(picked), body))
-        self.bytes += sum(map(len, bodies))
-        self.count += len(bodies)
 
     def take(self) -> list[Row]:
         """Hand over everything as rows."""
@@ -60,6 +64,28 @@ class Outbox:
         taken, self._rows = self._rows, []
         self.bytes = self.count = 0
         return taken
+
+    def _grow(self, held: int, count: int) -> None:
+        if self.bytes + held > MOST:
+            raise InvalidMessage(
+                f"{self.bytes + held:,} bytes would be stored in one step, at most {MOST:,} are; send fewer at a time"
+            )
+        self.bytes += held
+        self.count += count
+
+    def _spread(
+        self, topic: Topic, keys: Sequence[str] | None, sizes: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield which records go to which queue: by key, or a chunk each by turns."""
+        if keys is None:
+            yield from ((piece, topic.queue_for(None, self._topics.turn())) for piece in pieces(sizes))
+            return
+        by_queue: dict[int, list[int]] = {}
+        for at, key in enumerate(keys):
+            by_queue.setdefault(topic.queue_for(key, 0), []).append(at)
+        for qid, places in sorted(by_queue.items()):
+            for piece in pieces([sizes[at] for at in places]):
+                yield places[piece.start : piece.stop], qid
 
     def _pack(self) -> None:
         if not self._loose:
@@ -74,27 +100,9 @@ class Outbox:
         return chunk
 
 
-def _spread(topic: Topic, count: int, keys: Sequence[str] | None) -> list[tuple[Sequence[int], int]]:
-    """Which records go to which queue: by key, or a chunk each by turns."""
-    if keys is None:
-        pieces = [range(at, min(at + MAX_RECORDS, count)) for at in range(0, count, MAX_RECORDS)]
-        return [(piece, topic.qids[turn % len(topic.qids)]) for turn, piece in enumerate(pieces)]
-    by_queue: dict[int, list[int]] = {}
-    for at, key in enumerate(keys):
-        by_queue.setdefault(topic.queue_for(key, 0), []).append(at)
-    return [
-        (picked[at : at + MAX_RECORDS], qid)
-        for qid, picked in sorted(by_queue.items())
-        for at in range(0, len(picked), MAX_RECORDS)
-    ]
-
-
-def _check_columns(bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None) -> None:
-    for what, column in (("keys", keys), ("tags", tags)):
-        if column is not None and len(column) != len(bodies):
-            raise InvalidMessage(f"{len(bodies)} bodies came with {len(column)} {what}; give one each")
-    if set(map(type, bodies)) - {bytes}:
-        raise InvalidMessage("a body is not bytes; encode it first")
-    biggest = max(map(len, bodies), default=0)
-    if biggest > MAX_BODY:
-        raise InvalidMessage(f"a body has {biggest:,} bytes; at most {MAX_BODY:,} are stored")
+def _sizes(bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None) -> list[int]:
+    sizes = list(map(len, bodies))
+    for column in (keys, tags):
+        if column is not None:
+            sizes = list(map(add, sizes, (len(text.encode()) for text in column)))
+    return sizes

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import TIMEOUT_MAX
 
 from txsaga.engine.ending import Endings
-from txsaga.engine.half import as_message, checked_half, half_of
+from txsaga.engine.half import as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.pending import Pending
 from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionListener
 from txsaga.engine.settle import Checker
 from txsaga.engine.transaction import Transaction
-from txsaga.errors import CheckerMissing, DecidedOtherwise, InvalidMessage
+from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
-from txsaga.model.message import Message, validate
+from txsaga.model.message import Message
 from txsaga.model.records import End, Group, Half, Receipt, Row, Standing
 from txsaga.model.sending import EndHook, SendResult
-from txsaga.model.topic import TopicType, Way, check_name
+from txsaga.model.topic import Way, check_name
+from txsaga.model.validation import validate_key
+
+LISTENER = ("execute", "check")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,18 @@ class Settings:
     end_hooks: Sequence[EndHook] = ()
     end_timeout: float = END_TIMEOUT
 
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later, behind a half that is stored."""
+        if self.checker is not None and not callable(self.checker):
+            raise ConfigError(f"checker is {_kind(self.checker)}; give a function that answers for a transaction")
+        if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
+            raise ConfigError(f"listener is {_kind(self.listener)}; give an object with {' and '.join(LISTENER)}")
+        for hook in self.end_hooks:
+            if not callable(hook):
+                raise ConfigError(f"an end hook is {_kind(hook)}; give a list of functions")
+        if type(self.end_timeout) not in (int, float) or not 0 <= self.end_timeout <= TIMEOUT_MAX:
+            raise ConfigError(f"end_timeout is {self.end_timeout!r}; give seconds, 0 or more")
+
 
 class Producer:
     """Sends messages for one producer group."""
@@ -45,13 +61,14 @@ class Producer:
     def __init__(self, kernel: Kernel, name: str, settings: Settings) -> None:
         check_name(name, what="producer group")
         self._kernel, self._settings = kernel, settings
-        self.checker = settings.checker or (settings.listener.check if settings.listener else None)
+        listener = settings.listener
+        self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
         with kernel.announce.around(facts.Registering, facts.Registered, about=f"producer group {name}"):
             self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
             kernel.checkers[name] = self.checker
         kernel.hooks.register(name, settings.end_hooks)
-        executor = settings.listener.execute if settings.listener else None
+        executor = None if listener is None else listener.execute
         endings = Endings(kernel)
         endings.know(name, self.group.id)
         self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
@@ -102,8 +119,10 @@ class Producer:
     def transaction(self, *, key: str | None = None, immunity: int | None = None) -> Transaction:
         """Open a transaction block; with a key it happens once, however often it is tried."""
         self._require_checker()
-        if key == "":
-            raise InvalidMessage("the key is empty; give one or leave key= out")
+        if key is not None:
+            validate_key(key)
+            if immunity is not None:
+                raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
         return Transaction(self._kernel, self.group, key=key, immunity=checked(immunity))
 
     def send_in_transaction(
@@ -126,25 +145,27 @@ class Producer:
 
     def _end(self, receipt: Receipt, decision: Decision) -> End:
         """Write the end of a half of this group; another group's receipt does not make it ours."""
+        if not isinstance(receipt, Receipt):
+            raise InvalidMessage(
+                f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare"
+            )
+        if not isinstance(decision, Decision):
+            raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
         self._kernel.tell_hooks(self.group, receipt.txid, receipt.token, decision)
         return End(receipt.txid, self.group.id, receipt.token, decision)
 
     def _plain(self, message: Message) -> Half:
-        validate(message)
-        topic = self._kernel.topics.open(message.topic, Way.PLAIN)
-        if message.scheduled:
-            raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
-        if topic.type is TopicType.DELAY:
-            raise InvalidMessage(f"topic {topic.name!r} takes delayed messages only, and those are not there yet")
-        if topic.type is TopicType.FIFO and message.ordering_key is None:
-            raise InvalidMessage(f"topic {topic.name!r} is ordered; give the message an ordering_key")
-        qid = self._kernel.topics.queue_for(message, Way.PLAIN)
+        message, qid = self._kernel.topics.admit(message, Way.PLAIN)
         return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))], plain=True)
 
     def _half(self, message: Message, immunity: int | None) -> Half:
         self._require_checker()
-        return half_of(self._kernel.topics, self.group, checked_half(message), immunity)
+        return half_of(self._kernel.topics, self.group, message, immunity)[1]
 
     def _require_checker(self) -> None:
         if self.checker is None:
             raise CheckerMissing(self.group.name)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

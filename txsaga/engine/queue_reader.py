@@ -8,6 +8,7 @@ it would have skipped messages without a word.
 from collections import deque
 from collections.abc import Sequence
 
+from txsaga.engine.patience import patiently
 from txsaga.errors import OffsetOutOfRange
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
@@ -23,7 +24,8 @@ class QueueReader:
 
     def __init__(self, log: Log, qid: int, topic: str, index: int, store: StoreId, offset: int) -> None:
         self._log, self._qid, self._topic, self._index = log, qid, topic, index
-        self._store, self._offset = store, offset
+        self._store = store
+        self._offset = self._mark = offset
         self._ahead: deque[LogEntry] = deque()
         self._inside = False  # whether the position was seen to lie inside of the queue
 
@@ -32,10 +34,15 @@ class QueueReader:
         """Whether chunks are at hand without a fetch."""
         return bool(self._ahead)
 
+    @property
+    def mark(self) -> int:
+        """The offset before which everything counts as read."""
+        return self._mark
+
     def next(self) -> Batch | None:
         """Return the next chunk, if there is one; `OffsetOutOfRange` when it is gone."""
         if not self._ahead:
-            self._ahead.extend(self._fetch())
+            self._ahead.extend(patiently(self._fetch))
         if not self._ahead:
             return None
         batch = Batch(
@@ -52,7 +59,14 @@ class QueueReader:
     def seek(self, offset: int) -> None:
         """Read from another offset on."""
         self._ahead.clear()
-        self._offset, self._inside = offset, False
+        self._offset = self._mark = offset
+        self._inside = False
+
+    def pass_over(self, offset: int) -> None:
+        """Count what lies before an offset as read, and give none of it any more."""
+        if self._offset < offset:
+            self.seek(offset)
+        self._mark = offset
 
     def _fetch(self) -> Sequence[LogEntry]:
         found = self._log.fetch(self._qid, self._offset, AHEAD)

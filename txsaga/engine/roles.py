@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.settle import Checked
 from txsaga.errors import StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.lifecycle import TRANSACTION, TxEvent
@@ -48,7 +49,7 @@ class Dispatcher:
         self._log, self._announce = kernel.store.log, kernel.announce
 
     def run_once(self) -> int:
-        """Run one tick; a rival's counts as done."""
+        """Run one tick; nothing was done where a rival was first."""
         with self._announce.around(facts.Ticking, facts.Ticked):
             ticked = self._log.tick(self.LIMIT)
         return 0 if ticked is None else ticked.chunks + int(ticked.more)
@@ -89,29 +90,35 @@ class CheckBack:
         return len(settled)
 
     def _settle(self, doubt: Doubt) -> bool:
-        try:
-            if self._kernel.settler.settle(doubt) is not None:
-                return True
-            why = "no answer"
-        except StoreUnavailable:
-            raise
-        except Exception as failure:  # a poison doubt must not stop the round
-            logger.exception("check of transaction %d failed", doubt.txid)
-            why = f"{type(failure).__name__}: {failure}"
-        self._not_settled(doubt, why)
+        checked = self._checked(doubt)
+        if checked.standing is not None:
+            return True
+        if checked.counted and doubt.checks + 1 >= self._profile.max_checks:
+            self._park(doubt, checked.why)
+        else:
+            self._postpone(doubt, checked)
         return False
 
-    def _not_settled(self, doubt: Doubt, why: str) -> None:
-        log = self._kernel.store.log
-        if doubt.checks + 1 < self._profile.max_checks:
-            with self._kernel.announce.around(facts.Postponing, facts.Postponed, doubt.txid, about=why):
-                log.postpone(doubt.txid, self._profile.interval, counted=True)
-            return
+    def _checked(self, doubt: Doubt) -> Checked:
+        """Check one doubt; a poisoned one must not stop the round, and a store that is away stops it soon enough."""
+        try:
+            return self._kernel.settler.check(doubt)
+        except StoreUnavailable as silent:
+            return Checked(standing=None, why=str(silent), counted=False)
+        except Exception as failure:
+            logger.exception("check of transaction %d failed", doubt.txid)
+            return Checked(standing=None, why=f"{type(failure).__name__}: {failure}")
+
+    def _postpone(self, doubt: Doubt, checked: Checked) -> None:
+        with self._kernel.announce.around(facts.Postponing, facts.Postponed, doubt.txid, about=checked.why):
+            self._kernel.store.log.postpone(doubt.txid, self._profile.interval, counted=checked.counted)
+
+    def _park(self, doubt: Doubt, why: str) -> None:
         logger.error("transaction %d is out of checks and parked: %s", doubt.txid, why)
         with self._kernel.announce.around(facts.Parking, facts.Parked, doubt.txid, about=why):
             if doubt.keyed:
                 self._park_life(doubt.txid)
-            log.park(doubt.txid, why)
+            self._kernel.store.log.park(doubt.txid, why)
 
     def _park_life(self, txid: int) -> None:
         with self._kernel.store.ledgers.open() as ledger:

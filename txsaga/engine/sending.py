@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from txsaga.engine.ending import Endings
-from txsaga.engine.half import as_message, checked_half, half_of
+from txsaga.engine.half import as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
+    ConfigError,
     ExecutorMissing,
     InvalidMessage,
     ReservedName,
@@ -69,11 +70,12 @@ class Sending:
 
     def send(self, message: Message, local: Executor | None, arg: object, immunity: int | None) -> SendResult:
         """Store the half, run local work, end."""
-        executor = local or self._executor
+        executor = self._executor if local is None else local
         if executor is None:
             raise ExecutorMissing(self._group.name)
-        message = checked_half(as_message(message, b"", {}))
-        receipt, qid = self._store(message, immunity)
+        if not callable(executor):
+            raise ConfigError(f"local is {type(executor).__name__}; give a function that takes message and arg")
+        message, receipt, qid = self._store(as_message(message, b"", {}), immunity)
         message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
         request = self._request(message, receipt, qid)
         state, remark = self._run(executor, message, arg, receipt.code, request.message_id)
@@ -81,10 +83,10 @@ class Sending:
         self._end(request)
         return self._result(receipt, qid, request)
 
-    def _store(self, message: Message, immunity: int | None) -> tuple[Receipt, int]:
+    def _store(self, message: Message, immunity: int | None) -> tuple[Message, Receipt, int]:
         try:
-            half = half_of(self._kernel.topics, self._group, message, immunity)
-            return self._kernel.stores.call(half), half.rows[0].qid
+            message, half = half_of(self._kernel.topics, self._group, message, immunity)
+            return message, self._kernel.stores.call(half), half.rows[0].qid
         except MISTAKES:
             raise
         except Exception as reason:

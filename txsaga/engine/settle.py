@@ -1,69 +1,42 @@
 """
-Settling one transaction that nobody decided: the evidence first, then the group's checker.
+Settling one transaction that nobody decided: what can be known is written, by the one way to decide.
 
-It fences: evidence that says "not committed" is answered only after the rollback barrier is written, so a
-late local commit is impossible. What can't be known stays undecided; nothing is guessed. If this never
-runs, a half of a dead producer stays invisible.
-
-    still ACTIVE                              only ROLLBACK is possible (R1)
-    evidence row there                        COMMIT, late bodies with it
-    no row: barrier written                   ROLLBACK
-    no row: local transaction still running   undecided
-    another database than the recorded one    undecided (R10)
-    no resource recorded                      the group's checker, if this process has one
+Check-back, the end of a block and the next owner of a key all do it here; a person does it in `by_hand`. What
+can't be known stays undecided. A COMMIT that rests on evidence is never turned into its opposite: when its home
+effects can't be applied it stays undecided, with the reason. If this never runs, a half of a dead producer
+stays invisible.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
 from txsaga.engine.hooks import EndHooks, request_for
+from txsaga.engine.judge import Basis, Checker, Judge, Question, Verdict
 from txsaga.engine.writing import Writing
-from txsaga.errors import (
-    ConfigError,
-    EffectConflict,
-    EvidenceMissing,
-    InDoubt,
-    ResourceUnknown,
-    StoreError,
-    TxSagaError,
-)
-from txsaga.model import facts
+from txsaga.errors import EffectConflict, InDoubt, TxSagaError
 from txsaga.model.decision import Decision, LocalState
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Doubt, End, HalfView, Outcome, Standing
+from txsaga.model.records import Doubt, End, Standing
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
-logger = logging.getLogger("txsaga")
+__all__ = ["Checked", "Checker", "Question", "Settler"]
 
-Checker = Callable[["Question"], "LocalState | None"]
+logger = logging.getLogger("txsaga")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a checker is asked: what became of the local work of this transaction?"""
+class Checked:
+    """What a check came to: what stands now, or why nothing does."""
 
-    txid: int
-    id: str
-    group: str
-    key: str | None
-    halves: tuple[HalfView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is known about a transaction."""
-
-    state: LocalState
-    remark: str
-    bodies: Mapping[int, bytes] = field(default_factory=dict)
-    found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
+    standing: Standing | None
+    why: str
+    counted: bool = True  # somebody was there to answer
 
 
 class Settler:
@@ -80,35 +53,51 @@ class Settler:
         hooks: EndHooks,
         announce: Announcer,
     ) -> None:
-        self._store, self._decider, self._writing = store, decider, writing
-        self._evidence, self._checkers, self._hooks = evidence, checkers, hooks
-        self._announce = announce
+        self._store, self._decider, self._writing, self._hooks = store, decider, writing, hooks
+        self.judge = Judge(store, evidence=evidence, checkers=checkers, announce=announce)
 
     def settle(self, doubt: Doubt) -> Standing | None:
         """Decide a transaction as far as it can be known; None when it stays undecided."""
+        return self.check(doubt).standing
+
+    def check(self, doubt: Doubt) -> Checked:
+        """Decide a transaction as far as it can be known, and say why it stays undecided."""
         case = Case(self._store, doubt)
-        verdict = self._verdict(case)
+        verdict = self.judge.judge(case)
         self._report(case, verdict)
         decision = verdict.state.decision
         if decision is None:
-            return None
+            return Checked(standing=None, why=verdict.why, counted=verdict.basis is not Basis.NOBODY)
+        by = By(who="check-back", why=verdict.why, from_check=True, found=verdict.found)
+        try:
+            return Checked(standing=self._written(case, decision, by, verdict), why=verdict.why)
+        except (EffectConflict, InDoubt) as reason:
+            return Checked(standing=None, why=str(reason))
+
+    def write(self, case: Case, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
+        """Write a decision that is not the owner's; return what stands."""
+        doubt = case.doubt
         if doubt.keyed:
-            return self._decide_keyed(doubt, decision, verdict)
+            return self._decider.decide(doubt.txid, decision, by, bodies=bodies)
         answer = self._writing.decide(End(doubt.txid, doubt.group, doubt.token, decision, from_check=True))
         if isinstance(answer, TxSagaError):
             raise answer
         return answer
+
+    def _written(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:
+        try:
+            return self.write(case, decision, by, verdict.bodies)
+        except EffectConflict as conflict:
+            if verdict.basis is Basis.EVIDENCE:
+                raise  # the local work stands: a person must see to it
+            return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})
 
     def _report(self, case: Case, verdict: Verdict) -> None:
         """Log every answer but COMMIT, and tell the group's end hooks: a check's answer is an end."""
         doubt = case.doubt
         if verdict.state is not LocalState.COMMIT:
             logger.warning(
-                "check of message %s, transaction %d: %s (%s)",
-                case.message_id,
-                doubt.txid,
-                verdict.state,
-                verdict.remark,
+                "check of message %s, transaction %d: %s (%s)", case.message_id, doubt.txid, verdict.state, verdict.why
             )
         if self._hooks and self._hooks.hear(case.group):
             request = request_for(
@@ -119,76 +108,6 @@ class Settler:
                 token=doubt.token,
                 state=verdict.state,
                 from_check=True,
-                remark=verdict.remark,
+                remark=verdict.why,
             )
             self._hooks.tell(request)
-
-    def _decide_keyed(self, doubt: Doubt, decision: Decision, verdict: Verdict) -> Standing | None:
-        by = By(who="check-back", why=verdict.remark, from_check=True, found=verdict.found)
-        try:
-            return self._decider.decide(doubt.txid, decision, by, bodies=verdict.bodies)
-        except EffectConflict as conflict:
-            return self._decider.decide(doubt.txid, Decision.ROLLBACK, replace(by, why=str(conflict)))
-        except InDoubt as overtaken:
-            logger.info("%s", overtaken)
-            return None
-
-    def _verdict(self, case: Case) -> Verdict:
-        doubt = case.doubt
-        if not doubt.keyed:
-            return self._closed(case, doubt.evidence)
-        with self._store.ledgers.open() as ledger:
-            life = ledger.lock(doubt.txid)
-        if life is None:
-            return self._closed(case, doubt.evidence)
-        if life.state is TxState.ACTIVE:
-            return Verdict(LocalState.ROLLBACK, "its owner never closed it", found=life.state)
-        # The doubt may be older than the end that named the resource.
-        return replace(self._closed(case, life.evidence or doubt.evidence), found=life.state)
-
-    def _closed(self, case: Case, resource: int | None) -> Verdict:
-        if resource is not None:
-            return self._by_evidence(case, resource)
-        return self._by_checker(case)
-
-    def _by_evidence(self, case: Case, resource: int) -> Verdict:
-        recorded = self._store.registry.resource_by_id(resource)
-        try:
-            evidence = self._evidence(recorded.name)
-            if evidence.database != recorded.database:
-                return Verdict(
-                    LocalState.UNKNOWN, f"resource {recorded.name!r} leads to another database than recorded"
-                )
-            outcome = evidence.read(case.id) or self._fenced(evidence, case.doubt.txid, case.id)
-        except (ConfigError, EvidenceMissing, ResourceUnknown, StoreError) as reason:
-            return Verdict(LocalState.UNKNOWN, str(reason))
-        if outcome is None:
-            return Verdict(LocalState.UNKNOWN, "its local transaction is still running")
-        if outcome.committed:
-            return Verdict(LocalState.COMMIT, "the evidence is there", outcome.bodies)
-        return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands")
-
-    def _fenced(self, evidence: Evidence, txid: int, transaction: str) -> Outcome | None:
-        with self._announce.around(facts.Fencing, facts.Fenced, txid):
-            return evidence.fence(transaction)
-
-    def _by_checker(self, case: Case) -> Verdict:
-        checker = self._checkers.get(case.group)
-        if checker is None:
-            return Verdict(LocalState.UNKNOWN, f"no live member of group {case.group!r} has a checker here")
-        question = self._question(case)
-        try:
-            answer = LocalState(checker(question) or LocalState.UNKNOWN)
-        except Exception as failure:  # noqa: BLE001  # a checker is the user's code: whatever it raises is UNKNOWN
-            return Verdict(LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}")
-        return Verdict(answer, f"the checker said {answer}")
-
-    def _question(self, case: Case) -> Question:
-        view = self._store.registry.transaction(case.doubt.txid)
-        return Question(
-            txid=case.doubt.txid,
-            id=case.id,
-            group=case.group,
-            key=view.key if view else None,
-            halves=case.halves,
-        )

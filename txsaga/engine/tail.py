@@ -13,7 +13,8 @@ from collections.abc import Generator, Iterator, Sequence
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.queue_reader import QueueReader
-from txsaga.engine.stream import Start, Stream, first_offset
+from txsaga.engine.start import Start, first_offset
+from txsaga.engine.stream import Stream
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
 from txsaga.model.topic import check_name

@@ -1,18 +1,36 @@
 """
 Topics by name, remembered: a topic's type and queues never change, so one look is enough.
+
+Here is the one door that every message goes through, whatever the way it is sent. What it lets pass can be
+stored, fits the type of its topic, and has its queue; if a way led around it, an ordered topic could get
+messages without an order and a topic for later would deliver at once.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from itertools import count
 
 from txsaga.engine.announce import Announcer
 from txsaga.errors import UnknownTopic
 from txsaga.model import facts
 from txsaga.model.message import Message
-from txsaga.model.topic import Topic, TopicType, Way, check_name
+from txsaga.model.topic import (
+    Topic,
+    TopicType,
+    Way,
+    check_name,
+    check_queues,
+    check_retention_bytes,
+    seconds_of,
+    type_of,
+)
+from txsaga.model.validation import validate
 from txsaga.ports.registry import Registry
+
+logger = logging.getLogger("txsaga")
 
 QUEUES = 8
 
@@ -24,21 +42,24 @@ class Topics:
         self._registry, self._announce = registry, announce
         self._auto_create = auto_create
         self._known: dict[tuple[str, Way], Topic] = {}
-        self._turn: Callable[[], int] = count().__next__
+        self.turn: Callable[[], int] = count().__next__
 
     def create(
         self,
         name: str,
+        type: TopicType | str = TopicType.NORMAL,
         *,
-        type: TopicType = TopicType.NORMAL,
         queues: int = QUEUES,
-        retention_seconds: int | None = None,
+        retention: timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
         """Create a topic under a name that users may use."""
         check_name(name)
+        kind, seconds = type_of(type), seconds_of(retention)
+        check_queues(queues)
+        check_retention_bytes(retention_bytes)
         with self._announce.around(facts.Registering, facts.Registered, about=f"topic {name}"):
-            return self._registry.create_topic(name, type, queues, retention_seconds, retention_bytes)
+            return self._registry.create_topic(name, kind, queues, seconds, retention_bytes)
 
     def open(self, name: str, way: Way) -> Topic:
         """Return a topic that may be sent to in this way."""
@@ -49,11 +70,23 @@ class Topics:
             known = self._known[name, way] = topic
         return known
 
-    def queue_for(self, message: Message, way: Way) -> int:
-        """Choose the queue of a message."""
+    def admit(self, message: Message, way: Way) -> tuple[Message, int]:
+        """Let a message in and choose its queue; a half comes without its delay, with a warning."""
+        validate(message)
         topic = self.open(message.topic, way)
-        key = message.ordering_key or message.key
-        return topic.queue_for(key, 0 if key is not None else self._turn())
+        if way is Way.HALF and message.scheduled:  # it could be due before it is decided
+            logger.warning("message to %s: a half message has no delay, it was dropped", message.topic)
+            message = message.unscheduled()
+        topic.admit(way, ordered=message.ordering_key is not None, scheduled=message.scheduled)
+        key = message.key if message.ordering_key is None else message.ordering_key
+        return message, topic.queue_for(key, 0 if key is not None else self.turn())
+
+    def admit_many(self, name: str, way: Way) -> Topic:
+        """Let columns of messages in, which have neither ordering keys nor delays; return their topic."""
+        check_name(name)
+        topic = self.open(name, way)
+        topic.admit(way, ordered=False)
+        return topic
 
     def by_queue(self, names: list[str]) -> Mapping[int, tuple[Topic, int]]:
         """Return all queues of some topics: number to (topic, index)."""
@@ -67,5 +100,4 @@ class Topics:
         except UnknownTopic:
             if not self._auto_create:
                 raise
-        type = TopicType.TRANSACTION if way is Way.HALF else TopicType.NORMAL
-        return self.create(name, type=type)
+        return self.create(name, TopicType.TRANSACTION if way is Way.HALF else TopicType.NORMAL)

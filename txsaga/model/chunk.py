@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from zlib import crc32
 
@@ -28,6 +28,7 @@ COLUMNS = ("body", "key", "tag", "headers", "ordering_key", "deliver_at", "persi
 BODY, KEY, TAG, HEADERS, ORDERING_KEY, DELIVER_AT, PERSISTENT, UNIQUE_KEY = range(len(COLUMNS))
 MAX_RECORDS = 500
 MAX_BYTES = 8 * 1024 * 1024
+"""Of what the records hold, in one chunk."""
 
 _HEADER = struct.Struct("<BBHIII")
 _COUNTS = struct.Struct("<BBHI")  # the part of the header that the checksum covers
@@ -75,6 +76,20 @@ def _bitmap(column: Sequence[bytes | None]) -> bytes:
 
 def _padded(piece: bytes) -> bytes:
     return piece + bytes(-len(piece) % 8)
+
+
+def pieces(sizes: Sequence[int]) -> Iterator[range]:
+    """Cut records of these sizes into runs that one chunk each may hold: not too many, not too much."""
+    if sum(sizes) <= MAX_BYTES:
+        yield from (range(at, min(at + MAX_RECORDS, len(sizes))) for at in range(0, len(sizes), MAX_RECORDS))
+        return
+    first = held = 0
+    for at, size in enumerate(sizes):
+        if at > first and (at - first == MAX_RECORDS or held + size > MAX_BYTES):
+            yield range(first, at)
+            first, held = at, 0
+        held += size
+    yield range(first, len(sizes))
 
 
 class Chunk:

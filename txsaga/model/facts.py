@@ -15,8 +15,6 @@ class Fact:
     """A durable step of some transactions, or of a role."""
 
     txids: tuple[int, ...] = ()
-    part: int = 0
-    attempt: int = 0
     about: str = ""
 
     @property

@@ -58,26 +58,17 @@ def lay_out(messages: Sequence[Message]) -> bytes:
 def rows(by_queue: Mapping[int, Sequence[Message]], first_chunk: int = 0) -> list[Row]:
     """Lay out messages by queue as chunks of bounded size."""
     found = []
-    for qid in sorted(by_queue):
-        for at, piece in enumerate(_pieces(by_queue[qid])):
-            found.append(Row(qid, first_chunk + at, len(piece), lay_out(piece)))
+    for qid, messages in sorted(by_queue.items()):
+        for at, piece in enumerate(chunk.pieces([weight(message) for message in messages])):
+            found.append(Row(qid, first_chunk + at, len(piece), lay_out(messages[piece.start : piece.stop])))
     return found
 
 
-def _pieces(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    if len(messages) <= chunk.MAX_RECORDS and sum(len(m.body) for m in messages) <= chunk.MAX_BYTES:
-        yield messages
-        return
-    piece: list[Message] = []
-    size = 0
-    for message in messages:
-        if piece and (len(piece) >= chunk.MAX_RECORDS or size + len(message.body) > chunk.MAX_BYTES):
-            yield piece
-            piece, size = [], 0
-        piece.append(message)
-        size += len(message.body)
-    if piece:
-        yield piece
+def weight(message: Message) -> int:
+    """Return how many bytes a message holds."""
+    texts = (message.key, message.tag, message.ordering_key, message.unique_key)
+    held = len(message.body) + sum(len(text.encode()) for text in texts if text is not None)
+    return held + len(_json(message.headers)) if message.headers else held
 
 
 class Batch:

@@ -1,7 +1,7 @@
 """
 Messages: what a user sends and what a reader gets.
 
-A message is checked when it is made, before anything is stored; the error holds the number that is too big.
+A message is a plain value; `validation` checks it when it is sent, before anything is stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from txsaga.errors import InvalidMessage
 from txsaga.model.identity import HalfId
 from txsaga.model.sending import TRANSACTION_ID
 
@@ -20,8 +19,6 @@ MAX_KEY = 1024
 MAX_TAG = 255
 MAX_HEADERS = 32 * 1024
 MAX_DELAY = timedelta(days=40)
-
-Body = bytes | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,64 +66,6 @@ class Message:
     def unscheduled(self) -> Message:
         """Drop the delay."""
         return replace(self, delay=None, deliver_at=None)
-
-
-def validate(message: Message) -> None:
-    """Raise `InvalidMessage` unless the message can be stored."""
-    if not isinstance(message.topic, str):
-        raise InvalidMessage(f"the topic is {type(message.topic).__name__}, not the name of one")
-    if not message.topic:
-        raise InvalidMessage("the topic is empty; name one")
-    if not isinstance(message.body, bytes):
-        raise InvalidMessage(f"the body is {type(message.body).__name__}, not bytes; use Message.text or Message.json")
-    _at_most("the body", len(message.body), MAX_BODY)
-    for what, text, most in (
-        ("the key", message.key, MAX_KEY),
-        ("the tag", message.tag, MAX_TAG),
-        ("the ordering key", message.ordering_key, MAX_KEY),
-        ("the unique key", message.unique_key, MAX_KEY),
-    ):
-        if text is not None:
-            _text(what, text, most)
-    if message.headers:
-        _headers(message.headers)
-    if message.scheduled:
-        _schedule(message)
-
-
-def _text(what: str, text: object, most: int) -> None:
-    if not isinstance(text, str):
-        raise InvalidMessage(f"{what} is {type(text).__name__}, not str")
-    _at_most(what, _size(what, text), most)
-
-
-def _size(what: str, text: str) -> int:
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidMessage(f"{what} can't be stored as UTF-8: {error.reason}") from None
-
-
-def _at_most(what: str, size: int, most: int) -> None:
-    if size > most:
-        raise InvalidMessage(f"{what} has {size:,} bytes; at most {most:,} are stored")
-
-
-def _headers(headers: Mapping[str, str]) -> None:
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidMessage(f"header {name!r} is not text; headers map str to str")
-    size = sum(_size(f"header {k!r}", k) + _size(f"header {k!r}", v) for k, v in headers.items())
-    _at_most("the headers", size, MAX_HEADERS)
-
-
-def _schedule(message: Message) -> None:
-    if message.delay is not None and message.deliver_at is not None:
-        raise InvalidMessage("delay and deliver_at are both given; give one")
-    if message.deliver_at is not None and message.deliver_at.tzinfo is None:
-        raise InvalidMessage(f"deliver_at {message.deliver_at} has no time zone; use pendulum or an aware datetime")
-    if message.delay is not None and not timedelta(0) < message.delay <= MAX_DELAY:
-        raise InvalidMessage(f"delay is {message.delay}; it lies between 0 and {MAX_DELAY.days} days")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from txsaga.errors import OutOfOrder
 from txsaga.model.decision import Code, Decision
 from txsaga.model.lifecycle import TxState
 
@@ -146,6 +147,11 @@ class Intent:
     epoch: int
     txid: int
     member: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse one that holds no message: it would move the cursor nowhere, or back."""
+        if self.end <= self.start:
+            raise OutOfOrder(f"offsets {self.start} to {self.end} of queue {self.qid} hold no message to consume")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

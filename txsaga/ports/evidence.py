@@ -24,13 +24,16 @@ class Evidence(Protocol):
         """Open a local transaction whose first write is its evidence row; leaving the block commits it.
 
         `announce(False)` is called just before COMMIT, `announce(True)` just after it. `DecidedOtherwise`
-        when an outcome stands already: then nothing ran. An error before COMMIT rolls back and passes
-        through; an error at COMMIT that is no clear no, and a transaction that was ended inside the
-        block, are `OutcomeUnknown`.
+        when an outcome stands already: then nothing ran. What the block raises rolls back and always passes
+        through as it is. An error at COMMIT that is no clear no, and a transaction that a block ended inside
+        and then left without an error, are `OutcomeUnknown`.
         """
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
         """Store a late body beside the evidence, in the local transaction."""
+
+    def filled(self, connection: Connection, transaction: str) -> frozenset[int]:
+        """Return the slots whose bodies lie in the local transaction."""
 
     def read(self, transaction: str) -> Outcome | None:
         """Return what the evidence says; None when there is none."""
@@ -40,6 +43,3 @@ class Evidence(Protocol):
 
         None when the local transaction is still running: it was waited for a short time only.
         """
-
-    def forget(self, transaction: str) -> None:
-        """Delete the evidence of a decision that was acknowledged."""

@@ -1,6 +1,6 @@
 """Keyed and flow transactions: rows inside one open database transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -33,6 +33,9 @@ class Ledger(Protocol):
         What the owner before had bound or reserved, consumed offsets and places for late bodies, is dropped:
         that attempt does not count (R4).
         """
+
+    def touch(self, txid: int) -> None:
+        """Show that the owner of a locked life is alive: a doubt about it is dropped."""
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Move a life by its lifecycle table; `IllegalTransition` when the table forbids it."""
@@ -79,6 +82,3 @@ class Ledgers(Protocol):
 
     def encode_late(self, slot: LateSlot, body: bytes) -> Row:
         """Lay out a late body for `Ledger.add`."""
-
-
-LateBodies = Mapping[int, bytes]

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from txsaga.model.records import Bounds, Doubt, LogEntry, Ticked
 
+ABANDONED = timedelta(hours=1)
+"""An open transaction that its owner has not touched for so long is given up: it holds partitions and queues."""
+
 
 class Log(Protocol):
     """Offsets of committed messages, and the list of halves in doubt."""
@@ -29,9 +32,10 @@ class Log(Protocol):
         """Wait for news; True when a tick announced some. Only a hint: the log is the truth."""
 
     def sweep(self, age: timedelta) -> int:
-        """Put halves older than `age` without a decision on the list of doubts.
+        """Put halves and closed transactions older than `age` without a decision on the list of doubts.
 
-        Each row is looked at once, and once more later for those whose number is older than their commit.
+        Each half is looked at once, and once more later for those whose number is older than their commit. An open
+        transaction is listed when its owner has not touched it for `ABANDONED`.
         """
 
     def doubts(self, limit: int) -> Sequence[Doubt]:

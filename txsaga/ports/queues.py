@@ -10,26 +10,26 @@ from txsaga.model.records import Claimed, Intent
 class Queues(Protocol):
     """Cursors per group and queue, fenced by owner and epoch. The store's clock decides leases."""
 
-    def renew(self, group: str, member: str, ttl: timedelta) -> Sequence[str]:
-        """Take or renew the lease of a member; return the group's live members, sorted."""
+    def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
+        """Take or renew a member's lease on each topic; return the live members of each, sorted."""
 
-    def leave(self, group: str, member: str) -> None:
-        """Drop the lease of a member and give back its queues."""
+    def leave(self, group: str, member: str, topics: Sequence[str]) -> None:
+        """Drop a member's leases and give back its queues of these topics."""
 
     def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
         """Create cursors that do not exist yet, at these offsets."""
 
-    def positions(self, group: str, qids: Sequence[int]) -> Mapping[int, int]:
-        """Return the offsets of cursors that exist."""
-
     def acquire(self, group: str, member: str, qid: int) -> Claimed | None:
-        """Own a queue with a raised epoch; None while a live member owns it or an intent is open on it."""
+        """Own a queue with a raised epoch.
+
+        None while a live member owns it or an intent is open on it, and without a lease on its topic.
+        """
 
     def release(self, group: str, member: str, qid: int) -> None:
         """Give a queue back."""
 
     def advance(self, claim: Claimed, member: str, offset: int) -> Claimed:
-        """Move a cursor.
+        """Move a cursor; the same again is no error.
 
         `LeaseLost` unless owner, epoch and offset are still the claim's, and while an intent is open: a member
         that does not know where the cursor stands would skip what was never read.
@@ -37,6 +37,3 @@ class Queues(Protocol):
 
     def intent_on(self, group: str, qid: int) -> Intent | None:
         """Return the intent that is open on a queue."""
-
-    def reset(self, group: str, offsets: Mapping[int, int]) -> None:
-        """Put cursors elsewhere and fence their owners."""

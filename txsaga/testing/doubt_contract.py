@@ -12,6 +12,7 @@ import pytest
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import End, Half, Receipt
+from txsaga.ports.log import ABANDONED
 from txsaga.ports.store import Store
 from txsaga.testing.samples import (
     COMMIT,
@@ -53,6 +54,18 @@ class DoubtContract:
         assert store.log.sweep(LONG) == 0
         assert list(store.log.doubts(10)) == []
 
+    @pytest.mark.req("RMQ-73", "RMQ-84")
+    def test_a_half_is_listed_and_not_due_before_its_own_immunity_is_over(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        immune = prepared(store, group, row(qid, "a"), row(qid, "b", chunk=1), immunity=int(LONG.total_seconds()))
+        other = prepared(store, group, row(qid, "c"))
+        assert [doubt.txid for doubt in swept(store, group)] == [other.txid]
+        assert store.overview.undecided().count == 2
+        checks = store.overview.checks(immune.txid)
+        assert checks is not None and checks.asked == 0
+        born = max(view.born for view in store.halves.views(immune.txid))
+        assert abs(checks.due - born - LONG) < timedelta(seconds=1)
+
     def test_a_doubt_carries_what_its_decision_needs(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         resource = store.registry.resource("billing", store.registry.identity.uuid)
@@ -73,6 +86,23 @@ class DoubtContract:
             ledger.move(life.txid, TxEvent.END)
         (doubt,) = swept(store, group)
         assert (doubt.txid, doubt.group, doubt.token, doubt.keyed) == (life.txid, group, life.token, True)
+
+    @pytest.mark.rule("R13")
+    def test_an_open_keyed_transaction_is_its_owners_until_that_is_given_up(self, store: Store) -> None:
+        life = opened(store, new_group(store))
+        assert swept(store, life.group) == []
+        assert store.log.sweep(ABANDONED / 2) == 0
+
+    def test_a_step_of_its_owner_takes_a_keyed_transaction_off_the_list(self, store: Store) -> None:
+        group = new_group(store)
+        life = opened(store, group)
+        with store.ledgers.open() as ledger:
+            ledger.move(life.txid, TxEvent.END)
+        assert [doubt.txid for doubt in swept(store, group)] == [life.txid]
+        with store.ledgers.open() as ledger:
+            ledger.touch(life.txid)
+        assert list(store.log.doubts(10)) == []
+        assert store.log.sweep(LONG) == 0
 
     @pytest.mark.rule("R13")
     def test_halves_of_a_keyed_transaction_are_no_doubts_of_their_own(self, store: Store) -> None:

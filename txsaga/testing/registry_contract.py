@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from txsaga.errors import GroupKindMismatch, TopicExists, UnknownTopic
+from txsaga.errors import GroupKindMismatch, TopicExists, TransactionsRejected, UnknownTopic
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.topic import HALF_TOPIC, OP_TOPIC, TopicType
 from txsaga.ports.store import Store
@@ -24,6 +24,7 @@ from txsaga.testing.samples import (
     opened,
     prepared,
     row,
+    settle,
 )
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -104,6 +105,21 @@ class RegistryContract:
             store.registry.reject_transactions(rejecting)
             seen.append(store.registry.rejects_transactions)
         assert seen == [False, True, True, False]
+
+    @pytest.mark.req("RMQ-52")
+    @pytest.mark.parametrize("key", ["order-42", None])
+    def test_a_rejecting_store_opens_no_life_and_lets_nobody_take_one_over(self, store: Store, key: str | None) -> None:
+        group = new_group(store)
+        life = opened(store, group, "before")
+        store.registry.reject_transactions(True)
+        with pytest.raises(TransactionsRejected, match="NO_PERMISSION"), store.ledgers.open() as ledger:
+            ledger.create(group, key, 1)
+        with pytest.raises(TransactionsRejected, match="NO_PERMISSION"), store.ledgers.open() as ledger:
+            ledger.take_over(life.txid)
+        assert [view.txid for view in store.registry.transactions(undecided=True, limit=10)] == [life.txid]
+        settle(store, life, COMMIT)  # what is there already comes to its end
+        store.registry.reject_transactions(False)
+        assert opened(store, group, key).owner == 1
 
     @pytest.mark.req("IBM-10", "RMQ-20")
     def test_transactions_are_listed_with_their_outcome(self, store: Store) -> None:

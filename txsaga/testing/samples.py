@@ -158,10 +158,22 @@ def swept(store: Store, group: int) -> list[Doubt]:
     return list(store.log.doubts(1000))
 
 
+def topic_of(store: Store, qid: int) -> str:
+    """Return the name of the topic of a queue."""
+    return next(topic.name for topic in store.registry.topics() if qid in topic.qids)
+
+
+def position(store: Store, qid: int, *, group: str = "billing") -> int:
+    """Return how far a group has read the only queue of a topic."""
+    topic = topic_of(store, qid)
+    (lag,) = (each.lag for each in store.overview.readings() if (each.group, each.topic) == (group, topic))
+    return store.log.bounds([qid])[qid].head - lag
+
+
 def claimed(store: Store, qid: int, *, group: str = "billing", member: str = "anna") -> Claimed:
     """Take a queue for a live member."""
     store.queues.create_cursors(group, {qid: 0})
-    store.queues.renew(group, member, LONG)
+    store.queues.renew(group, member, [topic_of(store, qid)], LONG)
     claim = store.queues.acquire(group, member, qid)
     assert claim is not None
     return claim

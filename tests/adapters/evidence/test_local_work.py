@@ -2,7 +2,7 @@
 
 import pytest
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, InvalidRequestError
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
@@ -79,6 +79,18 @@ def test_late_bodies_are_committed_with_the_work(books: Books) -> None:
     assert books.evidence.read(books.id(ONE)) == (True, {0: b"first", 12: bytes(range(256)) * 300})
 
 
+@pytest.mark.rule("R16")
+def test_local_work_knows_which_late_bodies_lie_in_it(books: Books) -> None:
+    with books.evidence.work(books.id(ONE)) as connection:
+        assert books.evidence.filled(connection, books.id(ONE)) == frozenset()
+        books.evidence.fill(connection, books.id(ONE), 3, b"kept")
+        with pytest.raises(ValueError), connection.begin_nested():
+            books.evidence.fill(connection, books.id(ONE), 4, b"gone with its savepoint")
+            raise ValueError
+        assert books.evidence.filled(connection, books.id(ONE)) == {3}
+    assert books.evidence.read(books.id(ONE)) == (True, {3: b"kept"})
+
+
 def test_late_bodies_go_with_work_that_is_rolled_back(books: Books) -> None:
     with pytest.raises(ValueError), books.evidence.work(books.id(ONE)) as connection:
         books.evidence.fill(connection, books.id(ONE), 0, b"first")
@@ -151,20 +163,24 @@ def test_a_swallowed_error_that_rolled_everything_back_is_not_taken_for_a_commit
     assert (books.entries(), books.outcomes(), announced) == (set(), {}, [])
 
 
+ENDS = {
+    "leave": (OutcomeUnknown, "ended inside its block"),
+    "go on": (InvalidRequestError, "closed transaction"),  # a second transaction would have no evidence
+    "raise": (ValueError, "the user's own"),
+}
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-@pytest.mark.parametrize("then", ["leave", "go on", "raise"])
-def test_work_that_ends_its_transaction_itself_is_unknown_and_the_evidence_tells(
-    books: Books, end: str, then: str
-) -> None:
-    with pytest.raises(OutcomeUnknown, match="ended inside its block"):
-        with books.evidence.work(books.id(ONE)) as connection:
-            enter(connection, 7)
-            getattr(connection, end)()
-            if then == "go on":
-                enter(connection, 8)  # refused: a second transaction would have no evidence
-                connection.commit()
-            elif then == "raise":
-                raise ValueError
+@pytest.mark.parametrize("then", ENDS)
+def test_of_work_that_ends_its_transaction_itself_the_evidence_tells(books: Books, end: str, then: str) -> None:
+    error, text = ENDS[then]
+    with pytest.raises(error, match=text), books.evidence.work(books.id(ONE)) as connection:
+        enter(connection, 7)
+        getattr(connection, end)()
+        if then == "go on":
+            enter(connection, 8)
+        elif then == "raise":
+            raise ValueError("the user's own")
     committed = end == "commit"
     assert books.entries() == ({7} if committed else set())
     assert books.evidence.fence(books.id(ONE)) == (committed, {})

@@ -1,4 +1,4 @@
-"""Whatever the order in which producers, owners and dispatchers come, the log holds what was decided."""
+"""Whatever the order in which producers, owners, dispatchers and consumers come, all is read that was decided."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,11 +15,11 @@ class InMemory(Interleavings):
     """Each example has a store of its own."""
 
     def __init__(self) -> None:
-        type(self).store = MemoryStore(FakeClock())
+        type(self).stores = (MemoryStore(FakeClock()),)
         super().__init__()
 
 
 @pytest.mark.req("RMQ-03", "RMQ-21", "RMQ-92")
-@pytest.mark.rule("R4")
+@pytest.mark.rule("R4", "R11")
 def test_nothing_is_lost_doubled_shown_early_or_out_of_order() -> None:
     run_state_machine_as_test(InMemory, settings=MANY)

@@ -104,7 +104,7 @@ def test_a_write_beside_an_open_block_of_the_same_thread_is_refused() -> None:
         for write in (
             lambda: store.halves.store([half]),
             lambda: store.halves.decide([]),
-            lambda: store.queues.reset("billing", {qid: 1}),
+            lambda: store.queues.release("billing", "anna", qid),
             lambda: store.log.wait(0),
             lambda: opened(store, group),
         ):

@@ -11,8 +11,9 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.line import Call, Line
+from txsaga.adapters.postgres.line import Line
 from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int8, int8s
+from txsaga.adapters.postgres.wire import Call
 
 BINARY: dict[str, Callable[[Any], Value]] = {
     "txid": int8s,
@@ -35,7 +36,8 @@ class Prepared:
         self.line, self._statement, self._values = Line(engine), statement, values
         self._numbered = "$1" in statement
         if self._numbered:
-            self.line.prepared(Call(statement, [BINARY[name](value) for name, value in values.items()]))
+            self.line.connection()
+            self.line.wire.prepared(Call(statement, [BINARY[name](value) for name, value in values.items()]))
         else:
             self.line.connection().execute(statement, values, prepare=True)
 
@@ -48,7 +50,7 @@ class Prepared:
         ((name, types, custom),) = rows
         assert custom == 0, "this session makes a plan per call"
         arguments = [
-            sql.SQL("CAST({} AS {})").format(sql.Literal(self._values[each]), sql.SQL(type))
+            sql.SQL("CAST({} AS {})").format(sql.Literal(self._value(each)), sql.SQL(type))
             for each, type in zip(names, types, strict=True)
         ]
         explain = sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {}{}").format(
@@ -57,6 +59,11 @@ class Prepared:
         with connection.transaction(force_rollback=True):
             ((plans,),) = connection.execute(explain, prepare=False).fetchall()
         return list(scans_of(plans))
+
+    def _value(self, name: str) -> object:
+        """Return a value as it is sent: the form for one row takes plain values."""
+        value = self._values[name]
+        return value[0] if self._numbered and isinstance(value, list) and len(value) == 1 else value
 
     def close(self) -> None:
         """Close the line."""

@@ -11,7 +11,8 @@ import pytest
 from txsaga.adapters.postgres import batch
 from txsaga.adapters.postgres.batch import Batch
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.adapters.postgres.line import Call, ConnectionLost
+from txsaga.adapters.postgres.line import ConnectionLost
+from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import ConfigError, IdentityChanged, NotPrimary, OutcomeUnknown, RightsMissing, TxSagaError
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half
@@ -25,7 +26,10 @@ Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
 class ScriptedLine:
     """Answers as it was told, and remembers what it was sent."""
 
-    def __init__(self, exchanges: Sequence[Step], connects: Sequence[TxSagaError] = ()) -> None:
+    def __init__(
+        self, exchanges: Sequence[Step], connects: Sequence[TxSagaError] = (), *, hung_up: bool = False
+    ) -> None:
+        self._hung_up = hung_up
         self._exchanges, self._connects = deque(exchanges), deque(connects)
         self.sent: list[list[str]] = []
 
@@ -35,6 +39,9 @@ class ScriptedLine:
         if isinstance(step, Exception):
             raise step
         return step
+
+    def hung_up(self) -> bool:
+        return self._hung_up
 
     def connection(self) -> None:
         if self._connects:
@@ -90,3 +97,14 @@ def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
     assert run(line, End(3, 1, b"", Decision.COMMIT)) == (STORED, (), [(3,)])
     assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.prepare.one, HOT.decide.one]]
+
+
+@pytest.mark.rule("R14")
+@pytest.mark.parametrize("turned_away", [NotPrimary("standby"), IdentityChanged("another"), RightsMissing("no")])
+def test_a_session_that_ended_before_anything_was_sent_leaves_no_doubt(turned_away: TxSagaError) -> None:
+    line = ScriptedLine([], [turned_away], hung_up=True)
+    with pytest.raises(type(turned_away)):
+        run(line)
+    assert line.sent == []
+    back = ScriptedLine([[STORED]], hung_up=True)
+    assert run(back) == (STORED, (), ())

@@ -1,10 +1,7 @@
 """
-The transaction block on the real store: how a key is entered in each state, and how a block is left.
-
-The second part is the table in `txsaga.engine.transaction`, row by row, for blocks with and without a key.
+A key on the real store: how it is entered in each state.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -22,7 +19,6 @@ from tests.rules.scene import (
     read,
     write_entry,
 )
-from txsaga.adapters.postgres import connection
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import CheckBack, CheckProfile
@@ -33,7 +29,6 @@ from txsaga.errors import (
     DecidedOtherwise,
     InDoubt,
     InvalidMessage,
-    StoreUnavailable,
     Superseded,
     TransactionError,
 )
@@ -44,7 +39,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
 
 KEY = "order-1"
 LIVES = "SELECT epoch, owner, state FROM tx ORDER BY epoch"
-BOTH = pytest.mark.parametrize("key", [None, KEY])
 
 
 class Refused(Exception):
@@ -76,7 +70,9 @@ def test_an_open_key_is_taken_over(
     assert second.txid == first.txid
     assert probe.rows(LIVES) == [(1, 2, "committed")]
     with pytest.raises(DecidedOtherwise):
-        first.__exit__(ValueError, ValueError("too late"), None)
+        first.__exit__(None, None, None)
+    first.__exit__(ValueError, ValueError("too late"), None)
+    assert first.decision is Decision.COMMIT
     assert read(broker) == [b"second"]
 
 
@@ -235,163 +231,3 @@ def test_an_empty_key_and_a_group_without_checker_are_refused(broker: Broker, sh
         shop.transaction(key="")
     with pytest.raises(CheckerMissing):
         broker.producer("plain").transaction(key=KEY)
-
-
-# Leaving a block
-
-Body = Callable[[Transaction], None]
-
-
-def left(shop: Producer, key: str | None, body: Body) -> tuple[Transaction, type[BaseException] | None]:
-    """Run a block; return it and what came out of it."""
-    tx = shop.transaction(key=key)
-    try:
-        with tx:
-            tx.send("orders", b"a")
-            body(tx)
-    except (Refused, TransactionError) as error:
-        return tx, type(error)
-    return tx, None
-
-
-def local(tx: Transaction, *, refuse: bool = False) -> None:
-    with tx.local("books") as session:
-        write_entry(session)
-        if refuse:
-            raise Refused
-
-
-@BOTH
-def test_no_exception_without_local_work_commits(broker: Broker, shop: Producer, key: str | None) -> None:
-    tx, error = left(shop, key, lambda tx: None)
-    assert (tx.decision, error, read(broker)) == (Decision.COMMIT, None, [b"a"])
-
-
-@BOTH
-def test_no_exception_after_local_work_commits(broker: Broker, shop: Producer, books: Engine, key: str | None) -> None:
-    tx, error = left(shop, key, local)
-    assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.COMMIT, None, [b"a"], 1)
-
-
-@BOTH
-def test_a_swallowed_failure_of_local_work_rolls_back_and_says_so(
-    broker: Broker, shop: Producer, books: Engine, key: str | None
-) -> None:
-    def body(tx: Transaction) -> None:
-        with suppress(Refused):
-            local(tx, refuse=True)
-
-    tx, error = left(shop, key, body)
-    assert (tx.decision, error) == (Decision.ROLLBACK, TransactionError)
-    assert (read(broker), entries_in(books)) == ([], 0)
-
-
-@BOTH
-def test_an_exception_before_the_end_rolls_back(
-    broker: Broker, shop: Producer, probe: Probe, key: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
-
-    def body(tx: Transaction) -> None:
-        raise Refused
-
-    tx, error = left(shop, key, body)
-    assert (tx.decision, error) == (Decision.ROLLBACK if key else None, Refused)
-    assert (read(broker), probe.value("SELECT count(*) FROM half")) == ([], 1 if key else 0)
-
-
-@BOTH
-def test_an_exception_in_local_work_rolls_back_behind_a_barrier(
-    broker: Broker, shop: Producer, books: Engine, key: str | None
-) -> None:
-    tx, error = left(shop, key, lambda tx: local(tx, refuse=True))
-    assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.ROLLBACK, Refused, [], 0)
-    _, evidence = broker.kernel.resource("books")
-    assert tx.id is not None
-    with pytest.raises(DecidedOtherwise), evidence.work(tx.id) as session:
-        write_entry(session)
-
-
-@BOTH
-def test_an_exception_behind_committed_local_work_commits_and_passes_on(
-    broker: Broker, shop: Producer, books: Engine, key: str | None
-) -> None:
-    def body(tx: Transaction) -> None:
-        local(tx)
-        raise Refused
-
-    tx, error = left(shop, key, body)
-    assert (tx.decision, error, read(broker), entries_in(books)) == (Decision.COMMIT, Refused, [b"a"], 1)
-
-
-@BOTH
-@pytest.mark.parametrize("answer", [LocalState.COMMIT, LocalState.ROLLBACK])
-def test_an_exception_after_prepare_leaves_it_to_the_checker(
-    broker: Broker, key: str | None, answer: LocalState
-) -> None:
-    def body(tx: Transaction) -> None:
-        tx.prepare()
-        raise Refused
-
-    tx, error = left(broker.producer("mail", checker=lambda _: answer), key, body)
-    assert (tx.decision, error, read(broker)) == (None, Refused, [])
-    assert check_back(broker) == 1
-    assert read(broker) == ([b"a"] if answer is LocalState.COMMIT else [])
-
-
-@BOTH
-def test_a_death_after_local_work_ends_like_the_exception(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, key: str | None
-) -> None:
-    left_after_local(shop, key=key)
-    assert check_back(open_broker(books=books)) == 1
-    assert (read(broker), entries_in(books)) == ([b"a"], 1)
-
-
-@BOTH
-def test_a_death_in_local_work_ends_like_the_exception(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, key: str | None
-) -> None:
-    tx = shop.transaction(key=key).__enter__()
-    tx.send("orders", b"a")
-    with suppress(Refused):
-        local(tx, refuse=True)
-    assert check_back(open_broker(books=books)) == 1
-    assert (read(broker), entries_in(books)) == ([], 0)
-
-
-# What could not be stored
-
-
-@pytest.fixture
-def hasty(open_broker: OpenBroker, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Producer:
-    """Give a producer that gives up on a lock soon."""
-    monkeypatch.setitem(connection.SESSION, "lock_timeout", "300ms")
-    return open_broker().producer("shop", checker=lambda _: None)
-
-
-@pytest.mark.parametrize("where", ["send", "end"])
-def test_a_block_whose_messages_could_not_be_stored_does_not_commit_the_rest(
-    hasty: Producer, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    if where == "send":
-        monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
-    tx = hasty.transaction(key=KEY)
-    with pytest.raises(TransactionError), tx:
-        with gate(probe, "INSERT", "half"), pytest.raises(StoreUnavailable):
-            tx.send("orders", b"lost")
-            tx.prepare()
-        with pytest.raises(TransactionError, match="leave the block"):
-            tx.send("orders", b"rest")
-    assert tx.decision is Decision.ROLLBACK
-    assert read(broker) == []
-
-
-def test_a_block_without_key_whose_messages_could_not_be_stored_says_so(
-    hasty: Producer, broker: Broker, probe: Probe
-) -> None:
-    with pytest.raises(TransactionError, match="could not all be stored"), hasty.transaction() as tx:
-        tx.send("orders", b"lost")
-        with gate(probe, "INSERT", "half"), suppress(StoreUnavailable):
-            tx.prepare()
-    assert read(broker) == []

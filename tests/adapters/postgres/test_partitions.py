@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from sqlalchemy import Engine, NullPool, create_engine, text
+from sqlalchemy import Engine, NullPool, create_engine, event, text
 
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import schema
@@ -138,8 +138,9 @@ class TestAdding:
     def test_without_room_nothing_is_stored_and_the_error_says_why(self, store: PostgresStore, stored: Stored) -> None:
         (qid,), group = store.registry.create_topic("orders", TopicType.TRANSACTION, 1).qids, new_group(store)
         stored.rows("SELECT setval('tx_seq', :last)", last=2 * SPAN - 1)
-        with pytest.raises(StoreError, match="no partition"):
+        with pytest.raises(StoreError, match=r"no partition.*; run `txsaga engine`, it makes room") as told:
             published(store, group, row(qid, "a"))
+        assert "\n" not in str(told.value)
         assert stored.value("SELECT count(*) FROM half") == 0
         store.log.extend_partitions(SPAN)
         assert published(store, group, row(qid, "b")).txid == 2 * SPAN + 1
@@ -186,10 +187,28 @@ class TestDropping:
         scene.move_on()
         assert scene.drop() == 1
         assert partitions(stored) == named(1, 2)
-        left = [stored.value(f"SELECT count(*) FROM {table}") for table in ("half", "op", "log", "tx", "part", "doubt")]
-        assert left == [0] * 6
+        tables = ("half", "op", "log", "tx", "part", "doubt", "event")
+        assert {table: stored.value(f"SELECT count(*) FROM {table}") for table in tables} == dict.fromkeys(tables, 0)
+
+    def test_the_records_of_others_stay(self, scene: Scene, stored: Stored) -> None:
+        scene.age()
+        scene.move_on()
+        life = opened(scene.store, scene.group)
+        settle(scene.store, life, ROLLBACK)
+        assert scene.drop() == 1
+        assert [each.who for each in scene.store.overview.history(life.txid)] == ["contract"]
 
     @pytest.mark.req("RMQ-19")
+    def test_what_is_kept_for_ever_is_seen_without_a_look_at_halves(self, scene: Scene) -> None:
+        kept_for_ever(scene)
+        scene.age()
+        scene.move_on()
+        asked: list[str] = []
+        event.listen(scene.store.engine, "before_cursor_execute", lambda *seen: asked.append(seen[2]))
+        assert scene.drop() == 0
+        assert [sql for sql in asked if ".log l" in sql]
+        assert [sql for sql in asked if ".half h" in sql or ".op o" in sql] == []
+
     def test_a_rolled_back_half_stays_until_its_partition_goes(self, scene: Scene, stored: Stored) -> None:
         never = "SELECT count(*) FROM half JOIN op USING (txid) WHERE decision = 2"
         scene.age()

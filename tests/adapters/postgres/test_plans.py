@@ -17,7 +17,7 @@ from tests.adapters.postgres.plan import Prepared, scans_of
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.hot import TOKEN, Hot
+from txsaga.adapters.postgres.hot import TOKEN, Form, Hot
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -62,6 +62,8 @@ VALUES: dict[str, dict[str, object]] = {
     },
     "decide": {**ENDS, "decision": [1] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
     "standing": ENDS,
+    "decide one": {**ENDS, "decision": [1] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
+    "standing one": ENDS,
     "doubts": {"limit": 50},
     "doubt": {"txid": 12_345},
     "batch": {"low": 14_800, "batch": 745},
@@ -72,10 +74,15 @@ READS = {
     "tick": {"op_0", "op_1", "op_2", "half_1", "half_2", "part"},
     "decide": {"half_0", "half_1"},
     "standing": {"half_0", "half_1", "op_0", "op_1"},
+    "decide one": {"half_0"},
+    "standing one": {"half_0", "op_0"},
     "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx"},
     "doubt": {"half_2", "tx"},
     "batch": {"half_2"},
 }
+
+
+ALONE = {"decide one", "standing one"}
 
 
 class Filled(NamedTuple):
@@ -85,6 +92,14 @@ class Filled(NamedTuple):
     schema: str
     hot: Hot
     statements: dict[str, Prepared]
+
+
+def written(hot: Hot, name: str) -> str:
+    """Return a statement, in its form for one row where the name says so."""
+    found = getattr(hot, name.removesuffix(" one"))
+    if isinstance(found, Form):
+        return found.one if name in ALONE else found.many
+    return str(found)
 
 
 @pytest.fixture(scope="module", params=["young", "analyzed"])
@@ -100,7 +115,9 @@ def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Fille
         tokens = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
         for name, values in VALUES.items():
             values = {**values, **tokens} if "token" in values else values
-            statements[name] = stack.enter_context(closing(Prepared(store.engine, getattr(hot, name), values)))
+            if name in ALONE:
+                values = {column: value[:1] if isinstance(value, list) else value for column, value in values.items()}
+            statements[name] = stack.enter_context(closing(Prepared(store.engine, written(hot, name), values)))
         stored.rows("DELETE FROM tick")  # those above
         for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):
             stored.rows(statement)
@@ -119,9 +136,10 @@ def test_a_hot_statement_goes_by_index_and_looks_at_little(filled: Filled, name:
 
 
 def test_a_sweep_looks_at_its_range_only(filled: Filled) -> None:
-    sweep = filled.hot.sweep.replace("%(lo)s", "9700").replace("%(hi)s", "10200")
+    values = {"lo": 9_700, "hi": 10_200, "age": 6.0, "least": 6}
     with filled.engine.connect() as connection:
-        plans = connection.execute(text(f"EXPLAIN (ANALYZE, FORMAT JSON) {sweep}")).scalar_one()
+        explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {filled.hot.sweep}"
+        plans = connection.exec_driver_sql(explain, values).scalar_one()
     scans = list(scans_of(plans))
     assert {scan.table for scan in scans} == {"half_1", "half_2", "op_1", "op_2"}
     assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []

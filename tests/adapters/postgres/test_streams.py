@@ -9,7 +9,8 @@ from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
-from txsaga.engine.stream import Start, Stream
+from txsaga.engine.start import Start
+from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
 from txsaga.model.layout import Batch
 from txsaga.testing.samples import PATIENCE, drain, start
@@ -149,7 +150,7 @@ def test_a_fence_holds_though_the_member_is_back(
 def test_a_member_that_lost_a_queue_reads_on_in_the_others(broker: Broker, probe: Probe, paid: tuple[int, ...]) -> None:
     anna = member(broker, "anna")
     late = batch_of(anna, paid[0])
-    broker.kernel.store.queues.reset("billing", {paid[0]: 2})
+    probe.run('UPDATE cursor SET "off" = 2, owner = NULL, epoch = epoch + 1 WHERE qid = :qid', qid=paid[0])
     with pytest.raises(LeaseLost):
         anna.commit(late)
     assert batch_of(anna, paid[0]).offset == 2

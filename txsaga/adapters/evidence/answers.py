@@ -73,7 +73,7 @@ def edge(resource: str) -> Iterator[None]:
 def _ours(resource: str, error: DBAPIError) -> StoreError:
     reason = _line(error.orig or error)
     if is_forbidden(error):
-        rights = f"select on {DATABASE}; select, insert, delete on {EVIDENCE}"
+        rights = f"select on {DATABASE}; select and insert on {EVIDENCE}"
         return RightsMissing(f"resource {resource!r} must grant us {rights}: {reason}")
     if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
         return StoreUnavailable(f"resource {resource!r} does not answer: {reason}")

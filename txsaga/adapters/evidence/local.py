@@ -1,7 +1,8 @@
 """A local transaction that carries its own evidence: the row first, the user's work, one commit.
 
 Who is authoritative: the database. Before COMMIT every way out rolls back and is a clear no. At COMMIT only
-a clear no of the server is a no; anything else is unknown, and the row is asked later. It must not commit
+a clear no of the server is a no; anything else is unknown, and the row is asked later. What the block raises
+always comes out as it is, whatever became of the work: it is the user's to see. It must not commit
 work whose row is gone: servers roll back a whole transaction under a statement (a deadlock, a full disk), and
 a program that swallows that error would go on in a second transaction without evidence.
 
@@ -35,8 +36,8 @@ def committing(
             yield
             _assert_evidence(transaction, id, question)
             announce(False)
-        except BaseException as error:
-            _roll_back(transaction, id, error)
+        except BaseException:
+            _roll_back(transaction)
             raise
         _commit(transaction, id)
     announce(True)
@@ -63,11 +64,9 @@ def _session_state(connection: Connection) -> int | None:
     return int(state) if state is not None else None
 
 
-def _roll_back(transaction: RootTransaction, id: str, error: BaseException) -> None:
+def _roll_back(transaction: RootTransaction) -> None:
     if not transaction.is_active:
-        if isinstance(error, Exception) and not isinstance(error, OutcomeUnknown):
-            raise _ended_inside(id) from error
-        return
+        return  # the block ended it itself
     try:
         transaction.rollback()
     except DBAPIError as lost:

@@ -24,3 +24,8 @@ def outcomes(rows: Iterable[Row[*tuple[Any, ...]]]) -> dict[EvidenceKey, Outcome
         elif branch.startswith(SLOT):
             bodies[key][int(branch.removeprefix(SLOT))] = bytes(body)
     return {key: Outcome(said is Decision.COMMIT, bodies.get(key, {})) for key, said in standing.items()}
+
+
+def slots(branches: Iterable[str]) -> frozenset[int]:
+    """Return the numbers of the slots among these branches."""
+    return frozenset(int(branch.removeprefix(SLOT)) for branch in branches if branch.startswith(SLOT))

@@ -86,7 +86,7 @@ def statements(dialect_name: str) -> Sequence[str]:
 def ddl(dialect_name: str) -> str:
     """Return the same as plain SQL, for databases whose administrator creates tables."""
     text = "".join(f"{statement};\n" for statement in statements(dialect_name))
-    return f"{text}-- The application needs select on {DATABASE}; select, insert, delete on {EVIDENCE}.\n"
+    return f"{text}-- The application needs select on {DATABASE}; select and insert on {EVIDENCE}.\n"
 
 
 def database_table(schema: str | None = None) -> Table:

@@ -15,11 +15,6 @@ from txsaga.errors import ConfigError
 # InnoDB reads without locks up to here, and a binary log of statements forbids writes below it.
 _LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
 
-# The barrier must survive a crash of the server even where local work has chosen otherwise.
-_POSTGRESQL_SHORT = """select set_config('lock_timeout', '1s', true), set_config('synchronous_commit',
-  case current_setting('synchronous_commit') when 'off' then 'on'
-  else current_setting('synchronous_commit') end, true)"""
-
 
 def settle_level(connection: Connection) -> None:
     """Give a connection of our own the isolation under which we read and fence."""
@@ -51,7 +46,7 @@ def short_waits(connection: Connection) -> Iterator[None]:
     """Wait for locks a second at most; what is changed for the session is put back."""
     match connection.dialect.name:
         case "postgresql":
-            connection.exec_driver_sql(_POSTGRESQL_SHORT)  # ends with the transaction
+            connection.exec_driver_sql("set local lock_timeout = '1s'")  # ends with the transaction
             yield
         case "sqlite":
             before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()

@@ -14,7 +14,7 @@ from txsaga.adapters.evidence.answers import edge, is_blocked
 from txsaga.adapters.evidence.creation import Place, create, find, missing, resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing
-from txsaga.adapters.evidence.outcomes import outcomes
+from txsaga.adapters.evidence.outcomes import outcomes, slots
 from txsaga.adapters.evidence.schema import ddl
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, settle_level, short_waits
 from txsaga.errors import DecidedOtherwise
@@ -62,6 +62,11 @@ class SqlEvidence:
         key = EvidenceKey.parse(transaction)
         connection.execute(statements.write_body(self._place().table, key, slot, body))
 
+    def filled(self, connection: Connection, transaction: str) -> frozenset[int]:
+        """Return the slots whose bodies lie in the local transaction."""
+        key = EvidenceKey.parse(transaction)
+        return slots(connection.scalars(statements.branches(self._place().table, key)))
+
     def read(self, transaction: str) -> Outcome | None:
         """Return what the evidence says; None when there is none."""
         return self.read_many([transaction]).get(transaction)
@@ -93,14 +98,6 @@ class SqlEvidence:
                     raise
                 connection.rollback()
             return outcomes(connection.execute(statements.look(table, [key]))).get(key)
-
-    def forget(self, transaction: str) -> None:
-        """Delete the evidence of a decision that was acknowledged; a barrier not before late work is dead."""
-        key, table = EvidenceKey.parse(transaction), self._place().table
-        with self._connected() as connection:
-            begin_now(connection)
-            connection.execute(statements.erase(table, key))
-            connection.commit()
 
     def _place(self) -> Place:
         if self._found is None:

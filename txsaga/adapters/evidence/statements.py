@@ -9,17 +9,16 @@ from sqlalchemy import (
     ColumnElement,
     Compiled,
     Connection,
-    Delete,
     Dialect,
     Insert,
     Select,
     Table,
     and_,
     bindparam,
-    delete,
     insert,
     or_,
     select,
+    text,
 )
 
 from txsaga.adapters.evidence.key import EvidenceKey
@@ -27,6 +26,12 @@ from txsaga.adapters.evidence.schema import MAIN
 from txsaga.model.decision import Decision
 
 SLOT = "slot:"  # branches that hold late bodies, by slot number
+
+
+# What the row says must survive a crash of the server even where the session has chosen otherwise, and with it
+# the local work: in the same statement, since it opens every local transaction. It ends with the transaction.
+DURABLE = """set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
+  else current_setting('synchronous_commit') end, true)"""
 
 
 @cache
@@ -38,7 +43,10 @@ def write(table: Table) -> Insert:
 
 @cache
 def _written(table: Table, dialect: Dialect) -> Compiled:
-    return write(table).compile(dialect=dialect)
+    statement = write(table)
+    if dialect.name == "postgresql":
+        return statement.returning(text(DURABLE)).compile(dialect=dialect)
+    return statement.compile(dialect=dialect)
 
 
 def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision) -> None:
@@ -47,9 +55,9 @@ def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: D
     values = row(key, outcome)
     if getattr(compiled, "positional", False):
         order = getattr(compiled, "positiontup", None) or ()
-        connection.exec_driver_sql(str(compiled), tuple(values[name] for name in order))
+        connection.exec_driver_sql(str(compiled), tuple(values[name] for name in order)).close()
     else:
-        connection.exec_driver_sql(str(compiled), values)
+        connection.exec_driver_sql(str(compiled), values).close()
 
 
 def row(key: EvidenceKey, outcome: Decision) -> dict[str, object]:
@@ -73,9 +81,9 @@ def outcome_of(table: Table, key: EvidenceKey) -> Select[int]:
     return select(table.c.outcome).where(_any_of(table, [key]), table.c.branch == MAIN)
 
 
-def erase(table: Table, key: EvidenceKey) -> Delete:
-    """Delete every row of one transaction."""
-    return delete(table).where(_any_of(table, [key]))
+def branches(table: Table, key: EvidenceKey) -> Select[str]:
+    """Select the branches of one transaction."""
+    return select(table.c.branch).where(_any_of(table, [key]))
 
 
 def _any_of(table: Table, keys: Collection[EvidenceKey]) -> ColumnElement[bool]:

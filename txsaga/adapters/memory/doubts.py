@@ -2,28 +2,33 @@
 Transactions in doubt: nobody has decided them and their time has come.
 
 A plain half is closed by its prepare, so its age counts from there and it is put on the list once. A keyed
-life counts from its last move and is listed while it is closed and undecided; an ACTIVE one is its owner's.
+life counts from the last step of its owner and is listed while it is undecided: a closed one soon, an ACTIVE one
+when its owner has given it up. What the owner does behind that takes it off the list again.
 If no sweep runs, nothing is lost: the halves stay invisible until somebody decides them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from txsaga.adapters.memory.home import Home
-from txsaga.adapters.memory.rows import Kept
+from txsaga.adapters.memory.rows import Kept, Opened
+from txsaga.model.immunity import effective
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Doubt
+from txsaga.ports.log import ABANDONED
 
 CLOSED = (TxState.ENDED, TxState.PREPARED)
+UNDECIDED = (TxState.ACTIVE, *CLOSED)
 
 
 class Listed(NamedTuple):
-    """A place on the list: when to ask next, how often was asked, why it is out of checks."""
+    """A place on the list: when to ask next, the life as its owner left it, how often was asked, why no more."""
 
     due: datetime
+    opened: Opened | None = None
     checks: int = 0
     parked: str | None = None
 
@@ -41,21 +46,23 @@ class Doubts:
         with self._home.lock:
             now, kept = self._home.now(), self._home.kept
             halves = {txid for txid in _undecided_halves(kept) - self._seen if kept.halves[txid][0].born <= now - age}
-            lives = {txid for txid in _closed_lives(kept) if kept.lives[txid].touched <= now - age}
-            found = (halves | lives) - self._listed.keys()
+            lives = {txid for txid in _lives(kept, CLOSED) if kept.lives[txid].touched <= now - age}
+            given_up = now - max(age, ABANDONED)
+            lives |= {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= given_up}
+            found = (halves | lives) - {txid for txid, listed in self._listed.items() if _holds(kept, txid, listed)}
             self._seen |= halves
-            self._listed |= dict.fromkeys(found, Listed(now))
+            self._listed |= {txid: Listed(_due(kept, txid, now, age), kept.lives.get(txid)) for txid in found}
             return len(found)
 
     def due(self, limit: int) -> Sequence[Doubt]:
         """Return what is listed, due and still undecided; what is due longest comes first."""
         with self._home.lock:
             now, kept = self._home.now(), self._home.kept
-            undecided = _undecided_halves(kept) | _closed_lives(kept)
+            undecided = _undecided_halves(kept) | _lives(kept, UNDECIDED)
             due = sorted(
                 (listed.due, txid)
                 for txid, listed in self._listed.items()
-                if listed.due <= now and listed.parked is None and txid in undecided
+                if listed.due <= now and listed.parked is None and txid in undecided and _holds(kept, txid, listed)
             )
             return [self._doubt(kept, txid) for _, txid in due[:limit]]
 
@@ -113,10 +120,23 @@ class Doubts:
         )
 
 
+def _due(kept: Kept, txid: int, now: datetime, age: timedelta) -> datetime:
+    """When a half's own immunity is over; a life is due when it is listed."""
+    half = kept.halves[txid][0] if txid not in kept.lives else None
+    if half is None or half.immunity is None:
+        return now
+    return half.born + max(age, timedelta(seconds=effective(half.immunity)))
+
+
 def _undecided_halves(kept: Kept) -> set[int]:
     return {txid for txid, halves in kept.halves.items() if txid not in kept.ops and not halves[0].keyed}
 
 
-def _closed_lives(kept: Kept) -> set[int]:
-    closed = (txid for txid, opened in kept.lives.items() if opened.life.state in CLOSED)
-    return {txid for txid in closed if txid not in kept.ops}
+def _lives(kept: Kept, states: Collection[TxState]) -> set[int]:
+    found = (txid for txid, opened in kept.lives.items() if opened.life.state in states)
+    return {txid for txid in found if txid not in kept.ops}
+
+
+def _holds(kept: Kept, txid: int, listed: Listed) -> bool:
+    """Tell whether the owner has done nothing since it was listed; out of checks is out of checks."""
+    return listed.parked is not None or listed.opened is kept.lives.get(txid)  # each step puts another in its place

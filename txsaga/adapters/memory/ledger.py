@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import Audit, Cursor, Kept, Op, Opened, StoredHalf
+from txsaga.adapters.memory.rows import Audit, Kept, Op, Opened, StoredHalf
 from txsaga.errors import (
     DecidedOtherwise,
-    EffectConflict,
     LeaseLost,
     StoreError,
     Superseded,
     TransactionClosed,
+    TransactionsRejected,
     UnknownTransaction,
 )
 from txsaga.model.decision import Decision
@@ -57,6 +57,7 @@ class MemoryLedger:
         taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
         if key is not None and (group, key, epoch) in taken:
             return None
+        self._refuse_if_rejecting()
         self._names.group_by_id(group)
         txid = self._home.next_txid()
         life = Life(
@@ -72,6 +73,7 @@ class MemoryLedger:
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of an ACTIVE life."""
+        self._refuse_if_rejecting()
         life = self._life(txid)
         if life.state is not TxState.ACTIVE:
             raise TransactionClosed(f"transaction {txid} is {life.state}; nobody can take it over")
@@ -80,6 +82,10 @@ class MemoryLedger:
             if intent.txid == txid:
                 del self._kept.intents[place]
         return self._put(replace(life, owner=life.owner + 1))
+
+    def touch(self, txid: int) -> None:
+        """Show that the owner of a life is alive: what is listed of it is older than that."""
+        self._put(self._life(txid))
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Move a life by its table."""
@@ -138,17 +144,10 @@ class MemoryLedger:
     def apply_intents(self, txid: int, decision: Decision) -> None:
         """Move the cursors on COMMIT, and end the intents."""
         for place, intent in list(self._kept.intents.items()):
-            if intent.txid != txid:
-                continue
-            cursor = self._kept.cursors.get(place, Cursor(-1))
-            if decision is Decision.COMMIT:
-                if cursor.offset != intent.start:
-                    raise EffectConflict(
-                        f"group {intent.group} stands at {cursor.offset} of queue {intent.qid}, "
-                        f"not at {intent.start}; roll transaction {txid} back"
-                    )
-                self._kept.cursors[place] = cursor._replace(offset=intent.end)
-            del self._kept.intents[place]
+            if intent.txid == txid:
+                del self._kept.intents[place]
+                if decision is Decision.COMMIT:
+                    self._kept.cursors[place] = self._kept.cursors[place]._replace(offset=intent.end)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
         """Write the decision, the only one."""
@@ -176,6 +175,10 @@ class MemoryLedger:
         now, known = self._home.now(), self._kept.lives.get(life.txid)
         self._kept.lives[life.txid] = Opened(life, known.born if known else now, now)
         return life
+
+    def _refuse_if_rejecting(self) -> None:
+        if self._home.rejecting:
+            raise TransactionsRejected(str(self._home.identity))
 
     def _refuse_decided(self, txid: int) -> None:
         if txid in self._decided_before:

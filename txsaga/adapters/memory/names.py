@@ -39,7 +39,7 @@ class Names:
                 )
                 self._places |= {qid: (asked.name, index) for index, qid in enumerate(qids)}
             elif _settings(known, len(known.qids)) != _settings(asked, queues):
-                raise TopicExists(f"topic {asked.name!r} exists with other settings: {known}")
+                raise TopicExists(f"topic {asked.name!r} exists as {known}; use it or choose another name")
             return known
 
     def topic(self, name: str) -> Topic:

@@ -39,7 +39,7 @@ class MemoryOverview:
                 head = self._log.bounds([qid])[qid].head
                 lags[group, self._names.place(qid)[0]] += head - cursor.offset
             return [
-                Reading(group=group, topic=topic, lag=lag, members=len(self._queues.members(group)))
+                Reading(group=group, topic=topic, lag=lag, members=len(self._queues.members(group, topic)))
                 for (group, topic), lag in sorted(lags.items())
             ]
 

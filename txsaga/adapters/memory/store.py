@@ -26,7 +26,7 @@ class MemoryStore:
         self.halves = MemoryHalves(home, names)
         self.ledgers = MemoryLedgers(home, names)
         self.log = MemoryLog(home, names, doubts)
-        self.queues = MemoryQueues(home)
+        self.queues = MemoryQueues(home, names)
         self.registry = MemoryRegistry(home, names, doubts)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues)
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from txsaga.adapters.postgres.hot import Form, Hot
-from txsaga.adapters.postgres.line import Call, ConnectionLost, Line, reconnected
+from txsaga.adapters.postgres.line import ConnectionLost, Line, reconnected
 from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int4s_or_null, int8, int8s
+from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.errors import InvalidMessage, OutcomeUnknown, TxSagaError
 from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import End, Half, Row
@@ -23,8 +24,6 @@ from txsaga.model.records import End, Half, Row
 PATIENCE = 30.0
 RESENDS = 3
 """A batch that breaks each connection it is sent on would be sent for ever."""
-
-Rows = Sequence[tuple[Any, ...]]
 
 
 class Store(NamedTuple):
@@ -48,6 +47,9 @@ class Batch:
     def answered(self, line: Line, low: int) -> tuple[Rows, Rows, Rows]:
         """Run the batch until its answer is known: rows of held halves, of plain ones, of decisions."""
         calls = [*(store.call for store in self._stores), *self._decides]
+        if line.hung_up():
+            line.close()
+            reconnected(line, PATIENCE)  # nothing was sent: whatever this raises is a clear no
         try:
             return self._by_kind(line.exchange(calls) if calls else [])
         except ConnectionLost:

@@ -16,6 +16,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.errors import (
     ConfigError,
@@ -23,6 +24,7 @@ from txsaga.errors import (
     OutcomeUnknown,
     RightsMissing,
     SchemaMissing,
+    StoreBusy,
     StoreError,
     StoreUnavailable,
     TxSagaError,
@@ -103,6 +105,8 @@ def translated(error: BaseException) -> TxSagaError:
         return SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":
         return StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")
+    if state == "23514" and "no partition of relation" in detail:
+        return StoreError(f"{detail}; run `txsaga engine`, it makes room for more transactions; nothing was stored")
     if not state and (turned_away := _turned_away(detail)) is not None:
         return turned_away
     if is_lost(origin) or state[:2] in ("53", "40") or state in ("55P03", "57014"):
@@ -123,9 +127,13 @@ def _turned_away(detail: str) -> TxSagaError | None:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+    """Turn the errors of driver and pool into ours."""
     try:
         yield
+    except PoolTimeout as error:
+        raise StoreBusy(
+            "every connection to the home database is in use; leave a cut or a block before the next, or retry"
+        ) from error
     except (DBAPIError, psycopg.Error) as error:
         raise translated(error) from error
 

@@ -12,10 +12,11 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.batch import PATIENCE, Batch, Rows, standing
+from txsaga.adapters.postgres.batch import PATIENCE, Batch, standing
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
+from txsaga.adapters.postgres.wire import Rows
 from txsaga.errors import (
     EndRefused,
     StoreError,
@@ -29,6 +30,10 @@ from txsaga.model.identity import HalfId, StoreId
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.ports.halves import HalfStore, Written
+
+_half = schema.half.c
+SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
+"""Of a half: never the body, which may be megabytes."""
 
 
 class PostgresHalves(HalfStore):
@@ -63,7 +68,7 @@ class PostgresHalves(HalfStore):
         h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
         p = schema.part
         query = (
-            select(h, q.c.idx, t.c.name, g.c.name.label("group_name"), o.c.decision, p.c.attempt.label("winner"))
+            select(*SHOWN, q.c.idx, t.c.name, g.c.name.label("group_name"), o.c.decision, p.c.attempt.label("winner"))
             .join_from(h, q, q.c.qid == h.c.qid)
             .join(t, t.c.id == q.c.topic)
             .join(g, g.c.id == h.c.pgroup)

@@ -150,9 +150,13 @@ SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
                    AND h.attempt = l.attempt AND h.qid = l.qid AND h.chunk = l.chunk OFFSET 0) h ON true
  WHERE l.base + l.n > %(offset)s ORDER BY l.base"""
 
+# A half is due when its own immunity is over, never before. It is raised to the least one as its end raises it.
 SWEEP = """
-INSERT INTO {s}.doubt (txid, pgroup)
-SELECT DISTINCT h.txid, h.pgroup FROM {s}.half h
+INSERT INTO {s}.doubt (txid, pgroup, check_at)
+SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
+       h.born + interval '1 second'
+              * greatest(%(age)s, CASE WHEN h.immunity IS NOT NULL THEN greatest(h.immunity, %(least)s) END)
+  FROM {s}.half h
  WHERE h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed
    AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""

@@ -14,11 +14,12 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import translated, translating
+from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
-from txsaga.errors import ConfigError, InvalidMessage
+from txsaga.errors import ConfigError
 from txsaga.model.identity import StoreId
-from txsaga.model.message import Message, validate
+from txsaga.model.message import Message
 from txsaga.model.topic import Way
 
 SEND = """
@@ -45,12 +46,8 @@ class JoinedSends:
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
         """Add a message to the caller's transaction; return its number."""
-        message = topic if isinstance(topic, Message) else Message(topic, body, **options)  # type: ignore[arg-type]
-        validate(message)
-        if message.scheduled:
-            raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
         outbox = Outbox(self._kernel.topics, Way.JOIN)
-        outbox.add(message)
+        outbox.add(as_message(topic, body, options))
         return self._store(outbox)[0]
 
     def send_many(

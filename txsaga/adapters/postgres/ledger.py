@@ -14,9 +14,11 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Engine,
+    String,
     delete,
     func,
     insert,
+    literal,
     literal_column,
     select,
     update,
@@ -30,14 +32,15 @@ from sqlalchemy.sql.elements import ColumnElement
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN
-from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, UnknownTransaction
+from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
 from txsaga.model.decision import Decision
+from txsaga.model.identity import StoreId
 from txsaga.model.late import lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
 
 tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
-cursor, intent, op = schema.cursor, schema.intent, schema.op
+cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
 
 
 class PostgresLedgers:
@@ -66,6 +69,7 @@ class PostgresLedger:
     def __init__(self, connection: Connection, token: ColumnElement[Any]) -> None:
         self._connection = connection
         self._lives = select(tx, token.label("token"))
+        self._taking = ~select(store.c.rejecting).scalar_subquery()
 
     def latest(self, group: int, key: str) -> Life | None:
         """Return the newest life of a key, locked."""
@@ -82,37 +86,49 @@ class PostgresLedger:
 
     def create(self, group: int, key: str | None, epoch: int) -> Life | None:
         """Open a life with a new number."""
+        fresh: dict[str, ColumnElement[Any]] = {
+            "txid": schema.tx_seq.next_value(),
+            "pgroup": literal(group),
+            "key": literal(key, String),
+            "epoch": literal(epoch),
+            "state": literal(TxState.ACTIVE.value),
+        }
         statement = (
             upsert(tx)
-            .values(
-                txid=schema.tx_seq.next_value(),
-                pgroup=group,
-                key=key,
-                epoch=epoch,
-                state=TxState.ACTIVE.value,
-            )
+            .from_select(list(fresh), select(*fresh.values()).where(self._taking))
             .on_conflict_do_nothing(index_elements=["pgroup", "key", "epoch"])
             .returning(tx.c.txid)
         )
         with translating():
             txid = self._connection.execute(statement).scalar()
-        return None if txid is None else self.lock(txid)
+        if txid is None:
+            self._refuse_if_rejecting()
+            return None
+        return self.lock(txid)
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of a locked, ACTIVE life."""
         statement = (
             update(tx)
-            .where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value)
-            .values(owner=tx.c.owner + 1, touched=func.clock_timestamp())
+            .where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value, self._taking)
+            .values(owner=tx.c.owner + 1)
         )
         if self._count(statement) != 1:
+            self._refuse_if_rejecting()
             raise UnknownTransaction(f"transaction {txid} is not open")
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
+        self.touch(txid)
         life = self.lock(txid)
         assert life is not None
         return life
+
+    def touch(self, txid: int) -> None:
+        """Show that the owner of a locked life is alive."""
+        with translating():
+            self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
+            self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Move a life, guarded by the states that the event may leave."""
@@ -227,6 +243,12 @@ class PostgresLedger:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         if life.state in TRANSACTION.final():
             raise DecidedOtherwise(txid, "COMMIT" if life.state is TxState.COMMITTED else "ROLLBACK")
+
+    def _refuse_if_rejecting(self) -> None:
+        with translating():
+            row = self._connection.execute(select(store.c.uuid, store.c.incarnation, store.c.rejecting)).one()
+        if row.rejecting:
+            raise TransactionsRejected(str(StoreId(row.uuid, row.incarnation)))
 
     def _move_cursors(self, rows: Sequence[ResultRow[Any]]) -> None:
         for row in rows:

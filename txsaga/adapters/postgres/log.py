@@ -167,7 +167,10 @@ class PostgresLog:
         return Ticked(tick + 1, chunks, cap is not None) if written else None
 
     def _read(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
-        line = self._readers.pop() if self._readers else Line(self._engine)
+        try:
+            line = self._readers.pop()
+        except IndexError:  # asking first would not do: another thread may take the last one between
+            line = Line(self._engine)
         try:
             return line.execute(sql, parameters)
         except ConnectionLost as error:

@@ -29,7 +29,8 @@ SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.b
 
 READINGS = """
 SELECT c.grp, t.name, sum(q.head - greatest(c.off, q.tail)),
-       (SELECT count(*) FROM {s}.lease l WHERE l.kind = 'member:' || c.grp AND l.until > clock_timestamp())
+       (SELECT count(*) FROM {s}.lease l
+         WHERE l.kind = 'member:' || c.grp || '/' || t.name AND l.until > clock_timestamp())
   FROM {s}.cursor c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
  GROUP BY c.grp, t.name ORDER BY c.grp, t.name"""
 

@@ -17,10 +17,13 @@ from sqlalchemy import Connection, Engine, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.doubts import LOOKS
 from txsaga.errors import StoreUnavailable
 
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
+TICKS = 20_000
+"""Old ticks that one round drops: it has a bound."""
 _BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
 
 ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
@@ -29,22 +32,48 @@ LIST = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent)"""
 
-# Something below :bound that is undecided, not given out, bound to an open transaction, or still readable.
-NEEDED = """
-SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
-                  AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))
-    OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked'))
-    OR EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < :bound AND o.decision = 1
-                  AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
-                  AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
-                        WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)))
-    OR EXISTS (SELECT FROM {s}.log l
+# Is anything below :bound still needed? The cheapest question first: where a topic is kept, it is the last one.
+NEEDED = (
+    # the oldest message of a queue is kept for ever, or for a while yet
+    """
+SELECT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
+                 JOIN LATERAL (SELECT txid, at FROM {s}.log l WHERE l.qid = q.qid ORDER BY l.base LIMIT 1) l ON true
+                WHERE l.txid < :bound
+                  AND (t.retention_seconds IS NULL
+                       OR l.at > clock_timestamp() - t.retention_seconds * interval '1 second'))""",
+    # bound to an open transaction
+    """
+SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked'))""",
+    # still readable
+    """
+SELECT EXISTS (SELECT FROM {s}.log l
                  JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
                 WHERE l.txid < :bound
                   AND (t.retention_seconds IS NULL
                        OR l.at > clock_timestamp() - t.retention_seconds * interval '1 second'
                        OR l.base + l.n > coalesce(
-                            (SELECT min(c.off) FROM {s}.cursor c WHERE c.qid = l.qid), l.base)))"""
+                            (SELECT min(c.off) FROM {s}.cursor c WHERE c.qid = l.qid), l.base)))""",
+    # undecided
+    """
+SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
+                  AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))""",
+    # not given out
+    """
+SELECT EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < :bound AND o.decision = 1
+                  AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
+                  AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+                        WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)))""",
+)
+
+# A look of the sweep goes from its checkpoint to a tick that is old enough: none before both checkpoints is asked for
+# again. The newest one stays, since the next tick begins there.
+OLD_TICKS = """
+DELETE FROM {s}.tick WHERE id IN (
+    SELECT id FROM {s}.tick
+     WHERE id < (SELECT max(id) FROM {s}.tick)
+       AND last_txid <= (SELECT CASE WHEN count(*) = :looks THEN min(txid) END
+                           FROM {s}.checkpoint WHERE name = ANY (:names))
+     ORDER BY id LIMIT :most)"""
 
 FORGET = """
 WITH gone AS (DELETE FROM {s}.log WHERE txid < :bound RETURNING qid, base + n AS up_to)
@@ -64,7 +93,8 @@ class Partitions:
             return extend(connection, self._namespace, ahead)
 
     def drop(self) -> int:
-        """Drop the oldest partitions while nothing in them is needed; return how many were dropped."""
+        """Drop the oldest partitions while nothing in them is needed, and old ticks; return how many partitions."""
+        self._drop_ticks()
         dropped = 0
         for low, high in self._bounds()[:-1]:
             if not self._drop(low, high):
@@ -75,6 +105,11 @@ class Partitions:
     def _bounds(self) -> list[tuple[int, int]]:
         with transaction(self._engine) as connection:
             return bounds(connection, self._namespace, "half")
+
+    def _drop_ticks(self) -> None:
+        values = {"looks": len(LOOKS), "names": list(LOOKS), "most": TICKS}
+        with transaction(self._engine) as connection:
+            connection.execute(text(OLD_TICKS.format(s=f'"{self._namespace}"')), values)
 
     def _drop(self, low: int, high: int) -> bool:
         s = f'"{self._namespace}"'
@@ -92,7 +127,7 @@ class Partitions:
                 for table in TABLES:
                     connection.execute(text(f'DROP TABLE IF EXISTS {s}."{_name(table, low)}"'))
                 connection.execute(text(FORGET.format(s=s)), {"bound": high})
-                for table in ("part", "effect", "tx", "doubt"):
+                for table in ("part", "effect", "tx", "doubt", "event"):
                     connection.execute(text(f"DELETE FROM {s}.{table} WHERE txid < :bound"), {"bound": high})
         except StoreUnavailable:
             return False  # a long reader or writer holds it; the next round tries again
@@ -101,7 +136,8 @@ class Partitions:
     def _needed(self, connection: Connection, high: int) -> bool:
         s = f'"{self._namespace}"'
         last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
-        return last < high or bool(connection.execute(text(NEEDED.format(s=s)), {"bound": high}).scalar_one())
+        asked = (connection.execute(text(sql.format(s=s)), {"bound": high}).scalar_one() for sql in NEEDED)
+        return last < high or any(asked)
 
 
 def extend(connection: Connection, namespace: str, ahead: int) -> int:

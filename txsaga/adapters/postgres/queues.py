@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    delete,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
@@ -19,10 +31,18 @@ from txsaga.errors import LeaseLost
 from txsaga.model.records import Claimed, Intent
 
 cursor, lease, intent = schema.cursor, schema.lease, schema.intent
+queue, topic = schema.queue, schema.topic
+NOW = func.clock_timestamp()
 
 
-def _kind(group: str) -> str:
-    return f"member:{group}"
+def _kind(group: str, topic: str) -> str:
+    return f"member:{group}/{topic}"
+
+
+def _lives(group: str, qid: int, member: ColumnElement[str]) -> ColumnElement[bool]:
+    of_topic = select(literal(_kind(group, "")) + topic.c.name).join_from(queue, topic, queue.c.topic == topic.c.id)
+    kind = of_topic.where(queue.c.qid == qid).scalar_subquery()
+    return exists().where(lease.c.kind == kind, lease.c.name == member, lease.c.until > NOW)
 
 
 def _cursor(group: str, qid: int) -> ColumnElement[bool]:
@@ -44,20 +64,33 @@ class PostgresQueues:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def renew(self, group: str, member: str, ttl: timedelta) -> Sequence[str]:
-        """Take or renew a member's lease; return the live members."""
-        until = func.clock_timestamp() + ttl
-        statement = insert(lease).values(kind=_kind(group), name=member, holder=member, until=until)
-        live = select(lease.c.holder).where(lease.c.kind == _kind(group), lease.c.until > func.clock_timestamp())
+    def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
+        """Take or renew a member's leases, drop those that ran out, and return the live members."""
+        kinds = {_kind(group, name): name for name in sorted(topics)}
+        values = [{"kind": kind, "name": member, "holder": member, "until": NOW + ttl} for kind in kinds]
+        mine = insert(lease).values(values)
+        renewed = mine.on_conflict_do_update(index_elements=["kind", "name"], set_={"until": mine.excluded.until})
+        known = select(lease.c.kind, lease.c.name).where(lease.c.kind.in_(kinds))
+        # A lease that somebody holds is being renewed: waiting for it, two late members would wait for each other.
+        over = known.where(lease.c.until <= NOW).with_for_update(skip_locked=True)
+        live: dict[str, list[str]] = {name: [] for name in kinds.values()}
         with transaction(self._engine) as connection:
-            connection.execute(statement.on_conflict_do_update(index_elements=["kind", "name"], set_={"until": until}))
-            return connection.execute(live.order_by(lease.c.holder)).scalars().all()
+            connection.execute(renewed)
+            connection.execute(delete(lease).where(tuple_(lease.c.kind, lease.c.name).in_(over)))
+            for kind, name in connection.execute(known.where(lease.c.until > NOW).order_by(lease.c.name)):
+                live[kinds[kind]].append(name)
+        return live
 
-    def leave(self, group: str, member: str) -> None:
-        """Drop a member's lease and give back its queues."""
+    def leave(self, group: str, member: str, topics: Sequence[str]) -> None:
+        """Drop a member's leases and give back its queues."""
+        of_topics = select(queue.c.qid).join(topic, queue.c.topic == topic.c.id).where(topic.c.name.in_(topics))
+        mine = (cursor.c.grp == group) & (cursor.c.owner == member) & cursor.c.qid.in_(of_topics)
+        kinds = [_kind(group, name) for name in topics]
         with transaction(self._engine) as connection:
-            connection.execute(delete(lease).where(lease.c.kind == _kind(group), lease.c.name == member))
-            connection.execute(update(cursor).where(cursor.c.grp == group, cursor.c.owner == member).values(owner=None))
+            connection.execute(delete(lease).where(lease.c.kind.in_(kinds), lease.c.name == member))
+            # In the order in which decisions lock cursors: else the two could wait for each other.
+            connection.execute(select(cursor.c.qid).where(mine).order_by(cursor.c.qid).with_for_update())
+            connection.execute(update(cursor).where(mine).values(owner=None))
 
     def create_cursors(self, group: str, starts: Mapping[int, int]) -> None:
         """Create cursors that do not exist yet."""
@@ -65,26 +98,12 @@ class PostgresQueues:
         with transaction(self._engine) as connection:
             connection.execute(insert(cursor).on_conflict_do_nothing(), values)
 
-    def positions(self, group: str, qids: Sequence[int]) -> Mapping[int, int]:
-        """Return the offsets of cursors that exist."""
-        query = select(cursor.c.qid, cursor.c.off).where(cursor.c.grp == group, cursor.c.qid.in_(qids))
-        with transaction(self._engine) as connection:
-            return {qid: offset for qid, offset in connection.execute(query)}
-
     def acquire(self, group: str, member: str, qid: int) -> Claimed | None:
         """Own a queue with a raised epoch."""
-        live = exists().where(
-            lease.c.kind == _kind(group), lease.c.name == member, lease.c.until > func.clock_timestamp()
-        )
-        holder = exists().where(
-            lease.c.kind == _kind(group),
-            lease.c.name == cursor.c.owner,
-            lease.c.until > func.clock_timestamp(),
-        )
-        free = or_(cursor.c.owner.is_(None), cursor.c.owner == member, ~holder)
+        free = or_(cursor.c.owner.is_(None), cursor.c.owner == member, ~_lives(group, qid, cursor.c.owner))
         statement = (
             update(cursor)
-            .where(_cursor(group, qid), free, live, ~_undecided(group, qid))
+            .where(_cursor(group, qid), free, _lives(group, qid, literal(member)), ~_undecided(group, qid))
             .values(owner=member, epoch=cursor.c.epoch + 1)
             .returning(cursor.c.off, cursor.c.epoch)
         )
@@ -106,7 +125,7 @@ class PostgresQueues:
                 _cursor(claim.group, claim.qid),
                 cursor.c.owner == member,
                 cursor.c.epoch == claim.epoch,
-                cursor.c.off == claim.offset,
+                cursor.c.off.in_((claim.offset, offset)),
                 ~_undecided(claim.group, claim.qid),
             )
             .values(off=offset)
@@ -127,10 +146,3 @@ class PostgresQueues:
             return None
         names = ("start", "end", "epoch", "txid", "member")
         return Intent(group=group, qid=qid, **{name: row[name] for name in names})
-
-    def reset(self, group: str, offsets: Mapping[int, int]) -> None:
-        """Put cursors elsewhere and fence their owners."""
-        with transaction(self._engine) as connection:
-            for qid, offset in sorted(offsets.items()):
-                values = {"off": offset, "owner": None, "epoch": cursor.c.epoch + 1}
-                connection.execute(update(cursor).where(_cursor(group, qid)).values(**values))

@@ -72,9 +72,7 @@ class PostgresRegistry:
         wanted = (type, queues, retention_seconds, retention_bytes)
         have = found[0]
         if (have.type, len(have.qids), have.retention_seconds, have.retention_bytes) != wanted:
-            raise TopicExists(
-                f"topic {name!r} exists as {have.type} with {len(have.qids)} queues; use it or choose another name"
-            )
+            raise TopicExists(f"topic {name!r} exists as {have}; use it or choose another name")
         return have
 
     def topic(self, name: str) -> Topic:

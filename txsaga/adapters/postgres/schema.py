@@ -115,7 +115,6 @@ producer_group = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False, unique=True),
     Column("transactional", Boolean, nullable=False),
-    Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
 )
 
 resource = Table(

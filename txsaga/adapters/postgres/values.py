@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from psycopg.pq.abc import PGresult
 
-_BOOL, _BYTEA, _INT8, _INT2, _INT4 = 16, 17, 20, 21, 23
+_BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT = 16, 17, 20, 21, 23, 25
 _HEADER = struct.Struct(">iiiii")
 
 
@@ -130,6 +130,7 @@ _READ: dict[int, Callable[[bytes], object]] = {
     _INT8: _integer,
     _INT4: _integer,
     _INT2: _integer,
+    _TEXT: bytes.decode,
 }
 
 

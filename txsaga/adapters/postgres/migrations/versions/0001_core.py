@@ -133,7 +133,6 @@ CREATE TABLE producer_group (
     id SERIAL NOT NULL,
     name VARCHAR NOT NULL,
     transactional BOOLEAN NOT NULL,
-    settings JSONB DEFAULT '{}' NOT NULL,
     PRIMARY KEY (id),
     UNIQUE (name)
 );

@@ -1,0 +1,112 @@
+"""A decision whose answer was lost is asked for again; "unavailable" is never said of what may have been done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from txsaga.adapters.memory import MemoryStore
+from txsaga.engine.announce import Announcer
+from txsaga.engine.decide import By, Decider
+from txsaga.errors import (
+    NotPrimary,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    Superseded,
+    TxSagaError,
+)
+from txsaga.model.lifecycle import TxEvent
+from txsaga.model.records import LateSlot, Life, Row
+from txsaga.ports.ledger import Ledger
+from txsaga.testing import FakeClock
+from txsaga.testing.samples import COMMIT, add, new_group, new_queues, opened, read, row
+
+pytestmark = [pytest.mark.rule("R14"), pytest.mark.rule("R2")]
+
+AWAY = StoreUnavailable("the home database did not answer")
+LOST = OutcomeUnknown("the connection broke at COMMIT")
+
+
+class Flaky:
+    """Ledgers of a store that fails as a test wants it, one try after the other."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.before: deque[TxSagaError | None] = deque()  # each fails one try before anything is done
+        self.behind: deque[TxSagaError | None] = deque()  # each hides the answer of one that was done
+        self.tries = 0
+
+    @contextmanager
+    def open(self) -> Iterator[Ledger]:
+        self.tries += 1
+        if self.before and (failure := self.before.popleft()) is not None:
+            raise failure
+        with self.store.ledgers.open() as ledger:
+            yield ledger
+        if self.behind and (failure := self.behind.popleft()) is not None:
+            raise failure
+
+    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
+        return self.store.ledgers.encode_late(slot, body)
+
+
+@pytest.fixture
+def ledgers() -> Flaky:
+    return Flaky(MemoryStore(FakeClock()))
+
+
+@pytest.fixture
+def life(ledgers: Flaky) -> Life:
+    """Give a closed transaction with one message."""
+    (qid,), group = new_queues(ledgers.store), new_group(ledgers.store)
+    life = opened(ledgers.store, group)
+    add(ledgers.store, life, 1, row(qid, "a chair"))
+    with ledgers.store.ledgers.open() as ledger:
+        ledger.move(life.txid, TxEvent.END)
+    return life
+
+
+def decider(ledgers: Flaky, patience: float = 30.0) -> Decider:
+    return Decider(ledgers, Announcer(), patience)
+
+
+def by(life: Life) -> By:
+    return By(who="owner 1", why="test", owner=life.owner)
+
+
+@pytest.mark.parametrize("second", [AWAY, NotPrimary("a standby"), StoreError("the disk is full")])
+def test_a_lost_answer_stays_unknown_whatever_the_store_says_next(
+    ledgers: Flaky, life: Life, second: TxSagaError
+) -> None:
+    ledgers.behind.append(LOST)
+    ledgers.before += [None, second]
+    with pytest.raises(OutcomeUnknown, match=str(life.txid)):
+        decider(ledgers, patience=0).decide(life.txid, COMMIT, by(life))
+    assert decider(ledgers).decide(life.txid, COMMIT, by(life)).won is False
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["it was done", "it was not done"])
+def test_a_server_that_restarts_is_waited_for(ledgers: Flaky, life: Life, done: bool) -> None:
+    ledgers.before += [None if done else LOST, AWAY, AWAY]
+    ledgers.behind.append(LOST if done else None)
+    standing = decider(ledgers).decide(life.txid, COMMIT, by(life))
+    assert (standing.decision, standing.won, ledgers.tries) == (COMMIT, not done, 4)
+    assert read(ledgers.store, 1) == ["a chair"]
+
+
+def test_before_any_answer_was_lost_an_error_means_that_nothing_was_done(ledgers: Flaky, life: Life) -> None:
+    ledgers.before.append(AWAY)
+    with pytest.raises(StoreUnavailable):
+        decider(ledgers).decide(life.txid, COMMIT, by(life))
+    assert ledgers.tries == 1
+
+
+def test_a_definite_answer_ends_the_asking(ledgers: Flaky, life: Life) -> None:
+    ledgers.before.append(LOST)
+    with pytest.raises(Superseded):
+        decider(ledgers).decide(life.txid, COMMIT, By(who="owner 7", why="test", owner=7))
+    assert ledgers.tries == 2

@@ -1,0 +1,85 @@
+"""What waits to be stored lies in chunks of bounded size, and all of it fits into one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from txsaga.adapters.memory import MemoryStore
+from txsaga.engine import outbox
+from txsaga.engine.announce import Announcer
+from txsaga.engine.outbox import Outbox
+from txsaga.engine.topics import Topics
+from txsaga.errors import InvalidMessage
+from txsaga.model.chunk import BODY, MAX_BYTES, MAX_RECORDS, Chunk
+from txsaga.model.message import MAX_BODY, MAX_HEADERS, Message
+from txsaga.model.records import Row
+from txsaga.model.topic import TopicType, Way
+
+FRAME = 16 * 1024  # offsets and padding of a full chunk
+
+
+@pytest.fixture
+def box() -> Outbox:
+    """Give an empty outbox of plain messages to a topic with two queues."""
+    topics = Topics(MemoryStore().registry, Announcer())
+    topics.create("bulk", TopicType.NORMAL, queues=2)
+    return Outbox(topics, Way.PLAIN)
+
+
+def bodies(rows: Sequence[Row]) -> list[bytes]:
+    return [body for row in rows for body in Chunk(row.body).column(BODY) or [] if body is not None]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_big_columns_are_cut_into_chunks_of_bounded_size(box: Outbox, keyed: bool) -> None:
+    """Twenty bodies of four megabytes are far fewer records than a chunk may hold."""
+    sent = [bytes([n]) * MAX_BODY for n in range(20)]
+    box.add_many("bulk", sent, ["one queue"] * 20 if keyed else None, None)
+    rows = box.take()
+    assert max(len(row.body) for row in rows) <= MAX_BYTES + FRAME
+    assert len(rows) == (20 if keyed else 10)  # with a key beside each body, two are too much for a chunk
+    assert bodies(rows) == sent
+    assert len({(row.qid, row.chunk) for row in rows}) == len(rows)
+
+
+def test_columns_of_many_small_records_fill_whole_chunks(box: Outbox) -> None:
+    sent = [b"%d" % n for n in range(2 * MAX_RECORDS + 1)]
+    box.add_many("bulk", sent, ["one queue"] * len(sent), None)
+    rows = box.take()
+    assert [row.count for row in rows] == [MAX_RECORDS, MAX_RECORDS, 1]
+    assert bodies(rows) == sent
+
+
+def test_headers_and_keys_count_like_bodies(box: Outbox) -> None:
+    """Without bodies at all, five hundred messages with full headers are sixteen megabytes."""
+    headers = {"h": "x" * (MAX_HEADERS - 1)}
+    for _ in range(MAX_RECORDS):
+        box.add(Message("bulk", b"", key="one queue", headers=headers))
+    assert box.bytes > MAX_RECORDS * MAX_HEADERS
+    rows = box.take()
+    assert max(len(row.body) for row in rows) <= MAX_BYTES + FRAME
+    assert sum(row.count for row in rows) == MAX_RECORDS
+
+
+def test_what_is_stored_in_one_step_has_a_bound(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outbox.MOST == 256 * 1024 * 1024
+    monkeypatch.setattr(outbox, "MOST", 1000)
+    box.add_many("bulk", [b"x" * 300] * 3, None, None)
+    told = "1,200 bytes would be stored in one step, at most 1,000 are; send fewer at a time"
+    with pytest.raises(InvalidMessage, match=told):
+        box.add_many("bulk", [b"y" * 100] * 3, None, None)
+    with pytest.raises(InvalidMessage, match="1,101 bytes would be stored"):
+        box.add(Message("bulk", b"y" * 200, key="k"))
+    assert (box.bytes, box.count) == (900, 3)
+    assert bodies(box.take()) == [b"x" * 300] * 3
+    box.add_many("bulk", [b"z" * 1000], None, None)
+    assert bodies(box.take()) == [b"z" * 1000]
+
+
+def test_a_heavy_send_is_refused_whole(box: Outbox) -> None:
+    one = bytes(MAX_BODY)
+    with pytest.raises(InvalidMessage, match="272,629,760 bytes would be stored in one step"):
+        box.add_many("bulk", [one] * 65, None, None)
+    assert box.take() == []

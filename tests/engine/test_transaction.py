@@ -1,0 +1,130 @@
+"""A block is used once, between its entry and its end, and what the user raises comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.engine.shop import ORDERS, Shop
+from txsaga import Decision
+from txsaga.engine import transaction
+from txsaga.engine.transaction import Transaction
+from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError
+
+BOTH = pytest.mark.parametrize("key", [None, "order-1"])
+
+
+class Mistake(Exception):
+    """What the user's code raises."""
+
+
+STEPS: dict[str, Callable[[Transaction], object]] = {
+    "send": lambda tx: tx.send(ORDERS, b"a chair"),
+    "send_many": lambda tx: tx.send_many(ORDERS, [b"a chair"]),
+    "later": lambda tx: tx.later(ORDERS),
+    "prepare": lambda tx: tx.prepare(),
+    "local": lambda tx: tx.local("books").__enter__(),
+    "join_life": lambda tx: tx.join_life(),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_nothing_works_before_the_block_is_entered(
+    moody_shop: Shop, key: str | None, step: Callable[[Transaction], object]
+) -> None:
+    tx = moody_shop.producer().transaction(key=key)
+    with pytest.raises(TransactionError, match="not entered"):
+        step(tx)
+    with pytest.raises(TransactionError, match="not entered"):
+        tx.__exit__(None, None, None)
+    assert list(moody_shop.listed()) == []
+
+
+@BOTH
+@pytest.mark.parametrize("sent", [True, False])
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_nothing_works_after_the_block(
+    moody_shop: Shop, key: str | None, sent: bool, step: Callable[[Transaction], object]
+) -> None:
+    with moody_shop.producer().transaction(key=key) as tx:
+        if sent:
+            tx.send(ORDERS, b"in time")
+    with pytest.raises(TransactionClosed):
+        step(tx)
+    assert moody_shop.bodies() == (["in time"] if sent else [])
+
+
+@BOTH
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_block_is_not_used_twice(moody_shop: Shop, key: str | None, raises: bool) -> None:
+    tx = moody_shop.producer().transaction(key=key)
+    with pytest.raises(Mistake) if raises else tx:
+        if raises:
+            with tx:
+                tx.send(ORDERS, b"first try")
+                raise Mistake
+    with pytest.raises(TransactionClosed, match="used once"), tx:
+        tx.send(ORDERS, b"second try")
+    assert moody_shop.bodies() == []
+
+
+@BOTH
+def test_a_block_that_could_not_be_left_takes_nothing_more(
+    moody_shop: Shop, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Mistake), moody_shop.producer().transaction(key=key) as tx:
+        tx.join_life()
+        monkeypatch.setattr(moody_shop.broker.kernel.decider, "decide", _away)
+        raise Mistake
+    assert tx.decision is None
+    with pytest.raises(TransactionError, match="leave the block"):
+        tx.send(ORDERS, b"too late")
+    monkeypatch.undo()
+    tx.__exit__(Mistake, Mistake(), None)
+    assert tx.decision is Decision.ROLLBACK
+
+
+def _away(*_: object, **__: object) -> None:
+    raise StoreUnavailable("the home database did not answer")
+
+
+@BOTH
+def test_a_block_that_raised_is_rolled_back_and_says_so(moody_shop: Shop, key: str | None) -> None:
+    heard: list[Decision] = []
+    with pytest.raises(Mistake), moody_shop.producer().transaction(key=key) as tx:
+        tx.when_decided(heard.append)
+        tx.send(ORDERS, b"a chair")
+        raise Mistake
+    assert (tx.decision, heard) == (Decision.ROLLBACK, [Decision.ROLLBACK])
+    assert moody_shop.bodies() == []
+
+
+def test_a_block_that_sent_nothing_decides_nothing(moody_shop: Shop) -> None:
+    with moody_shop.producer().transaction() as tx:
+        pass
+    assert (tx.decision, tx.txid, list(moody_shop.listed())) == (None, None, [])
+
+
+def test_what_the_user_raised_is_not_hidden_by_what_the_store_says(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Mistake), moody_shop.producer().transaction(key="order-1") as tx:
+        tx.send(ORDERS, b"a chair")
+        monkeypatch.setattr(moody_shop.broker.kernel.decider, "decide", _away)
+        raise Mistake
+    assert any("did not answer" in record.message for record in caplog.records)
+    assert moody_shop.pending() == [tx.txid]
+
+
+def test_a_block_that_grew_too_big_is_rolled_back_even_if_that_error_is_dropped(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "MAX_BUFFER", 10)
+    with pytest.raises(TransactionError, match="rolled back"), moody_shop.producer().transaction() as tx:
+        tx.send(ORDERS, b"small")
+        with suppress(InvalidMessage):
+            tx.send(ORDERS, b"much too big")
+    assert moody_shop.bodies() == []

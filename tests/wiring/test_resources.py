@@ -1,0 +1,98 @@
+"""Registered databases: whose engine is whose, which names they have, and what a fork leaves of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, event
+
+import txsaga
+from tests.services.embedded import temporary_home
+from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.config import Settings
+from txsaga.errors import ConfigError
+from txsaga.wiring import Resources, embedded_url, open_store
+
+ROOT = Path(__file__).parents[2]
+
+
+class Books:
+    """An engine that knows how often it was disposed of."""
+
+    def __init__(self, path: Path) -> None:
+        self.engine: Engine = create_engine(f"sqlite:///{path}")
+        self.disposed = 0
+        event.listen(self.engine, "engine_disposed", self._count)
+
+    def _count(self, engine: Engine) -> None:
+        self.disposed += 1
+
+
+def test_an_engine_that_is_passed_takes_the_place_of_the_environments(tmp_path: Path) -> None:
+    books = Books(tmp_path / "books.db")
+    resources = Resources({"books": f"sqlite:///{tmp_path / 'other.db'}"}, {"books": books.engine})
+    assert resources.find(books.engine)[0] == "books"
+    _, evidence = resources.find("books")
+    assert evidence.database
+    assert not (tmp_path / "other.db").exists()
+    resources.close()
+    assert books.disposed == 0
+
+
+def test_engines_of_the_environment_are_disposed_of(tmp_path: Path) -> None:
+    resources = Resources({"books": f"sqlite:///{tmp_path / 'books.db'}"}, {})
+    disposed: list[Engine] = []
+    resources.find("books")
+    (engine,) = resources._engines.values()
+    event.listen(engine, "engine_disposed", disposed.append)
+    resources.close()
+    assert disposed == [engine]
+
+
+@pytest.mark.parametrize("name", ["Billing", "BILLING", "", 5, None])
+def test_a_name_that_no_environment_can_say_is_refused(tmp_path: Path, name: object) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'books.db'}")
+    with pytest.raises(ConfigError, match=r"lower case: .*TXSAGA_RESOURCE_"):
+        Resources({}, {name: engine})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"lower case: .*TXSAGA_RESOURCE_"):
+        Resources({}, {}).register(name, engine)  # type: ignore[arg-type]
+
+
+@pytest.mark.postgres
+def test_a_broker_refuses_such_a_name_before_it_opens_anything(home_url: str, tmp_path: Path) -> None:
+    open_store(home_url).close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'books.db'}")
+    with pytest.raises(ConfigError, match="'Books'"):
+        txsaga.connect(home_url, resources={"Books": engine}, env={})
+
+
+@pytest.mark.postgres
+@pytest.mark.rule("R18")
+@pytest.mark.timeout(60)
+def test_a_forked_child_shares_no_session_and_runs_its_own_roles(
+    home_url: str, foreign_databases: Callable[[], str]
+) -> None:
+    open_store(home_url).close()
+    with txsaga.connect(home_url, roles=False, env={}) as broker:
+        broker.create_topic("orders", "transaction", queues=1)
+    program = [sys.executable, "-m", "tests.wiring.forked", home_url, foreign_databases()]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(100)
+def test_a_home_whose_path_is_too_long_for_a_socket_is_reached_over_tcp() -> None:
+    with temporary_home() as folder:
+        home = folder / ("long" * 30)
+        home.mkdir(mode=0o711)
+        url = embedded_url(Settings.from_env({"TXSAGA_PG_HOME": str(home)}))
+        try:
+            assert "127.0.0.1" in url
+            open_store(url).close()
+        finally:
+            EmbeddedServer(home=home).stop("immediate")

@@ -1,0 +1,102 @@
+"""
+Prepared statements straight on libpq: the driver's cursors cost as much per call as the server's insert.
+
+`exchange` sends all its calls in one round trip; outside a transaction they are ONE implicit transaction.
+Errors are the driver's own; whoever owns the connection knows what a broken one means.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from txsaga.adapters.postgres import values
+from txsaga.adapters.postgres.values import Value
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+class Call(NamedTuple):
+    """A statement with its values, in the order of their numbers."""
+
+    sql: str
+    values: Sequence[Value | None]
+
+
+class Wire:
+    """One session and what was prepared in it."""
+
+    def __init__(self, pgconn: PGconn) -> None:
+        self._pgconn = pgconn
+        self._prepared: dict[str, bytes] = {}
+        self._readable = select.poll()
+        self._readable.register(pgconn.socket, select.POLLIN)
+
+    def hung_up(self) -> bool:
+        """Tell whether the server left while nothing was under way: what is not sent yet is not in doubt."""
+        try:
+            while self._readable.poll(0):
+                self._pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return False
+
+    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+        """Run statements, each once the one before it succeeded; return the rows of each."""
+        pgconn, piped = self._pgconn, len(calls) > 1
+        names = [self.prepared(call) for call in calls]
+        if piped:
+            pgconn.enter_pipeline_mode()
+        for name, (_, given) in zip(names, calls, strict=True):
+            pgconn.send_query_prepared(name, given, [1] * len(given), 1)
+        if piped:
+            pgconn.pipeline_sync()
+        results = self._received(piped=piped)
+        if piped:
+            pgconn.exit_pipeline_mode()
+        for result in results:
+            _require_success(result)
+        return [values.rows(result) for result in results]
+
+    def prepared(self, call: Call) -> bytes:
+        """Return the name of a call's statement in this session, which prepares it once."""
+        name = self._prepared.get(call.sql)
+        if name is None:
+            name = b"txsaga_%d" % len(self._prepared)
+            types = [0 if value is None else value.oid for value in call.values]
+            _require_success(self._pgconn.prepare(name, call.sql.encode(), types))
+            self._prepared[call.sql] = name
+        return name
+
+    def _received(self, *, piped: bool) -> list[PGresult]:
+        pgconn, results = self._pgconn, list[PGresult]()
+        self._flush()
+        while True:
+            while pgconn.is_busy():
+                self._readable.poll()
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is not None and result.status != ExecStatus.PIPELINE_SYNC:
+                results.append(result)
+            elif result is not None or not piped or pgconn.status == ConnStatus.BAD:
+                return results
+
+    def _flush(self) -> None:
+        """Send all; the server may want to be read meanwhile."""
+        while self._pgconn.flush():
+            ready = select.poll()
+            ready.register(self._pgconn.socket, select.POLLIN | select.POLLOUT)
+            ready.poll()
+            self._pgconn.consume_input()
+
+
+def _require_success(result: PGresult) -> None:
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+        message = result.error_message.decode(errors="replace").strip()
+        raise psycopg.errors.lookup(state)(message) if state else psycopg.OperationalError(message)

@@ -1,0 +1,57 @@
+"""
+Local work of one block: the user's transaction in a registered database, with its evidence and its late bodies.
+
+The database is authoritative. An error at its COMMIT means unknown, so the evidence is asked before anybody is told;
+what the user's own block raises comes out as it is. If the process dies before the local COMMIT nothing is there, and
+behind it all of it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from txsaga.engine.case import Case
+from txsaga.engine.contribution import Contribution
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.late import Filling, LateBodies
+from txsaga.errors import OutcomeUnknown, TxSagaError
+from txsaga.model import facts
+from txsaga.model.decision import LocalState
+from txsaga.ports.evidence import Evidence
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+class LocalWork:
+    """Runs the local work of a block that is closed."""
+
+    def __init__(self, kernel: Kernel, contribution: Contribution) -> None:
+        self._kernel, self._contribution = kernel, contribution
+        self.late = LateBodies()
+
+    @contextmanager
+    def run(self, evidence: Evidence, transaction: str) -> Iterator[Connection]:
+        """Open the local transaction; leaving the block without an error means that it is committed."""
+        complete = False
+        try:
+            with evidence.work(transaction, self._announce) as connection:
+                with self.late.filled_in(Filling(evidence, transaction, connection)):
+                    yield connection
+                complete = True
+        except OutcomeUnknown:
+            if not complete or not self._has_committed():
+                raise
+
+    def _announce(self, done: bool) -> None:
+        if self._kernel.announce and self._contribution.txid is not None:
+            self._kernel.announce((facts.Worked if done else facts.Working)((self._contribution.txid,)))
+
+    def _has_committed(self) -> bool:
+        case = Case(self._kernel.store, self._contribution.doubt())
+        try:
+            return self._kernel.settler.judge.know(case).state is LocalState.COMMIT
+        except TxSagaError:
+            return False  # it stays unknown
