@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pendulum
@@ -157,3 +158,17 @@ def test_json_becomes_a_body_without_spaces(value: object) -> None:
     made = Message.json("orders", value, tag="t")
     validate(made)
     assert made.tag == "t"
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: Message.text("orders", 5), "the text is int, not str"),  # type: ignore[arg-type]
+        (lambda: Message.text("orders", "\ud800"), "can't be stored as UTF-8"),
+        (lambda: Message.json("orders", object()), "can't be written as JSON"),
+        (lambda: Message.json("orders", "\ud800"), "can't be written as JSON"),
+    ],
+)
+def test_what_is_no_text_or_no_json_is_refused(make: Callable[[], Message], line: str) -> None:
+    with pytest.raises(InvalidMessage, match=line):
+        make()

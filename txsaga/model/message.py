@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from txsaga.errors import InvalidMessage
 from txsaga.model.identity import HalfId
 from txsaga.model.sending import TRANSACTION_ID
 
@@ -39,12 +40,21 @@ class Message:
     @classmethod
     def text(cls, topic: str, text: str, **options: object) -> Message:
         """Make a message from text, as UTF-8."""
-        return cls(topic, text.encode(), **options)  # type: ignore[arg-type]  # checked by validate()
+        if not isinstance(text, str):
+            raise InvalidMessage(f"the text is {type(text).__name__}, not str; bytes are a body as they are")
+        try:
+            body = text.encode()
+        except UnicodeEncodeError as reason:
+            raise InvalidMessage(f"the text can't be stored as UTF-8: {reason.reason}") from None
+        return cls(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
 
     @classmethod
     def json(cls, topic: str, value: object, **options: object) -> Message:
         """Make a message from a JSON value."""
-        body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        try:
+            body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError) as reason:
+            raise InvalidMessage(f"the value can't be written as JSON: {reason}") from None
         return cls(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
 
     @property
