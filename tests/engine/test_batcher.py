@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -248,3 +249,13 @@ def test_of_a_long_queue_half_goes_at_a_time() -> None:
     for call in calls:
         call.result(10)
     assert [len(batch) for batch in gate.batches] == [1, 50, 32, 18]
+
+
+def test_a_callback_that_ends_the_program_harms_no_neighbour() -> None:
+    gate = Gate()
+    batcher = Batcher("test", gate)
+    calls = [batcher.submit(item) for item in (1, 2, 3)]
+    calls[0].add_done_callback(lambda _: sys.exit(3))
+    gate.open.set()
+    assert [call.result(10) for call in calls] == [10, 20, 30]
+    assert batcher.submit(4).result(10) == 40

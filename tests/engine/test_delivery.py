@@ -140,3 +140,14 @@ def test_the_consumer_sees_the_transaction_id_of_the_receipt(shop: Shop) -> None
 def test_a_plain_send_is_delivered_without_a_decision_of_its_producer(shop: Shop) -> None:
     shop.broker.producer("press").send(NEWS, b"fresh chairs")
     assert shop.bodies(NEWS) == ["fresh chairs"]
+
+
+def test_who_can_not_be_told_of_a_decision_doubles_nothing(moody_shop: Shop) -> None:
+    def unable() -> None:
+        raise RuntimeError("can't start new thread")
+
+    producer = moody_shop.broker.producer("till")  # plain
+    moody_shop.broker.kernel.on_decided = unable
+    for pending in [producer.submit(NEWS, b"%d" % n) for n in range(3)]:
+        pending.result(10)
+    assert sorted(moody_shop.bodies(NEWS)) == ["0", "1", "2"]

@@ -34,12 +34,12 @@ def bodies(rows: Sequence[Row]) -> list[bytes]:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_big_columns_are_cut_into_chunks_of_bounded_size(box: Outbox, keyed: bool) -> None:
-    """Twenty bodies of four megabytes are far fewer records than a chunk may hold."""
-    sent = [bytes([n]) * MAX_BODY for n in range(20)]
-    box.add_many("bulk", sent, ["one queue"] * 20 if keyed else None, None)
+    """Ten bodies of four megabytes are far fewer records than a chunk may hold."""
+    sent = [bytes([n]) * MAX_BODY for n in range(10)]
+    box.add_many("bulk", sent, ["one queue"] * 10 if keyed else None, None)
     rows = box.take()
     assert max(len(row.body) for row in rows) <= MAX_BYTES + FRAME
-    assert len(rows) == (20 if keyed else 10)  # with a key beside each body, two are too much for a chunk
+    assert len(rows) == (10 if keyed else 5)  # with a key beside each body, two are too much for a chunk
     assert bodies(rows) == sent
     assert len({(row.qid, row.chunk) for row in rows}) == len(rows)
 
@@ -64,7 +64,7 @@ def test_headers_and_keys_count_like_bodies(box: Outbox) -> None:
 
 
 def test_what_is_stored_in_one_step_has_a_bound(box: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert outbox.MOST == 256 * 1024 * 1024
+    assert outbox.MOST == 64 * 1024 * 1024
     monkeypatch.setattr(outbox, "MOST", 1000)
     box.add_many("bulk", [b"x" * 300] * 3, None, None)
     told = "1,200 bytes would be stored in one step, at most 1,000 are; send fewer at a time"

@@ -10,6 +10,7 @@ import pytest
 from tests.engine.shop import ORDERS, Shop
 from txsaga import Decision
 from txsaga.engine import transaction
+from txsaga.engine.contribution import Contribution
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError
 
@@ -128,3 +129,15 @@ def test_a_block_that_grew_too_big_is_rolled_back_even_if_that_error_is_dropped(
         with suppress(InvalidMessage):
             tx.send(ORDERS, b"much too big")
     assert moody_shop.bodies() == []
+
+
+def test_a_block_whose_end_could_not_be_written_is_rolled_back_at_once(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Contribution, "close", _away)
+    heard: list[Decision] = []
+    with pytest.raises(StoreUnavailable), moody_shop.producer().transaction(key="order-1") as tx:
+        tx.when_decided(heard.append)
+        tx.send(ORDERS, b"a chair")
+    assert (tx.decision, heard) == (Decision.ROLLBACK, [Decision.ROLLBACK])
+    assert moody_shop.pending() == []

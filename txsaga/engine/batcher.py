@@ -17,6 +17,7 @@ If a batch never runs (the process dies), its callers were never answered and no
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -33,6 +34,8 @@ Answer = TypeVar("Answer")
 
 FEW = 32
 """So many calls go at once. Of more it is the first half: its callers go on while the second is at the server."""
+
+logger = logging.getLogger("txsaga")
 
 _alive: weakref.WeakSet[Batcher[object, object]] = weakref.WeakSet()
 
@@ -189,10 +192,13 @@ class Batcher(Generic[Item, Answer]):
 
     def _finish(self, batch: list[tuple[Item, Pending[Answer]]], answers: Sequence[Answer | BaseException]) -> None:
         for (_, call), answer in zip(batch, answers, strict=True):
-            if isinstance(answer, BaseException):
-                call.set_exception(answer)
-            else:
-                call.set_result(answer)
+            try:
+                if isinstance(answer, BaseException):
+                    call.set_exception(answer)
+                else:
+                    call.set_result(answer)
+            except BaseException:  # a callback that wants to end the program ends only itself here
+                logger.exception("%s: a callback failed", self.name)
         wake(call for _, call in batch)
 
 

@@ -174,6 +174,7 @@ class Broker:
         for stream in list(self._streams):
             with suppress(StoreError):  # its leases run out by themselves
                 stream.close()
+        self._kernel.on_decided = lambda: None  # what is still decided starts no roles again
         if self._loop is not None:
             self._loop.stop()
             self._loop = None

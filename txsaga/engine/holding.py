@@ -43,7 +43,11 @@ class Holding:
         owned = sorted(self.claims)
         for _ in owned:
             reader = self.reader(owned[self._turn % len(owned)])
-            batch = reader.next()
+            try:
+                batch = reader.next()
+            except OffsetOutOfRange:
+                self._turn += 1  # its neighbours are read on
+                raise
             if not reader.buffered:
                 self._turn += 1
             if batch is not None:

@@ -6,6 +6,7 @@ It holds no rules of its own. If it is closed, what its batchers still hold is f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +24,8 @@ from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import End, Group, Half, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
+
+logger = logging.getLogger("txsaga")
 
 Item = TypeVar("Item")
 Answered = TypeVar("Answered")
@@ -104,8 +107,14 @@ class Kernel:
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         answers = self.writing(batch)
         if any(isinstance(item, End) or item.plain for item in batch):
-            self.on_decided()
+            self._tell_decided()
         return answers
+
+    def _tell_decided(self) -> None:
+        try:
+            self.on_decided()
+        except Exception:  # the batch is written: an error here must not look like one of it
+            logger.exception("nobody could be told of a decision; the next tick finds it")
 
 
 def _weight(item: Write) -> int:

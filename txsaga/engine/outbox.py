@@ -20,7 +20,7 @@ from txsaga.model.records import Row
 from txsaga.model.topic import Topic, Way
 from txsaga.model.validation import validate_columns
 
-MOST = 256 * 1024 * 1024
+MOST = 64 * 1024 * 1024
 """Bytes that are stored in one step."""
 
 

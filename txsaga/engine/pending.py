@@ -35,13 +35,17 @@ class Pending(Future[T]):
 
     def set_result(self, result: T) -> None:
         """Answer; `wake` tells those who wait."""
-        super().set_result(result)
-        self._answered = True
+        try:
+            super().set_result(result)
+        finally:
+            self._answered = True
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Answer with an error; `wake` tells those who wait."""
-        super().set_exception(exception)
-        self._answered = True
+        try:
+            super().set_exception(exception)
+        finally:
+            self._answered = True
 
     def cancel(self) -> bool:
         """Refuse: the call may be in the store already, and its neighbours in the batch go on."""

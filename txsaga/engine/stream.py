@@ -85,6 +85,8 @@ class Stream:
                 yield from batch.messages()
             else:
                 yield from (message for message in batch.messages() if message.tag == self._tag)
+            if self._closed:
+                return  # closed by another thread: the chunk is another member's now
             self.commit(batch)
 
     def __iter__(self) -> Iterator[Delivered]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -188,7 +188,12 @@ class Transaction:
         if self.txid is None and not self._outbox.count:
             self._stage = Stage.LEFT  # nothing was sent: nothing is decided
             return
-        self._close(None)
+        try:
+            self._close(None)
+        except BaseException as error:
+            with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
+                self._give_up(error)
+            raise
         self._decide(Decision.COMMIT, "the block ended")
 
     def _give_up(self, error: BaseException | None) -> None:
