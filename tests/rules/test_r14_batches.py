@@ -20,7 +20,7 @@ from txsaga.adapters.postgres import connection
 from txsaga.adapters.postgres.hot import TOKEN
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.producer import Producer
-from txsaga.errors import EndRefused, OutcomeUnknown, StoreUnavailable, UnknownTransaction
+from txsaga.errors import EndRefused, OutcomeUnknown, StoreError, StoreUnavailable, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half, Standing
 from txsaga.model.topic import Way
@@ -218,3 +218,13 @@ def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_i
         with pytest.raises(OutcomeUnknown):
             call.result(PATIENCE)
     assert probe.value("SELECT count(*) FROM half") == 6
+
+
+def test_an_error_with_a_state_of_somebodys_own_is_told_in_its_words(shop: Producer, probe: Probe) -> None:
+    raising = "BEGIN RAISE EXCEPTION 'not on my table' USING ERRCODE = 'ZZ123'; END"
+    probe.run(f"CREATE FUNCTION {probe.namespace}.mine() RETURNS trigger LANGUAGE plpgsql AS $$ {raising} $$")
+    probe.run(f"CREATE TRIGGER mine BEFORE INSERT ON half FOR EACH ROW EXECUTE FUNCTION {probe.namespace}.mine()")
+    with pytest.raises(StoreError, match="not on my table"):
+        shop.prepare_now("orders", b"a")
+    probe.run("DROP TRIGGER mine ON half")
+    assert shop.commit(shop.prepare_now("orders", b"b")).won

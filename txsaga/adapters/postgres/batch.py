@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from txsaga.adapters.postgres.hot import Form, Hot
-from txsaga.adapters.postgres.line import ConnectionLost, Line, reconnected
+from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int4s_or_null, int8, int8s
 from txsaga.adapters.postgres.wire import Call, Rows
+from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, TxSagaError
 from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import End, Half, Row
 
-PATIENCE = 30.0
 RESENDS = 3
 """A batch that breaks each connection it is sent on would be sent for ever."""
 
@@ -49,7 +49,7 @@ class Batch:
         calls = [*(store.call for store in self._stores), *self._decides]
         if line.hung_up():
             line.close()
-            reconnected(line, PATIENCE)  # nothing was sent: whatever this raises is a clear no
+            patiently(line.connection, PATIENCE)  # nothing was sent: whatever this raises is a clear no
         try:
             return self._by_kind(line.exchange(calls) if calls else [])
         except ConnectionLost:
@@ -62,7 +62,7 @@ class Batch:
 
     def _again(self, line: Line, low: int, calls: Sequence[Call]) -> Sequence[Rows]:
         for _ in range(RESENDS):
-            reconnected(line, PATIENCE)
+            patiently(line.connection, PATIENCE)
             try:
                 return self._found(line, low) or line.exchange(calls)
             except ConnectionLost as lost:

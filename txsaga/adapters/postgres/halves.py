@@ -12,11 +12,12 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.batch import PATIENCE, Batch, standing
+from txsaga.adapters.postgres.batch import Batch, standing
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
 from txsaga.adapters.postgres.wire import Rows
+from txsaga.engine.patience import PATIENCE
 from txsaga.errors import (
     EndRefused,
     StoreError,

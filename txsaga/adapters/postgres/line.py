@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from sqlalchemy import Engine
 
 from txsaga.adapters.postgres.connection import is_lost, translated, translating
 from txsaga.adapters.postgres.wire import Call, Rows, Wire
+from txsaga.engine.patience import patiently
 from txsaga.errors import ConfigError, StoreUnavailable
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
@@ -134,27 +134,12 @@ class Line:
         self._backend = connection.execute(BACKEND).fetchone()
 
 
-def reconnected(line: Line, patience: float) -> None:
-    """Open the line again, waiting for the server to come back; what the old one left running is ended."""
-    end, pause = time.monotonic() + patience, 0.05
-    while True:
-        try:
-            line.connection()
-            return
-        except (StoreUnavailable, psycopg.Error):
-            line.close()
-            if time.monotonic() > end:
-                raise
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
-
-
 def until_answered(line: Line, patience: float, ask: Callable[[], Answer]) -> Answer:
     """Ask what may be asked twice, again when the connection broke."""
     try:
         return ask()
     except ConnectionLost:
-        reconnected(line, patience)
+        patiently(line.connection, patience)
     try:
         return ask()
     except ConnectionLost as lost:

@@ -96,7 +96,14 @@ class Wire:
 
 
 def _require_success(result: PGresult) -> None:
-    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
-        message = result.error_message.decode(errors="replace").strip()
-        raise psycopg.errors.lookup(state)(message) if state else psycopg.OperationalError(message)
+    if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        return
+    state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    message = result.error_message.decode(errors="replace").strip()
+    if not state:
+        raise psycopg.OperationalError(message)
+    try:
+        kind = psycopg.errors.lookup(state)
+    except KeyError:  # a state of somebody's own, as a trigger may raise one
+        kind = psycopg.DatabaseError
+    raise kind(message)
