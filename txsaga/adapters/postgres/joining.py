@@ -7,8 +7,11 @@ connection must lead to the very store; on any other database the message would 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
@@ -19,12 +22,14 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.errors import ConfigError
 from txsaga.model.identity import StoreId
+from txsaga.model.layout import lay_out
 from txsaga.model.message import Message
+from txsaga.model.records import Row
 from txsaga.model.topic import Way
 
 SEND = """
 WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
-           VALUES (nextval('{s}.tx_seq'), :pgroup, :qid, 0, :n, :body) RETURNING txid)
+           VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h
 -- the answer is the caller's COMMIT, so that must be durable whatever the session says
 RETURNING txid, set_config('synchronous_commit', 'on', true)"""
@@ -41,14 +46,13 @@ class JoinedSends:
 
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
         self._connection, self._kernel, self._group = connection, kernel, group
-        self._send = _send(namespace)
+        self._namespace = namespace
         self._require_home(namespace)
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
         """Add a message to the caller's transaction; return its number."""
-        outbox = Outbox(self._kernel.topics, Way.JOIN)
-        outbox.add(as_message(topic, body, options))
-        return self._store(outbox)[0]
+        message, qid = self._kernel.topics.admit(as_message(topic, body, options), Way.JOIN)
+        return self._store([Row(qid, 0, 1, lay_out([message]))])[0]
 
     def send_many(
         self,
@@ -61,19 +65,23 @@ class JoinedSends:
         """Add many messages of one topic as columns; return their numbers, one per chunk."""
         outbox = Outbox(self._kernel.topics, Way.JOIN)
         outbox.add_many(topic, bodies, keys, tags)
-        return self._store(outbox)
+        return self._store(outbox.take())
 
-    def _store(self, outbox: Outbox) -> list[int]:
+    def _store(self, rows: Sequence[Row]) -> list[int]:
+        execute = self._execute()
         with translating():
             return [
-                int(
-                    self._connection.execute(
-                        self._send,
-                        {"pgroup": self._group, "qid": row.qid, "n": row.count, "body": row.body},
-                    ).scalar_one()
-                )
-                for row in outbox.take()
+                int(execute({"pgroup": self._group, "qid": row.qid, "n": row.count, "body": row.body}).fetchone()[0])
+                for row in rows
             ]
+
+    def _execute(self) -> Callable[[dict[str, Any]], Any]:
+        """Choose the shortest way to the server: the driver's own, once SQLAlchemy knows of the transaction."""
+        connection, (short, long) = self._connection, _send(self._namespace)
+        driver = connection.connection.driver_connection
+        if isinstance(driver, psycopg.Connection) and connection.in_transaction():
+            return lambda row: driver.execute(short, row, prepare=True, binary=True)
+        return lambda row: connection.execute(long, row)
 
     def _require_home(self, namespace: str) -> None:
         identity = self._kernel.store.registry.identity
@@ -99,5 +107,11 @@ class JoinedSends:
 
 
 @cache
-def _send(namespace: str) -> TextClause:
-    return text(SEND.format(s=f'"{namespace}"'))
+def _send(namespace: str) -> tuple[str, TextClause]:
+    """Write the statement for psycopg, and for every other driver."""
+    names, schema = ("pgroup", "qid", "n", "body"), f'"{namespace}"'
+    short = {name: f"%({name})s" for name in names} | {"body": "%(body)b"}
+    return (
+        SEND.format(s=schema, **short),
+        text(SEND.format(s=schema, **{name: f":{name}" for name in names})),
+    )
