@@ -5,6 +5,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
+import psycopg
 from sqlalchemy import (
     ColumnElement,
     Compiled,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import MAIN
@@ -50,14 +52,30 @@ def _written(table: Table, dialect: Dialect) -> Compiled:
 
 
 def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision) -> None:
-    """Insert the row by its finished text: it opens every local transaction, so it is compiled once."""
+    """Insert the row by its finished text: it opens every local transaction, so the way there is kept short."""
     compiled = _written(table, connection.dialect)
     values = row(key, outcome)
-    if getattr(compiled, "positional", False):
+    driver = connection.connection.driver_connection
+    if isinstance(driver, psycopg.Connection) and connection.in_transaction():
+        _execute(connection, driver, str(compiled), values)
+    elif getattr(compiled, "positional", False):
         order = getattr(compiled, "positiontup", None) or ()
         connection.exec_driver_sql(str(compiled), tuple(values[name] for name in order)).close()
     else:
         connection.exec_driver_sql(str(compiled), values).close()
+
+
+def _execute(connection: Connection, driver: psycopg.Connection[Any], sql: str, values: dict[str, object]) -> None:
+    """Run a statement past SQLAlchemy, with the errors that SQLAlchemy would raise."""
+    try:
+        driver.execute(sql.encode(), values, prepare=True)
+    except psycopg.Error as error:
+        if driver.closed:
+            connection.invalidate(error)
+        told = DBAPIError.instance(
+            sql, None, error, psycopg.Error, connection_invalidated=connection.invalidated, dialect=connection.dialect
+        )
+        raise told from error
 
 
 def row(key: EvidenceKey, outcome: Decision) -> dict[str, object]:
