@@ -10,7 +10,8 @@ TxSagaError
 ├── TopicExists                      the topic exists with other settings
 ├── TopicTypeMismatch                the topic's type forbids this way of sending
 ├── ReservedName                     a system name was used for something of the user's
-├── GroupKindMismatch                a producer group is transactional or plain, never both
+├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
+├── UnknownGroup                     no such consumer group
 ├── TransactionError                 what was asked can't be done with this transaction
 │   ├── UnknownTransaction           there is no such transaction, or the token is not its own
 │   ├── TransactionClosed            its end was written; nothing can be added any more
@@ -27,6 +28,7 @@ TxSagaError
 ├── EvidenceMissing                  the evidence table is absent and can't be created here
 ├── BrokerClosed                     the broker was closed; open another
 ├── LeaseLost                        another member owns the queue or the transaction now; drop the work
+├── ClaimLost                        the time of a claim ran out; another member may have the message
 ├── OutOfOrder                       what is consumed or committed does not follow what the group has read
 ├── OffsetOutOfRange                 reading below the tail or above the head of a queue
 └── StoreError                       the home database said no
@@ -114,11 +116,20 @@ class ReservedName(TxSagaError):
 
 
 class GroupKindMismatch(TxSagaError):
-    """A producer group is transactional or plain, never both."""
+    """A producer group is transactional or plain, a consumer group reads a stream or takes work: never both."""
 
     def __init__(self, group: str, *, stored: str, asked: str) -> None:
+        super().__init__(f"group {group!r} is {stored} in this store and can't also be {asked}; use another group name")
+        self.group = group
+
+
+class UnknownGroup(TxSagaError):
+    """The consumer group does not exist."""
+
+    def __init__(self, group: str) -> None:
         super().__init__(
-            f"producer group {group!r} is {stored} in this store and can't also be {asked}; use another group name"
+            f"consumer group {group!r} does not exist; it is registered by its first reader, "
+            f"or by `txsaga group create {group}`"
         )
         self.group = group
 
@@ -220,6 +231,10 @@ class EvidenceMissing(TxSagaError):
 
 class LeaseLost(TxSagaError):
     """Another member owns the queue or the transaction now; drop the work."""
+
+
+class ClaimLost(TxSagaError):
+    """The time of a claim ran out: the message comes again, or is another member's already."""
 
 
 class OutOfOrder(TxSagaError):

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Protocol
 
+from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Intent, LateSlot, Life, Row
@@ -58,8 +60,15 @@ class Ledger(Protocol):
         `LeaseLost` when the claim is not the member's, or does not begin where the cursor stands.
         """
 
+    def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
+        """Make the one open message of a claim a transaction's: only its decision ends the claim.
+
+        COMMIT takes the message off its group; ROLLBACK lets it come again after `retry`, counted. `ClaimLost` when
+        the claim is lost.
+        """
+
     def apply_intents(self, txid: int, decision: Decision) -> None:
-        """Move the cursors of a transaction's intents (COMMIT) and end the intents.
+        """Move the cursors of a transaction's intents (COMMIT), end the intents and the claims bound to it.
 
         `EffectConflict` when a cursor does not stand where its intent starts.
         """

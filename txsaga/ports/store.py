@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from txsaga.ports.claims import Claims
+from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
 from txsaga.ports.ledger import Ledgers
 from txsaga.ports.log import Log
@@ -28,6 +30,18 @@ class Store(Protocol):
     @property
     def queues(self) -> Queues:
         """Consumer groups."""
+
+    @property
+    def claims(self) -> Claims:
+        """Messages in the hands of consumers."""
+
+    @property
+    def groups(self) -> ConsumerGroups:
+        """Consumer groups and their policies."""
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages that groups gave up."""
 
     @property
     def registry(self) -> Registry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -29,10 +30,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres import claim_ends, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
+from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.late import lay_out
@@ -47,16 +49,16 @@ class PostgresLedgers:
     """Opens database transactions on the rows of keyed transactions."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine = engine
+        self._engine, self._schema = engine, f'"{namespace}"'
         self._token: ColumnElement[Any] = literal_column(
-            TOKEN.format(s=f'"{namespace}"', group="tx.pgroup", txid="tx.txid")
+            TOKEN.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
 
     @contextmanager
     def open(self) -> Iterator[PostgresLedger]:
         """Open a database transaction."""
         with transaction(self._engine) as connection:
-            yield PostgresLedger(connection, self._token)
+            yield PostgresLedger(connection, self._schema, self._token)
 
     def encode_late(self, slot: LateSlot, body: bytes) -> Row:
         """Lay out a late body."""
@@ -66,8 +68,8 @@ class PostgresLedgers:
 class PostgresLedger:
     """The rows of keyed transactions inside one database transaction."""
 
-    def __init__(self, connection: Connection, token: ColumnElement[Any]) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any]) -> None:
+        self._connection, self._schema = connection, schema
         self._lives = select(tx, token.label("token"))
         self._taking = ~select(store.c.rejecting).scalar_subquery()
 
@@ -119,6 +121,7 @@ class PostgresLedger:
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            claim_ends.decided(self._connection, self._schema, txid, committed=False)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -208,6 +211,12 @@ class PostgresLedger:
         if start != row.off:  # found now, not after local work that could not be undone
             raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} stands at {row.off}, not at {start}")
 
+    def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
+        """Make a claimed message a transaction's."""
+        self._require_undecided(txid)
+        with translating():
+            claim_ends.bind(self._connection, self._schema, claim, txid, retry)
+
     def apply_intents(self, txid: int, decision: Decision) -> None:
         """Move the cursors of a transaction's intents and end the intents."""
         same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
@@ -217,6 +226,7 @@ class PostgresLedger:
             if decision is Decision.COMMIT:
                 self._move_cursors(rows)
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            claim_ends.decided(self._connection, self._schema, txid, committed=decision is Decision.COMMIT)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
         """Write the decision of a keyed transaction."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -132,6 +133,36 @@ class Line:
             if connection.execute(f"SELECT 1 {THIS_BACKEND}", lost).fetchone() is not None:
                 raise StoreUnavailable(f"backend {lost['pid']} works on a lost batch and can't be ended; retry")
         self._backend = connection.execute(BACKEND).fetchone()
+
+
+class Lines:
+    """As many lines as there are callers at the same time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._free: list[Line] = []
+
+    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+        """Run prepared statements in one transaction, on a line of its own."""
+        with self.taken() as line:
+            return line.exchange(calls)
+
+    @contextmanager
+    def taken(self) -> Iterator[Line]:
+        """Lend a line."""
+        try:
+            line = self._free.pop()
+        except IndexError:  # asking first would not do: another thread may take the last one between
+            line = Line(self._engine)
+        try:
+            yield line
+        finally:
+            self._free.append(line)
+
+    def close(self) -> None:
+        """Close those that nobody has."""
+        for line in self._free:
+            line.close()
 
 
 def until_answered(line: Line, patience: float, ask: Callable[[], Answer]) -> Answer:

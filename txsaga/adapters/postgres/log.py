@@ -21,7 +21,7 @@ from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import is_lost, transaction, translated
 from txsaga.adapters.postgres.doubts import sweep
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.adapters.postgres.line import ConnectionLost, Line
+from txsaga.adapters.postgres.line import ConnectionLost, Line, Lines
 from txsaga.adapters.postgres.partitions import Partitions
 from txsaga.adapters.postgres.snapshot import capped, in_progress
 from txsaga.adapters.postgres.wakeup import Wakeup
@@ -40,7 +40,7 @@ class PostgresLog:
         self._engine, self._hot = engine, hot
         self._channel = f"txsaga_{namespace}"
         self._ticks = Line(engine)
-        self._readers: list[Line] = []
+        self._readers = Lines(engine)
         self._wakeup = Wakeup(engine, self._channel)
         self._partitions = Partitions(engine, namespace)
 
@@ -126,8 +126,8 @@ class PostgresLog:
     def close(self) -> None:
         """Close every line."""
         self._wakeup.close()
-        for line in (self._ticks, *self._readers):
-            line.close()
+        self._ticks.close()
+        self._readers.close()
 
     def _in_tick(self, limit: int, then: Callable[[psycopg.Connection[Any], Ticked], T]) -> T | None:
         with self._ticks.lock:
@@ -168,15 +168,10 @@ class PostgresLog:
 
     def _read(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
         try:
-            line = self._readers.pop()
-        except IndexError:  # asking first would not do: another thread may take the last one between
-            line = Line(self._engine)
-        try:
-            return line.execute(sql, parameters)
+            with self._readers.taken() as line:
+                return line.execute(sql, parameters)
         except ConnectionLost as error:
             raise StoreUnavailable("the home database went away during a read; retry") from error
-        finally:
-            self._readers.append(line)
 
 
 def _one(connection: psycopg.Connection[Any], sql: str, parameters: dict[str, Any]) -> Any:

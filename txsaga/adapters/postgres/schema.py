@@ -17,6 +17,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -32,6 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.types import UserDefinedType
 
+from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
 from txsaga.model.topic import TopicType
 
@@ -245,6 +247,63 @@ cursor = Table(
     Column("epoch", BigInteger, nullable=False, server_default=ZERO),
     PrimaryKeyConstraint("grp", "qid"),
     postgresql_with={"fillfactor": 50},
+)
+
+consumer_group = Table(
+    "consumer_group",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("style", String, CheckConstraint(_one_of("style", Style)), nullable=False),
+    Column("ordered", Boolean, nullable=False, server_default=FALSE),
+    Column("max_attempts", Integer),
+    Column("backout", String),
+    Column("dead_letters", Boolean, nullable=False, server_default=text("true")),
+    Column("first_retry", Interval, nullable=False),
+    Column("longest_retry", Interval, nullable=False),
+)
+
+claim = Table(
+    "claim",
+    metadata,
+    Column("grp", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("open", BigInteger, nullable=False),  # one bit for each message that is to be done
+    Column("attempts", Integer, nullable=False),
+    Column("until", Moment, nullable=False),  # from then on anybody may take it
+    Column("receipt", BigInteger),  # of the member that holds it
+    Column("member", String),
+    Column("key", BigInteger),  # in a group that keeps order: nothing behind it with this key is handed out
+    Column("txid", BigInteger),  # only this transaction's decision ends it
+    Column("retry", Interval),  # how long it rests if that rolls back
+    Column("history", JSONB),  # why it came again, each time
+    Column("message", String),  # of a dead letter that is replayed: id, birth and content
+    Column("born", Moment),
+    Column("body", LargeBinary),
+    PrimaryKeyConstraint("grp", "qid", "base", "size"),
+    postgresql_with={"fillfactor": 70},
+)
+Index("claim_due", claim.c.grp, claim.c.until)
+Index("claim_tx", claim.c.txid, postgresql_where=claim.c.txid.is_not(None))
+Index("claim_key", claim.c.grp, claim.c.qid, claim.c.key, claim.c.base, postgresql_where=claim.c.key.is_not(None))
+
+dead_letter = Table(
+    "dead_letter",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("grp", String, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("off", BigInteger, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("attempts", Integer, nullable=False),
+    Column("cause", String, nullable=False),
+    Column("history", JSONB, nullable=False),
+    Column("message", String, nullable=False),
+    Column("born", Moment, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("grp", "qid", "off"),
 )
 
 lease = Table(

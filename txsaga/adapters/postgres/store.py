@@ -9,7 +9,9 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from txsaga.adapters.postgres import founding, migrate
+from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
+from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.ledger import PostgresLedgers
@@ -31,6 +33,9 @@ class PostgresStore:
         self.ledgers = PostgresLedgers(engine, namespace)
         self.log = PostgresLog(engine, hot, namespace)
         self.queues = PostgresQueues(engine)
+        self.claims = PostgresClaims(engine, namespace)
+        self.groups = PostgresGroups(engine)
+        self.dead_letters = PostgresDeadLetters(engine, namespace)
         self.registry = PostgresRegistry(engine, identity)
         self.overview = PostgresOverview(engine, namespace)
         self._guard(engine)
@@ -55,6 +60,7 @@ class PostgresStore:
         """Give back every connection."""
         self.halves.close()
         self.log.close()
+        self.claims.close()
         self.engine.dispose()
 
     def _guard(self, engine: Engine) -> None:

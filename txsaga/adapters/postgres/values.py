@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from psycopg.pq.abc import PGresult
 
-_BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT = 16, 17, 20, 21, 23, 25
+_BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT, _FLOAT8 = 16, 17, 20, 21, 23, 25, 701
 _HEADER = struct.Struct(">iiiii")
 
 
@@ -59,6 +59,24 @@ class Int8Array(Value):
     oid = 1016
 
 
+class Text(Value):
+    """One text."""
+
+    oid = _TEXT
+
+
+class TextArray(Value):
+    """One text[]."""
+
+    oid = 1009
+
+
+class Float8(Value):
+    """One float8."""
+
+    oid = _FLOAT8
+
+
 class BoolArray(Value):
     """One bool[]."""
 
@@ -79,6 +97,28 @@ def int4(value: int) -> Int4:
 def int8(value: int) -> Int8:
     """Lay out int8."""
     return Int8(value.to_bytes(8, "big", signed=True))
+
+
+def text(value: str) -> Text:
+    """Lay out text."""
+    return Text(value.encode())
+
+
+def float8(value: float) -> Float8:
+    """Lay out float8."""
+    return Float8(struct.pack(">d", value))
+
+
+def int4_array(values: Sequence[int]) -> Int4Array:
+    """Lay out int4[], whatever its length."""
+    return Int4Array(_fixed(_INT4, "i", 4, values))
+
+
+def texts(values: Sequence[str]) -> Text | TextArray:
+    """Lay out a column of text."""
+    if len(values) == 1:
+        return text(values[0])
+    return TextArray(_varying(_TEXT, [value.encode() for value in values]))
 
 
 def int4s(values: Sequence[int]) -> Int4 | Int4Array:
@@ -108,10 +148,14 @@ def byteas(values: Sequence[bytes]) -> Bytes | BytesArray:
     """Lay out a column of bytea."""
     if len(values) == 1:
         return Bytes(values[0])
-    pieces = [_HEADER.pack(1, 0, _BYTEA, len(values), 1)]
+    return BytesArray(_varying(_BYTEA, values))
+
+
+def _varying(oid: int, values: Sequence[bytes]) -> bytes:
+    pieces = [_HEADER.pack(1, 0, oid, len(values), 1)]
     for value in values:
         pieces += (len(value).to_bytes(4, "big"), value)
-    return BytesArray(b"".join(pieces))
+    return b"".join(pieces)
 
 
 def _fixed(oid: int, code: str, size: int, values: Sequence[int]) -> bytes:
@@ -131,6 +175,7 @@ _READ: dict[int, Callable[[bytes], object]] = {
     _INT4: _integer,
     _INT2: _integer,
     _TEXT: bytes.decode,
+    _FLOAT8: lambda data: struct.unpack(">d", data)[0],
 }
 
 

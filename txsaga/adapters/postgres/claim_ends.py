@@ -1,0 +1,129 @@
+"""
+What becomes of one claimed message that was not acknowledged: it comes again, is buried, or is a transaction's.
+
+Each runs in the caller's database transaction, on a row of its own: a message of a run is taken out of it first. If
+that were left out, its neighbours would share what became of it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from txsaga.errors import ClaimLost
+from txsaga.model.claim import Burial, Claim
+
+MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
+HELD = MINE + " AND until > clock_timestamp() AND txid IS NULL"
+
+LOCK = "SELECT attempts FROM {s}.claim WHERE {held} AND open & :open = :open FOR UPDATE"
+LEAVE_RUN = "UPDATE {s}.claim SET open = open & ~:open WHERE {mine}"
+END_RUN = "DELETE FROM {s}.claim WHERE {mine} AND open = 0"
+ALONE = """
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
+SELECT grp, qid, CAST(:alone AS bigint), 1, 1, attempts, until, receipt, member, history FROM {s}.claim WHERE {mine}"""
+
+ENTRY = """coalesce(history, '[]') || jsonb_build_array(jsonb_build_object(
+    'at', clock_timestamp(), 'member', member, 'attempts', attempts, 'cause', CAST(:cause AS text)))"""
+PUT_BACK = (
+    "UPDATE {s}.claim SET until = clock_timestamp() + :delay, receipt = NULL, history = " + ENTRY + " WHERE {mine}"
+)
+
+# What is left of a run in somebody's hands stays there; the rest comes as it would have come.
+GIVE_BACK = """
+UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1
+ WHERE {held} AND open & ~:open = 0"""
+GIVE_SOME = """
+WITH r AS (UPDATE {s}.claim SET open = open & ~:open WHERE {held} RETURNING *)
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history)
+SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts - 1, clock_timestamp(), r.history
+  FROM r, generate_series(0, r.size - 1) i WHERE :open >> i & 1 = 1"""
+
+DEAD = (
+    """
+WITH gone AS (DELETE FROM {s}.claim WHERE {mine} RETURNING *)
+INSERT INTO {s}.dead_letter (grp, topic, qid, off, attempts, cause, history, message, born, body)
+SELECT grp, CAST(:topic AS text), qid, base, attempts, CAST(:cause AS text), """
+    + ENTRY
+    + """, :message, :born, :body FROM gone
+ON CONFLICT (grp, qid, off) DO UPDATE SET at = clock_timestamp(), attempts = excluded.attempts,
+   cause = excluded.cause, history = excluded.history, body = excluded.body"""
+)
+BACKED_OUT = """
+WITH gone AS (DELETE FROM {s}.claim WHERE {mine} RETURNING 1),
+ h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
+       SELECT nextval('{s}.tx_seq'), 0, :to, 0, 1, :body FROM gone RETURNING txid)
+INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h"""
+
+BIND = "UPDATE {s}.claim SET txid = :txid, retry = :retry, until = 'infinity' WHERE {mine}"
+COMMITTED = "DELETE FROM {s}.claim WHERE txid = :txid"
+ROLLED_BACK = (
+    """
+UPDATE {s}.claim SET txid = NULL, receipt = NULL, until = clock_timestamp() + retry, history = """
+    + ENTRY
+    + " WHERE txid = :txid"
+)
+
+
+def mine(claim: Claim) -> dict[str, Any]:
+    """Name a claim in a statement."""
+    names = {"grp": claim.group, "qid": claim.qid, "base": claim.base, "size": claim.size}
+    return {**names, "receipt": claim.receipt}
+
+
+def single_out(connection: Connection, schema: str, claim: Claim, then: str, **values: object) -> None:
+    """Give the one open message of a claim a row of its own, and do something with that."""
+    named = {**mine(claim), "open": claim.open}
+    if connection.execute(_text(LOCK, schema), named).one_or_none() is None:
+        raise ClaimLost(
+            f"the claim on message {next(claim.offsets())} of queue {claim.qid} in group {claim.group!r} ran out; "
+            "the message comes again"
+        )
+    if claim.size > 1:
+        alone = next(claim.offsets())
+        connection.execute(_text(ALONE, schema), {**mine(claim), "alone": alone})
+        connection.execute(_text(LEAVE_RUN, schema), named)
+        connection.execute(_text(END_RUN, schema), mine(claim))
+        claim = claim._replace(base=alone, size=1, open=1)
+    connection.execute(_text(then, schema), {**mine(claim), **values})
+
+
+def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta, cause: str) -> None:
+    """Let a message come again."""
+    single_out(connection, schema, claim, PUT_BACK, delay=delay, cause=cause)
+
+
+def give_back(connection: Connection, schema: str, claim: Claim) -> None:
+    """Let messages come again, uncounted."""
+    named = {**mine(claim), "open": claim.open}
+    if not connection.execute(_text(GIVE_BACK, schema), named).rowcount:
+        connection.execute(_text(GIVE_SOME, schema), named)
+
+
+def bury(connection: Connection, schema: str, claim: Claim, burial: Burial) -> None:
+    """Take a message off the group, for a backout queue or the dead letters."""
+    copy = burial.copy
+    if burial.backout is None:
+        values = copy._asdict()
+        single_out(connection, schema, claim, DEAD, topic=burial.topic, cause=burial.cause, **values)
+    else:
+        single_out(connection, schema, claim, BACKED_OUT, to=burial.backout, body=copy.body)
+
+
+def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:
+    """Make a message a transaction's: only its decision ends the claim."""
+    single_out(connection, schema, claim, BIND, txid=txid, retry=retry)
+
+
+def decided(connection: Connection, schema: str, txid: int, *, committed: bool) -> None:
+    """Take the messages of a transaction off their groups, or let them come again."""
+    if committed:
+        connection.execute(_text(COMMITTED, schema), {"txid": txid})
+    else:
+        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": "the transaction was rolled back"})
+
+
+def _text(sql: str, schema: str) -> Any:
+    return text(sql.format(s=schema, mine=MINE, held=HELD))

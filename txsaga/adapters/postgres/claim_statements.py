@@ -1,0 +1,115 @@
+"""
+The statements of the work style: take, acknowledge, put back, bury.
+
+What is taken often goes straight to the server and needs no fsync: a claim that a crash of the server loses is a
+message that comes again. Plans are generic; those that touch `claim` are held by tests.
+"""
+
+from dataclasses import dataclass
+
+from txsaga.adapters.postgres.hot import Form, Source
+
+LAZY = "set_config('synchronous_commit', 'off', true)"
+"""The caller waits for no disk: for statements whose loss is a redelivery."""
+
+COPY = "message, extract(epoch FROM born)::float8, body"
+
+# Locked rows are other members': whoever comes takes the next queue. The cursor is read again under its lock.
+TAKE_NEW = """
+WITH pick AS (
+    SELECT c.qid, c.off, least(q.head - c.off, $4)::int AS size FROM {s}.cursor c JOIN {s}.queue q USING (qid)
+     WHERE c.grp = $1 AND c.qid = ANY ($2) AND c.off < q.head
+     ORDER BY c.qid <= $3, c.qid LIMIT 1 FOR UPDATE OF c SKIP LOCKED),
+ moved AS (
+    UPDATE {s}.cursor c SET off = c.off + p.size FROM pick p WHERE c.grp = $1 AND c.qid = p.qid)
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member)
+SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * interval '1 second', $6, $7 FROM pick
+RETURNING qid, base, size, open, attempts, receipt, {copy}, {lazy}"""
+
+TAKE_DUE = """
+WITH due AS MATERIALIZED (
+    SELECT qid, base, size, attempts, until FROM {s}.claim c
+     WHERE grp = $1 AND until <= clock_timestamp() AND qid = ANY ($2)
+       AND (key IS NULL OR NOT EXISTS (SELECT FROM {s}.claim e
+            WHERE e.grp = c.grp AND e.qid = c.qid AND e.key = c.key AND e.base < c.base))
+     ORDER BY until, qid, base LIMIT $3 FOR UPDATE SKIP LOCKED),
+ first AS (SELECT qid, base, size, attempts FROM due ORDER BY until, qid, base LIMIT 1),
+ chosen AS (
+    SELECT due.qid, due.base, due.size FROM due, first f
+     WHERE CASE WHEN f.attempts > 0 THEN (due.qid, due.base, due.size) = (f.qid, f.base, f.size)
+                ELSE due.attempts = 0 END)
+UPDATE {s}.claim c SET until = clock_timestamp() + $4 * interval '1 second', receipt = $5, member = $6,
+       attempts = c.attempts + 1
+  FROM chosen x WHERE c.grp = $1 AND (c.qid, c.base, c.size) = (x.qid, x.base, x.size)
+RETURNING c.qid, c.base, c.size, c.open, c.attempts, c.receipt, {copy}, {lazy}"""
+
+ACK = """
+WITH x AS MATERIALIZED (SELECT * FROM {rows} AS x(grp, qid, base, size, receipt, open)),
+ done AS (
+    DELETE FROM {s}.claim c USING x
+     WHERE (c.grp, c.qid, c.base, c.size, c.receipt) = (x.grp, x.qid, x.base, x.size, x.receipt)
+       AND c.until > clock_timestamp() AND c.txid IS NULL AND c.open & ~x.open = 0
+    RETURNING c.qid, c.base, c.size, c.receipt),
+ less AS (
+    UPDATE {s}.claim c SET open = c.open & ~x.open FROM x
+     WHERE (c.grp, c.qid, c.base, c.size, c.receipt) = (x.grp, x.qid, x.base, x.size, x.receipt)
+       AND c.until > clock_timestamp() AND c.txid IS NULL AND c.open & ~x.open <> 0
+    RETURNING c.qid, c.base, c.size, c.receipt)
+SELECT * FROM done UNION ALL SELECT * FROM less"""
+ACKS = Source(1, ("text", "int4", "int8", "int4", "int8", "int8"))
+
+UNREAD = """
+SELECT c.qid, c.off, least(q.head, c.off + :limit) AS upto FROM {s}.cursor c JOIN {s}.queue q USING (qid)
+ WHERE c.grp = :grp AND c.qid = ANY (:qids) AND c.off < q.head
+   AND (SELECT count(*) FROM (SELECT FROM {s}.claim w WHERE w.grp = c.grp AND w.qid = c.qid LIMIT :window) n) < :window
+ ORDER BY c.qid <= :after, c.qid LIMIT 1"""
+
+LINE_UP = """
+WITH moved AS (
+    UPDATE {s}.cursor SET off = :end WHERE grp = :grp AND qid = :qid AND off = :start RETURNING qid)
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, key)
+SELECT :grp, :qid, :start + x.at - 1, 1, 1, 0, clock_timestamp(), x.key
+  FROM moved, unnest(CAST(:keys AS bigint[])) WITH ORDINALITY AS x(key, at)"""
+
+# A run that ran out comes apart: each of its messages comes alone from now on.
+SPLIT = """
+WITH r AS (DELETE FROM {s}.claim WHERE {mine} RETURNING *)
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history)
+SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts - 1, clock_timestamp(), r.history
+  FROM r, generate_series(0, r.size - 1) i WHERE r.open >> i & 1 = 1"""
+
+EXTEND = """
+UPDATE {s}.claim SET until = clock_timestamp() + :by
+ WHERE {mine} AND until > clock_timestamp() AND txid IS NULL RETURNING base"""
+
+MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
+
+
+@dataclass(frozen=True)
+class ClaimStatements:
+    """The statements of one namespace."""
+
+    take_new: str
+    take_due: str
+    ack: Form
+    unread: str
+    line_up: str
+    split: str
+    extend: str
+
+    @classmethod
+    def of(cls, schema: str) -> "ClaimStatements":
+        """Write the statements for a (quoted) namespace."""
+
+        def write(sql: str, rows: str = "") -> str:
+            return sql.format(s=schema, lazy=LAZY, copy=COPY, mine=MINE, rows=rows).strip()
+
+        return cls(
+            take_new=write(TAKE_NEW),
+            take_due=write(TAKE_DUE),
+            ack=Form(write(ACK, ACKS.one), write(ACK, ACKS.many)),
+            unread=write(UNREAD),
+            line_up=write(LINE_UP),
+            split=write(SPLIT),
+            extend=write(EXTEND),
+        )

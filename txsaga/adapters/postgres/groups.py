@@ -1,0 +1,121 @@
+"""
+Consumer groups on PostgreSQL, and the dead letters they left behind.
+
+A group keeps its style for ever: if its cursors were moved in both, messages would be skipped without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Engine, Row, delete, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.errors import GroupKindMismatch, UnknownGroup
+from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.dead_letter import Copy, DeadLetter
+
+group, letter = schema.consumer_group, schema.dead_letter
+NEWEST = select(letter, schema.queue.c.idx).join(schema.queue, schema.queue.c.qid == letter.c.qid)
+
+# A letter that is replayed comes as its message came, with what it went through; it begins to count anew.
+REPLAY = """
+WITH l AS (DELETE FROM {s}.dead_letter WHERE id = ANY (:ids) RETURNING *)
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
+SELECT grp, qid, off, 1, 1, 0, clock_timestamp(), history, message, born, body FROM l"""
+
+
+class PostgresGroups:
+    """The consumer groups of one namespace."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
+        """Register a group, or find it."""
+        known = self.find(name)
+        if known is None:
+            new = insert(group).values(name=name, style=style.value, **asdict(policy)).on_conflict_do_nothing()
+            with transaction(self._engine) as connection:
+                connection.execute(new)
+            known = self.find(name)
+        if known is None:
+            raise UnknownGroup(name)  # dropped in this moment
+        if known.style is not style:
+            raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+        return known
+
+    def find(self, name: str) -> ConsumerGroup | None:
+        """Return a group that is registered."""
+        with transaction(self._engine) as connection:
+            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
+        return None if row is None else _group(row)
+
+    def all(self) -> Sequence[ConsumerGroup]:
+        """Return all groups by name."""
+        with transaction(self._engine) as connection:
+            return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
+
+    def alter(self, name: str, policy: Policy) -> ConsumerGroup:
+        """Give a group another policy."""
+        statement = update(group).where(group.c.name == name).values(**asdict(policy)).returning(group)
+        with transaction(self._engine) as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise UnknownGroup(name)
+        return _group(row)
+
+
+class PostgresDeadLetters:
+    """The dead letters of one namespace."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
+
+    def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
+        """Return dead letters, newest first."""
+        query = NEWEST if group is None else NEWEST.where(letter.c.grp == group)
+        with transaction(self._engine) as connection:
+            rows = connection.execute(query.order_by(letter.c.id.desc()).limit(limit)).all()
+        return [_letter(row) for row in rows]
+
+    def get(self, id: int) -> DeadLetter | None:
+        """Return one."""
+        with transaction(self._engine) as connection:
+            row = connection.execute(NEWEST.where(letter.c.id == id)).one_or_none()
+        return None if row is None else _letter(row)
+
+    def replay(self, ids: Sequence[int]) -> int:
+        """Let letters come to their group again."""
+        with transaction(self._engine) as connection:
+            return connection.execute(text(REPLAY.format(s=self._schema)), {"ids": [*ids]}).rowcount
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Delete letters for good."""
+        with transaction(self._engine) as connection:
+            return connection.execute(delete(letter).where(letter.c.id.in_(ids))).rowcount
+
+
+def _group(row: Row[Any]) -> ConsumerGroup:
+    values = dict(row._mapping)
+    name, style = values.pop("name"), Style(values.pop("style"))
+    return ConsumerGroup(name=name, style=style, policy=Policy(**values))
+
+
+def _letter(row: Row[Any]) -> DeadLetter:
+    return DeadLetter(
+        id=row.id,
+        group=row.grp,
+        topic=row.topic,
+        queue=row.idx,
+        offset=row.off,
+        at=row.at,
+        attempts=row.attempts,
+        cause=row.cause,
+        history=row.history,
+        copy=Copy(row.message, row.born, row.body),
+    )

@@ -1,0 +1,128 @@
+"""
+Claims: messages in the hands of a consumer of the work style, and the policy of its group.
+
+A claim holds neighbouring messages of one queue until its time is over; which of them are still open is a mask.
+Whoever takes a message again raises its attempts, so they count deliveries and survive every restart. If the time
+of a claim were not the store's alone, a member that stalled would acknowledge what another is working on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from txsaga.errors import ConfigError
+from txsaga.model.dead_letter import Copy
+from txsaga.model.topic import check_name
+
+MOST = 60
+"""Messages in one claim: their mask is one 64-bit number."""
+LONGEST = timedelta(days=1)
+FOREVER = 1_000_000_000
+"""Attempts of a group that never gives up."""
+
+
+class Style(StrEnum):
+    """How a consumer group reads."""
+
+    STREAM = "stream"
+    WORK = "work"
+
+    @property
+    def named(self) -> str:
+        """Say it in a sentence."""
+        return "read as a stream" if self is Style.STREAM else "worked off message by message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a group does with messages whose work failed."""
+
+    ordered: bool = False
+    max_attempts: int | None = 16
+    backout: str | None = None
+    dead_letters: bool = True
+    first_retry: timedelta = timedelta(seconds=1)
+    longest_retry: timedelta = timedelta(minutes=5)
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that can't be followed."""
+        if self.max_attempts is not None and (type(self.max_attempts) is not int or self.max_attempts < 1):
+            raise ConfigError(f"max_attempts is {self.max_attempts!r}; give a whole number from 1, or None for no end")
+        if self.backout is not None:
+            check_name(self.backout, what="backout topic")
+        for name in ("first_retry", "longest_retry"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or not timedelta() <= value <= LONGEST:
+                raise ConfigError(f"{name} is {value!r}; give a timedelta of at most {LONGEST.days} day")
+
+    @property
+    def loses(self) -> bool:
+        """Whether a message that fails to the end is lost."""
+        return self.max_attempts is not None and self.backout is None and not self.dead_letters
+
+    def exhausted(self, attempts: int) -> bool:
+        """Tell whether so many deliveries were the last ones."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+    def retry_in(self, attempts: int, jitter: float) -> timedelta:
+        """Return how long to wait behind so many deliveries: twice as long each time."""
+        doubled = self.first_retry * (1 << min(max(attempts, 1) - 1, 30))
+        return min(min(doubled, self.longest_retry) * jitter, LONGEST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """A consumer group as the store knows it."""
+
+    name: str
+    style: Style
+    policy: Policy
+
+
+class Hold(NamedTuple):
+    """Who takes messages, and for how long."""
+
+    member: str
+    seconds: float
+
+
+class Claim(NamedTuple):
+    """Messages `base` to `base + size` of a queue in one member's hands; `open` are those to do, by bit."""
+
+    group: str
+    qid: int
+    base: int
+    size: int
+    open: int
+    attempts: int
+    receipt: int
+    copy: Copy | None = None  # of a message that was dead: its log may be gone
+
+    def offsets(self) -> Iterator[int]:
+        """Return the offsets of the messages that are open."""
+        return (self.base + at for at in range(self.size) if self.open >> at & 1)
+
+    def only(self, offset: int) -> Claim:
+        """Narrow it to one of its messages."""
+        return self._replace(open=1 << offset - self.base)
+
+
+class Unread(NamedTuple):
+    """Messages that nobody has taken yet: from `start` up to `end`."""
+
+    qid: int
+    start: int
+    end: int
+
+
+class Burial(NamedTuple):
+    """A message that failed to the end: into a backout queue when there is one, else to the dead letters."""
+
+    copy: Copy
+    topic: str
+    cause: str
+    backout: int | None
