@@ -36,8 +36,11 @@ class Contribution:
     @property
     def txid(self) -> int | None:
         """The number of the transaction, once it has one."""
-        stored = self.life or self.receipt
-        return None if stored is None else stored.txid
+        return None if self._stored is None else self._stored.txid
+
+    @property
+    def _stored(self) -> Life | Receipt | None:
+        return self.life or self.receipt
 
     @property
     def may_roll_back(self) -> bool:
@@ -87,16 +90,14 @@ class Contribution:
 
     def doubt(self) -> Doubt:
         """Ask about it as others would."""
-        if self.life is not None:
-            return self._lives.doubt(self.life, self._evidence)
-        assert self.receipt is not None
-        return self._lives.doubt_of_half(self.receipt, self._evidence)
+        assert self._stored is not None
+        return Doubt.of(self._stored, self._evidence)
 
     def decide(self, decision: Decision, why: str, bodies: Mapping[int, bytes]) -> Standing:
         """Decide as the owner; return what stands."""
-        stored = self.life or self.receipt
+        stored = self._stored
         assert stored is not None
-        self._kernel.tell_hooks(self._group, stored.txid, stored.token, decision, why)
+        self._kernel.tell_hooks(self._group, stored, decision, why)
         if self.life is not None:
             by = By(who=f"owner {self.life.owner}", why=why, owner=self.life.owner)
             return self._kernel.decider.decide(self.life.txid, decision, by, bodies=bodies)

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
+from txsaga.engine.case import Case
 from txsaga.engine.decide import Decider
-from txsaga.engine.hooks import EndHooks, request_for
+from txsaga.engine.hooks import EndHooks
 from txsaga.engine.pending import Pending
 from txsaga.engine.settle import Checker, Settler
 from txsaga.engine.topics import Topics
@@ -21,7 +22,7 @@ from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
-from txsaga.model.records import End, Group, Half, Receipt, Resource, Standing
+from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
@@ -84,13 +85,11 @@ class Kernel:
                 known = self._resources[named] = self.store.registry.resource(name, database), evidence
         return known
 
-    def tell_hooks(self, group: Group, txid: int, token: bytes, decision: Decision, remark: str = "") -> None:
+    def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:
         """Tell the end hooks of a group of an end that came as no request."""
         if self.hooks.hear(group.name):
-            halves, state = self.store.halves.views(txid), LocalState[decision.name]
-            self.hooks.tell(
-                request_for(self.store, txid, halves, group=group.name, token=token, state=state, remark=remark)
-            )
+            case = Case(self.store, Doubt.of(stored), group.name)
+            self.hooks.tell(case.request(LocalState[decision.name], remark))
 
     @property
     def store(self) -> Store:

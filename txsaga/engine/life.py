@@ -23,7 +23,7 @@ from txsaga.errors import (
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.model.records import Doubt, Group, Life, Receipt
+from txsaga.model.records import Doubt, Group, Life
 from txsaga.ports.ledger import Ledger
 
 logger = logging.getLogger("txsaga")
@@ -79,26 +79,6 @@ class Lives:
             current = ledger.lock(life.txid)
         return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
 
-    def doubt(self, life: Life, evidence: int | None) -> Doubt:
-        """Ask about a life now."""
-        return Doubt(
-            txid=life.txid,
-            group=life.group,
-            token=life.token,
-            keyed=True,
-            evidence=life.evidence if evidence is None else evidence,
-        )
-
-    def doubt_of_half(self, receipt: Receipt, evidence: int | None) -> Doubt:
-        """Ask about a plain half now."""
-        return Doubt(
-            txid=receipt.txid,
-            group=receipt.group,
-            token=receipt.token,
-            keyed=False,
-            evidence=evidence,
-        )
-
     def _try(self, group: Group, key: str) -> Life | None:
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.latest(group.id, key)
@@ -117,7 +97,7 @@ class Lives:
     def _settle_first(self, life: Life, key: str) -> None:
         standing, why = None, "it is out of checks"
         if life.state is not TxState.PARKED:
-            checked = self._kernel.settler.check(self.doubt(life, None))
+            checked = self._kernel.settler.check(Doubt.of(life))
             standing, why = checked.standing, checked.why
         if standing is None:
             raise InDoubt(

@@ -151,7 +151,7 @@ class Producer:
             )
         if not isinstance(decision, Decision):
             raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
-        self._kernel.tell_hooks(self.group, receipt.txid, receipt.token, decision)
+        self._kernel.tell_hooks(self.group, receipt, decision)
         return End(receipt.txid, self.group.id, receipt.token, decision)
 
     def _plain(self, message: Message) -> Half:

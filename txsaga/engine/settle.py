@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
-from txsaga.engine.hooks import EndHooks, request_for
+from txsaga.engine.hooks import EndHooks
 from txsaga.engine.judge import Basis, Checker, Judge, Question, Verdict
 from txsaga.engine.writing import Writing
 from txsaga.errors import EffectConflict, InDoubt, TxSagaError
@@ -100,14 +100,4 @@ class Settler:
                 "check of message %s, transaction %d: %s (%s)", case.message_id, doubt.txid, verdict.state, verdict.why
             )
         if self._hooks and self._hooks.hear(case.group):
-            request = request_for(
-                self._store,
-                doubt.txid,
-                case.halves,
-                group=case.group,
-                token=doubt.token,
-                state=verdict.state,
-                from_check=True,
-                remark=verdict.why,
-            )
-            self._hooks.tell(request)
+            self._hooks.tell(case.request(verdict.state, verdict.why, from_check=True))
