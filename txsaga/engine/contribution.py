@@ -17,6 +17,7 @@ from txsaga.engine.patience import patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, SendFailed, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.decision import NOT_SAFE, Code, Decision
+from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Doubt, End, Group, Half, LateSlot, Life, Receipt, Row, Standing
 
 PART = 1
@@ -117,4 +118,4 @@ class Contribution:
             if rows:
                 ledger.add(life, PART, rows)
             ledger.win(life.txid, PART, life.owner)
-            self._lives.end(ledger, life, evidence)
+            ledger.move(life.txid, TxEvent.END, evidence=evidence)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.case import Case
 from txsaga.engine.decide import Decider
 from txsaga.engine.hooks import EndHooks
-from txsaga.engine.pending import Pending
-from txsaga.engine.settle import Checker, Settler
+from txsaga.engine.judge import Checker, Judge
+from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import BrokerClosed, TxSagaError
@@ -27,17 +27,6 @@ from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
 logger = logging.getLogger("txsaga")
-
-Item = TypeVar("Item")
-Answered = TypeVar("Answered")
-
-
-class Lane(Generic[Item, Answered]):
-    """Calls of one kind in the batches that all kinds share: one commit carries them all."""
-
-    def __init__(self, batcher: Batcher[Any, Any]) -> None:
-        self.call: Callable[[Item], Answered] = batcher.call
-        self.submit: Callable[[Item], Pending[Answered]] = batcher.submit
 
 
 class Kernel:
@@ -58,19 +47,13 @@ class Kernel:
         self.checkers: dict[str, Checker] = {}
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce)
-        self.writing = Writing(store.halves, announce)
-        self.settler = Settler(
-            store,
-            self.decider,
-            self.writing,
-            evidence=lambda name: evidence(name)[1],
-            checkers=self.checkers,
-            hooks=self.hooks,
-            announce=announce,
-        )
-        self._writes: Batcher[Write, Answer] = Batcher("store", self._write, weigh=_weight)
-        self.stores: Lane[Half, Receipt] = Lane(self._writes)
-        self.decides: Lane[End, Standing] = Lane(self._writes)
+        self._writing = Writing(store.halves, announce)
+        judge = Judge(store, evidence=lambda name: evidence(name)[1], checkers=self.checkers, announce=announce)
+        self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
+        # Calls of every kind share their batches: one commit carries them all.
+        self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight)
+        self.stores: Batcher[Half, Receipt] = self._writes
+        self.decides: Batcher[End, Standing] = self._writes
         self._resources: dict[object, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
@@ -104,7 +87,7 @@ class Kernel:
         self.closed = True
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
-        answers = self.writing(batch)
+        answers = self._writing(batch)
         if any(isinstance(item, End) or item.plain for item in batch):
             self._tell_decided()
         return answers

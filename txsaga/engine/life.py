@@ -22,7 +22,7 @@ from txsaga.errors import (
 )
 from txsaga.model import facts
 from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent, TxState
+from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Doubt, Group, Life
 from txsaga.ports.ledger import Ledger
 
@@ -68,10 +68,6 @@ class Lives:
         """Lock a life against everybody, make sure that it is still ours and open, and show that we are alive."""
         self._require(ledger.lock(life.txid), life)
         ledger.touch(life.txid)
-
-    def end(self, ledger: Ledger, life: Life, evidence: int | None) -> None:
-        """Write the closing point."""
-        ledger.move(life.txid, TxEvent.END, evidence=evidence)
 
     def has_ended(self, life: Life) -> bool:
         """Look whether the closing point that an owner wrote is there, after an answer that did not come."""
