@@ -161,7 +161,7 @@ class Broker:
     def cut(self) -> Iterator[Cut]:
         """Read topics and home rows of one moment."""
         with ExitStack() as opened:
-            with self._kernel.announce.around(facts.Ticking, facts.Ticked, about="cut"):
+            with self._kernel.announce.around(facts.Ticking, about="cut"):
                 cut = opened.enter_context(self._home.cuts.cut())
             yield cut
 

@@ -62,19 +62,13 @@ class Contribution:
 
     def add(self, life: Life, rows: Sequence[Row]) -> None:
         """Add halves."""
-        with (
-            self._kernel.announce.around(facts.Adding, facts.Added, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.add(life, PART, rows)
 
     def reserve(self, life: Life, slot: LateSlot) -> None:
         """Keep a place for a late body."""
-        with (
-            self._kernel.announce.around(facts.Reserving, facts.Reserved, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Reserving, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.reserve(slot)
 
@@ -105,7 +99,7 @@ class Contribution:
         return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
 
     def _end(self, life: Life, rows: Sequence[Row], evidence: int | None) -> None:
-        with self._kernel.announce.around(facts.Ending, facts.Ended, life.txid):
+        with self._kernel.announce.around(facts.Ending, life.txid):
             try:
                 self._write_end(life, rows, evidence)
             except OutcomeUnknown:

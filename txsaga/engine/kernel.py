@@ -62,9 +62,9 @@ class Kernel:
         known = self._resources.get(named)
         if known is None:
             name, evidence = self.evidence(named)
-            with self.announce.around(facts.Registering, facts.Registered, about=f"evidence of {name}"):
+            with self.announce.around(facts.Registering, about=f"evidence of {name}"):
                 database = evidence.database
-            with self.announce.around(facts.Registering, facts.Registered, about=f"resource {name}"):
+            with self.announce.around(facts.Registering, about=f"resource {name}"):
                 known = self._resources[named] = self.store.registry.resource(name, database), evidence
         return known
 

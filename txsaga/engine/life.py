@@ -37,7 +37,7 @@ class Lives:
 
     def enter(self, group: Group, key: str) -> Life:
         """Open a key: a fresh life, a take-over, or the next epoch; `AlreadyCommitted` when it is done."""
-        with self._kernel.announce.around(facts.Opening, facts.Opened, about=key):
+        with self._kernel.announce.around(facts.Opening, about=key):
             while True:
                 try:
                     life = self._try(group, key)
@@ -51,10 +51,7 @@ class Lives:
 
     def open_unkeyed(self, group: Group) -> Life:
         """Open a life without a key."""
-        with (
-            self._kernel.announce.around(facts.Opening, facts.Opened),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Opening), self._kernel.store.ledgers.open() as ledger:
             life = ledger.create(group.id, None, 1)
         assert life is not None
         return life

@@ -63,7 +63,7 @@ class Producer:
         self._kernel, self._settings = kernel, settings
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
-        with kernel.announce.around(facts.Registering, facts.Registered, about=f"producer group {name}"):
+        with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
             self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
             kernel.checkers[name] = self.checker
