@@ -1,5 +1,5 @@
 """
-Lives of keyed transactions: entering a key, holding one against its decision, ending it.
+Lives of keyed transactions: entering a key, holding one against its decision.
 
 A key has one life per epoch; the next opens after ROLLED_BACK. Within a life each re-join raises the owner:
 who was there before is superseded and can add nothing any more (R3, R4). If that fence were missing, a
@@ -7,8 +7,6 @@ retry and the attempt before it would both be delivered.
 """
 
 from __future__ import annotations
-
-import logging
 
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
@@ -26,11 +24,9 @@ from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Doubt, Group, Life
 from txsaga.ports.ledger import Ledger
 
-logger = logging.getLogger("txsaga")
-
 
 class Lives:
-    """Enters, holds and ends lives."""
+    """Enters and holds lives."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel

@@ -60,7 +60,7 @@ class Producer:
 
     def __init__(self, kernel: Kernel, name: str, settings: Settings) -> None:
         check_name(name, what="producer group")
-        self._kernel, self._settings = kernel, settings
+        self._kernel = kernel
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
