@@ -98,7 +98,7 @@ class PostgresHome:
 
     def __init__(self, store: PostgresStore, resources: Resources) -> None:
         self._store, self._resources = store, resources
-        self.cuts = PostgresCuts(store.engine, store.log, store.namespace)
+        self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends:
         """Send inside the caller's transaction."""

@@ -17,8 +17,7 @@ from txsaga.engine.settle import Question
 from txsaga.errors import AlreadyCommitted
 from txsaga.model.decision import LocalState
 from txsaga.model.layout import Batch
-from txsaga.model.message import Message
-from txsaga.model.sending import TRANSACTION_ID
+from txsaga.model.message import TRANSACTION_ID, Message
 
 AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3)
 CREDITS = "credits"

@@ -21,7 +21,7 @@ from txsaga.model import facts
 from txsaga.wiring import load_observer
 announce = Announcer([load_observer(sys.argv[1])])
 for turn in range(3):
-    with announce.around(facts.Deciding, facts.Decided):
+    with announce.around(facts.Deciding):
         print(turn, end="", flush=True)
 assert "pytest" not in sys.modules
 """

@@ -7,7 +7,6 @@ never touched.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 
 from txsaga.model import facts
@@ -35,8 +34,7 @@ def message_diagram() -> str:
 
 def facts_table() -> str:
     """List the facts in pairs: before and after."""
-    pairs = [pair for at, pair in enumerate(pairwise(facts.ALL)) if at % 2 == 0]
-    rows = [(f"`{a.__name__}`", f"`{b.__name__}`", a.__doc__ or "", b.__doc__ or "") for a, b in pairs]
+    rows = [(f"`{a.__name__}`", f"`{b.__name__}`", a.__doc__ or "", b.__doc__ or "") for a, b in facts.AFTER.items()]
     return table(("before", "after", "what is about to happen", "what is true from now on"), rows)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from threading import Event
 
 from sqlalchemy import Connection, Engine
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, Joined
 from txsaga.engine.kernel import Kernel
-from txsaga.model.cut import Cuts
+from txsaga.model.cut import Cut
 from txsaga.model.decision import Code
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
 from txsaga.ports.halves import HalfStore, Written
@@ -76,8 +77,7 @@ class FakeStore:
 class NoHome:
     """What a broker without a home database says."""
 
-    @property
-    def cuts(self) -> Cuts:
+    def cut(self) -> AbstractContextManager[Cut]:
         raise NotImplementedError
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:

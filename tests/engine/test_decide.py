@@ -20,7 +20,7 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import LateSlot, Life, Row
+from txsaga.model.records import Life
 from txsaga.ports.ledger import Ledger
 from txsaga.testing import FakeClock
 from txsaga.testing.samples import COMMIT, add, new_group, new_queues, opened, read, row
@@ -49,9 +49,6 @@ class Flaky:
             yield ledger
         if self.behind and (failure := self.behind.popleft()) is not None:
             raise failure
-
-    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
-        return self.store.ledgers.encode_late(slot, body)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision
 from txsaga.model.identity import HalfId
+from txsaga.model.message import TRANSACTION_ID
 from txsaga.model.records import LogEntry
-from txsaga.model.sending import TRANSACTION_ID
 
 
 @pytest.mark.req("RMQ-05")

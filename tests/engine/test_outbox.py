@@ -13,8 +13,9 @@ from txsaga.engine.outbox import Outbox
 from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
 from txsaga.model.chunk import BODY, MAX_BYTES, MAX_RECORDS, Chunk
+from txsaga.model.late import lay_out
 from txsaga.model.message import MAX_BODY, MAX_HEADERS, Message
-from txsaga.model.records import Row
+from txsaga.model.records import LateSlot, Row
 from txsaga.model.topic import TopicType, Way
 
 FRAME = 16 * 1024  # offsets and padding of a full chunk
@@ -28,8 +29,51 @@ def box() -> Outbox:
     return Outbox(topics, Way.PLAIN)
 
 
+def filled(box: Outbox, sent: Sequence[bytes]) -> list[Row]:
+    """Send messages to one queue, one by one, and take what lies there."""
+    for body in sent:
+        box.add(Message("bulk", body, key="one queue"))
+    return box.take()
+
+
 def bodies(rows: Sequence[Row]) -> list[bytes]:
     return [body for row in rows for body in Chunk(row.body).column(BODY) or [] if body is not None]
+
+
+@pytest.mark.parametrize("count", [1, MAX_RECORDS, MAX_RECORDS + 1, 3 * MAX_RECORDS])
+def test_many_messages_fill_chunks_of_bounded_size(box: Outbox, count: int) -> None:
+    sent = [str(n).encode() for n in range(count)]
+    rows = filled(box, sent)
+    assert [row.chunk for row in rows] == list(range(len(rows)))
+    assert all(0 < row.count <= MAX_RECORDS for row in rows)
+    assert bodies(rows) == sent
+
+
+def test_big_messages_fill_chunks_of_bounded_size(box: Outbox) -> None:
+    rows = filled(box, [bytes(MAX_BODY - 100)] * 5)
+    assert [row.count for row in rows] == [2, 2, 1]
+
+
+def test_queues_have_chunks_of_their_own(box: Outbox) -> None:
+    box.add(Message("bulk", b"a"))  # to one queue and the other by turns
+    box.take()
+    box.add(Message("bulk", b"b"))
+    box.add(Message("bulk", b"c"))
+    first, second = box.take()
+    assert first.qid < second.qid  # in the order of the queues, whichever had its message first
+    assert (first.chunk, second.chunk) == (1, 0)
+
+
+def test_chunks_of_one_queue_are_numbered_on_behind_what_was_taken(box: Outbox) -> None:
+    taken = [*filled(box, [b"a"]), *filled(box, [b"b"])]
+    assert [row.chunk for row in taken] == [0, 1]
+
+
+def test_a_late_body_stands_behind_what_was_sent_before(box: Outbox) -> None:
+    sent = filled(box, [b"x"] * (4 * MAX_RECORDS))
+    late = [lay_out(LateSlot(txid=1, slot=slot, qid=sent[0].qid), b"late") for slot in (1, 2)]
+    chunks = [row.chunk for row in [*sent, *late]]
+    assert chunks == sorted(set(chunks))
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -13,7 +13,8 @@ from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
 from txsaga.errors import CheckerMissing, ConfigError, ExecutorMissing, InvalidMessage
 from txsaga.model.decision import Code
 from txsaga.model.identity import HalfId
-from txsaga.model.sending import TRANSACTION_ID, EndRequest, SendResult
+from txsaga.model.message import TRANSACTION_ID
+from txsaga.model.sending import EndRequest, SendResult
 
 
 def breaks(*_: object) -> LocalState:

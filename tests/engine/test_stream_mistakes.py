@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.engine.shop import NEWS, Shop
+from txsaga.cli.log_reader import Tail
 from txsaga.engine.stream import Stream
-from txsaga.engine.tail import Tail
 from txsaga.errors import ConfigError, InvalidMessage, LeaseLost, OutOfOrder
 from txsaga.model.layout import Batch
 

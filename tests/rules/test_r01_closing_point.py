@@ -12,12 +12,12 @@ from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, check_back, entries_in, left_after_local, read, write_entry
 from txsaga.engine.broker import Broker
 from txsaga.engine.decide import By
-from txsaga.engine.life import Lives
 from txsaga.engine.producer import Producer
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import IllegalTransition, TransactionClosed
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.facts import Deciding, Fact
+from txsaga.model.records import Doubt
 from txsaga.testing.samples import PATIENCE, start
 
 pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
@@ -39,7 +39,7 @@ def open_transaction(broker: Broker, shop: Producer, books: Engine, monkeypatch:
 def test_evidence_never_commits_what_its_owner_left_open(broker: Broker, open_transaction: Transaction) -> None:
     life = open_transaction.join_life()
     resource, _ = broker.kernel.resource("books")
-    standing = broker.kernel.settler.settle(Lives(broker.kernel).doubt(life, resource.id))
+    standing = broker.kernel.settler.settle(Doubt.of(life, resource.id))
     assert standing is not None
     assert standing.decision is Decision.ROLLBACK
     assert read(broker) == []
@@ -70,7 +70,7 @@ def test_an_owner_who_closes_while_others_judge_it_open_is_not_rolled_back(
                 write_entry(connection)
 
     judge = open_broker(close_it, books=books).kernel.settler
-    doubt = Lives(broker.kernel).doubt(tx.join_life(), None)
+    doubt = Doubt.of(tx.join_life())
     overtaken = judge.check(doubt)
     assert overtaken.standing is None
     assert "judge it anew" in overtaken.why

@@ -12,12 +12,12 @@ from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.topic import topic_document
 
 if TYPE_CHECKING:
-    from txsaga.engine.status import Status
+    from txsaga.cli.store_state import Status
 
 
 def status(context: typer.Context) -> None:
     """Show the store, its topics, its readers, what is undecided and what waits for the dispatcher."""
-    from txsaga.engine.status import status
+    from txsaga.cli.store_state import status
 
     options = options_of(context)
     with opened(options) as broker:

@@ -89,7 +89,7 @@ def of_log(
     broker: Broker, topics: list[str], start: Start, *, follow: bool, tag: str | None, count: int | None
 ) -> Generator[Delivered]:
     """Read without a group."""
-    from txsaga.engine.tail import Tail
+    from txsaga.cli.log_reader import Tail
 
     messages = Tail(broker.kernel, topics, start=start).messages(follow=follow)
     yield from islice((message for message in messages if tag is None or message.tag == tag), count)
@@ -106,7 +106,7 @@ def of_group(
     count: int | None,
 ) -> Generator[Delivered]:
     """Read as a member of a group."""
-    from txsaga.engine.tail import taken
+    from txsaga.cli.log_reader import taken
 
     with closing(broker.stream(group, topics, start=start)) as stream:
         yield from taken(stream, wait=None if follow else QUIET, tag=tag, count=count)

@@ -13,7 +13,7 @@ from txsaga.cli.printing import document, fields, say, table
 from txsaga.model.topic import MAX_RETENTION_BYTES, TopicType
 
 if TYPE_CHECKING:
-    from txsaga.engine.status import TopicState
+    from txsaga.cli.store_state import TopicState
 
 app = typer.Typer(help="Create, list and show topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -46,7 +46,7 @@ def create(
 @app.command("list")
 def list_topics(context: typer.Context) -> None:
     """List all topics with the number of messages that can be read."""
-    from txsaga.engine.status import status
+    from txsaga.cli.store_state import status
 
     options = options_of(context)
     with opened(options) as broker:
@@ -61,7 +61,7 @@ def list_topics(context: typer.Context) -> None:
 @app.command()
 def show(context: typer.Context, name: Name) -> None:
     """Show one topic and where its queues begin and end."""
-    from txsaga.engine.status import topic_state
+    from txsaga.cli.store_state import topic_state
 
     options = options_of(context)
     with opened(options) as broker:

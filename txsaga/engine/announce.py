@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from txsaga.model.facts import Fact
+from txsaga.model.facts import AFTER, Fact
 from txsaga.ports.observer import Observer
 
 logger = logging.getLogger("txsaga")
@@ -38,8 +38,9 @@ class Announcer:
                 logger.exception("observer %r failed on %s", observer, fact.name)
 
     @contextmanager
-    def around(self, before: type[Fact], after: type[Fact], *txids: int, about: str = "") -> Iterator[None]:
+    def around(self, before: type[Fact], *txids: int, about: str = "") -> Iterator[None]:
         """Tell the fact before a step and the one after it; none after a step that failed."""
+        after = AFTER[before]
         if self._observers:
             self(before(txids, about=about))
         yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
 from types import TracebackType
@@ -23,7 +23,7 @@ from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
-from txsaga.model.cut import Cut, Cuts
+from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType
@@ -47,9 +47,8 @@ class Joined(Protocol):
 class Home(Protocol):
     """What only a home database can do: cuts, joined sends, resources."""
 
-    @property
-    def cuts(self) -> Cuts:
-        """Makes cuts."""
+    def cut(self) -> AbstractContextManager[Cut]:
+        """Open a cut; its home connection reads the rows of that moment until the block ends."""
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
         """Send inside the caller's transaction."""
@@ -161,8 +160,8 @@ class Broker:
     def cut(self) -> Iterator[Cut]:
         """Read topics and home rows of one moment."""
         with ExitStack() as opened:
-            with self._kernel.announce.around(facts.Ticking, facts.Ticked, about="cut"):
-                cut = opened.enter_context(self._home.cuts.cut())
+            with self._kernel.announce.around(facts.Ticking, about="cut"):
+                cut = opened.enter_context(self._home.cut())
             yield cut
 
     def roles(self, profile: CheckProfile | None = None) -> list[Role]:

@@ -76,10 +76,7 @@ class ByHand:
     def _record(self, doubt: Doubt, decision: Decision, by: By) -> None:
         if doubt.keyed:
             return  # its audit row is part of the decision
-        with (
-            self._kernel.announce.around(facts.Recording, facts.Recorded, doubt.txid),
-            self._store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Recording, doubt.txid), self._store.ledgers.open() as ledger:
             ledger.record(doubt.txid, f"{decision.name} BY HAND", who=by.who, why=by.why)
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from txsaga.model.decision import LocalState
 from txsaga.model.records import Doubt, HalfView
+from txsaga.model.sending import EndRequest
 from txsaga.ports.store import Store
 
 
 class Case:
-    """A doubt with its group and its halves."""
+    """A doubt with its group and its halves; who knows the name of the group gives it."""
 
-    def __init__(self, store: Store, doubt: Doubt) -> None:
+    def __init__(self, store: Store, doubt: Doubt, group: str | None = None) -> None:
         self._store, self.doubt = store, doubt
+        if group is not None:
+            self.group = group
 
     @cached_property
     def group(self) -> str:
@@ -37,3 +41,19 @@ class Case:
     def message_id(self) -> str:
         """The id of its first message; of the transaction when it has none."""
         return self.halves[0].id if self.halves else self.id
+
+    def request(self, state: LocalState, remark: str, *, from_check: bool = False) -> EndRequest:
+        """Write the end request of a transaction that is ended by its number; its first half stands for it."""
+        return EndRequest(
+            message_id=self.message_id,
+            transaction_id=self.id,
+            broker=str(self._store.registry.identity),
+            group=self.group,
+            state=state,
+            token=self.doubt.token,
+            state_table_offset=self.doubt.txid,
+            commit_log_offset=self.doubt.txid,
+            from_check=from_check,
+            remark=remark,
+            topic=self.halves[0].real_topic if self.halves else "",
+        )

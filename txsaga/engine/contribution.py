@@ -17,6 +17,7 @@ from txsaga.engine.patience import patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, SendFailed, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.decision import NOT_SAFE, Code, Decision
+from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Doubt, End, Group, Half, LateSlot, Life, Receipt, Row, Standing
 
 PART = 1
@@ -36,8 +37,11 @@ class Contribution:
     @property
     def txid(self) -> int | None:
         """The number of the transaction, once it has one."""
-        stored = self.life or self.receipt
-        return None if stored is None else stored.txid
+        return None if self._stored is None else self._stored.txid
+
+    @property
+    def _stored(self) -> Life | Receipt | None:
+        return self.life or self.receipt
 
     @property
     def may_roll_back(self) -> bool:
@@ -58,19 +62,13 @@ class Contribution:
 
     def add(self, life: Life, rows: Sequence[Row]) -> None:
         """Add halves."""
-        with (
-            self._kernel.announce.around(facts.Adding, facts.Added, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.add(life, PART, rows)
 
     def reserve(self, life: Life, slot: LateSlot) -> None:
         """Keep a place for a late body."""
-        with (
-            self._kernel.announce.around(facts.Reserving, facts.Reserved, life.txid),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Reserving, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.reserve(slot)
 
@@ -87,23 +85,21 @@ class Contribution:
 
     def doubt(self) -> Doubt:
         """Ask about it as others would."""
-        if self.life is not None:
-            return self._lives.doubt(self.life, self._evidence)
-        assert self.receipt is not None
-        return self._lives.doubt_of_half(self.receipt, self._evidence)
+        assert self._stored is not None
+        return Doubt.of(self._stored, self._evidence)
 
     def decide(self, decision: Decision, why: str, bodies: Mapping[int, bytes]) -> Standing:
         """Decide as the owner; return what stands."""
-        stored = self.life or self.receipt
+        stored = self._stored
         assert stored is not None
-        self._kernel.tell_hooks(self._group, stored.txid, stored.token, decision, why)
+        self._kernel.tell_hooks(self._group, stored, decision, why)
         if self.life is not None:
             by = By(who=f"owner {self.life.owner}", why=why, owner=self.life.owner)
             return self._kernel.decider.decide(self.life.txid, decision, by, bodies=bodies)
         return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
 
     def _end(self, life: Life, rows: Sequence[Row], evidence: int | None) -> None:
-        with self._kernel.announce.around(facts.Ending, facts.Ended, life.txid):
+        with self._kernel.announce.around(facts.Ending, life.txid):
             try:
                 self._write_end(life, rows, evidence)
             except OutcomeUnknown:
@@ -116,4 +112,4 @@ class Contribution:
             if rows:
                 ledger.add(life, PART, rows)
             ledger.win(life.txid, PART, life.owner)
-            self._lives.end(ledger, life, evidence)
+            ledger.move(life.txid, TxEvent.END, evidence=evidence)

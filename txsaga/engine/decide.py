@@ -29,6 +29,7 @@ from txsaga.errors import (
 )
 from txsaga.model import facts
 from txsaga.model.decision import Decision
+from txsaga.model.late import lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Life, Standing
 from txsaga.ports.ledger import Ledger, Ledgers
@@ -57,7 +58,7 @@ class Decider:
 
     def decide(self, txid: int, decision: Decision, by: By, *, bodies: Mapping[int, bytes] | None = None) -> Standing:
         """Write a decision with all its home effects; return what stands."""
-        with self._announce.around(facts.Deciding, facts.Decided, txid, about=decision.name):
+        with self._announce.around(facts.Deciding, txid, about=decision.name):
             try:
                 return self._once(txid, decision, by, bodies or {})
             except OutcomeUnknown:
@@ -108,5 +109,5 @@ class Decider:
         if missing:
             raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}")
         if slots:
-            ledger.add(life, LATE_PART, [self._ledgers.encode_late(slot, bodies[slot.slot]) for slot in slots])
+            ledger.add(life, LATE_PART, [lay_out(slot, bodies[slot.slot]) for slot in slots])
             ledger.win(life.txid, LATE_PART, life.owner)

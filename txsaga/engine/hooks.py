@@ -10,10 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from txsaga.model.decision import LocalState
-from txsaga.model.records import HalfView
 from txsaga.model.sending import EndHook, EndRequest
-from txsaga.ports.store import Store
 
 logger = logging.getLogger("txsaga")
 
@@ -44,31 +41,3 @@ class EndHooks:
                 hook(request)
             except Exception:
                 logger.exception("an end hook failed for transaction %s", request.transaction_id)
-
-
-def request_for(
-    store: Store,
-    txid: int,
-    halves: Sequence[HalfView],
-    *,
-    group: str,
-    token: bytes,
-    state: LocalState,
-    from_check: bool = False,
-    remark: str = "",
-) -> EndRequest:
-    """Write the end request of a transaction that is ended by its number; its first half stands for it."""
-    transaction = store.registry.identity.transaction(txid)
-    return EndRequest(
-        message_id=halves[0].id if halves else transaction,
-        transaction_id=transaction,
-        broker=str(store.registry.identity),
-        group=group,
-        state=state,
-        token=token,
-        state_table_offset=txid,
-        commit_log_offset=txid,
-        from_check=from_check,
-        remark=remark,
-        topic=halves[0].real_topic if halves else "",
-    )

@@ -118,7 +118,7 @@ class Judge:
         return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
 
     def _fenced(self, evidence: Evidence, case: Case) -> Outcome | None:
-        with self._announce.around(facts.Fencing, facts.Fenced, case.doubt.txid):
+        with self._announce.around(facts.Fencing, case.doubt.txid):
             return evidence.fence(case.id)
 
     def _by_checker(self, case: Case, verdict: Verdict) -> Verdict:

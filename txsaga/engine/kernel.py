@@ -8,35 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
+from txsaga.engine.case import Case
 from txsaga.engine.decide import Decider
-from txsaga.engine.hooks import EndHooks, request_for
-from txsaga.engine.pending import Pending
-from txsaga.engine.settle import Checker, Settler
+from txsaga.engine.hooks import EndHooks
+from txsaga.engine.judge import Checker, Judge
+from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import Decision, LocalState
-from txsaga.model.records import End, Group, Half, Receipt, Resource, Standing
+from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
 logger = logging.getLogger("txsaga")
-
-Item = TypeVar("Item")
-Answered = TypeVar("Answered")
-
-
-class Lane(Generic[Item, Answered]):
-    """Calls of one kind in the batches that all kinds share: one commit carries them all."""
-
-    def __init__(self, batcher: Batcher[Any, Any]) -> None:
-        self.call: Callable[[Item], Answered] = batcher.call
-        self.submit: Callable[[Item], Pending[Answered]] = batcher.submit
 
 
 class Kernel:
@@ -57,19 +47,13 @@ class Kernel:
         self.checkers: dict[str, Checker] = {}
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce)
-        self.writing = Writing(store.halves, announce)
-        self.settler = Settler(
-            store,
-            self.decider,
-            self.writing,
-            evidence=lambda name: evidence(name)[1],
-            checkers=self.checkers,
-            hooks=self.hooks,
-            announce=announce,
-        )
-        self._writes: Batcher[Write, Answer] = Batcher("store", self._write, weigh=_weight)
-        self.stores: Lane[Half, Receipt] = Lane(self._writes)
-        self.decides: Lane[End, Standing] = Lane(self._writes)
+        self._writing = Writing(store.halves, announce)
+        judge = Judge(store, evidence=lambda name: evidence(name)[1], checkers=self.checkers, announce=announce)
+        self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
+        # Calls of every kind share their batches: one commit carries them all.
+        self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight)
+        self.stores: Batcher[Half, Receipt] = self._writes
+        self.decides: Batcher[End, Standing] = self._writes
         self._resources: dict[object, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
@@ -78,19 +62,17 @@ class Kernel:
         known = self._resources.get(named)
         if known is None:
             name, evidence = self.evidence(named)
-            with self.announce.around(facts.Registering, facts.Registered, about=f"evidence of {name}"):
+            with self.announce.around(facts.Registering, about=f"evidence of {name}"):
                 database = evidence.database
-            with self.announce.around(facts.Registering, facts.Registered, about=f"resource {name}"):
+            with self.announce.around(facts.Registering, about=f"resource {name}"):
                 known = self._resources[named] = self.store.registry.resource(name, database), evidence
         return known
 
-    def tell_hooks(self, group: Group, txid: int, token: bytes, decision: Decision, remark: str = "") -> None:
+    def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:
         """Tell the end hooks of a group of an end that came as no request."""
         if self.hooks.hear(group.name):
-            halves, state = self.store.halves.views(txid), LocalState[decision.name]
-            self.hooks.tell(
-                request_for(self.store, txid, halves, group=group.name, token=token, state=state, remark=remark)
-            )
+            case = Case(self.store, Doubt.of(stored), group.name)
+            self.hooks.tell(case.request(LocalState[decision.name], remark))
 
     @property
     def store(self) -> Store:
@@ -105,7 +87,7 @@ class Kernel:
         self.closed = True
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
-        answers = self.writing(batch)
+        answers = self._writing(batch)
         if any(isinstance(item, End) or item.plain for item in batch):
             self._tell_decided()
         return answers

@@ -1,5 +1,5 @@
 """
-Lives of keyed transactions: entering a key, holding one against its decision, ending it.
+Lives of keyed transactions: entering a key, holding one against its decision.
 
 A key has one life per epoch; the next opens after ROLLED_BACK. Within a life each re-join raises the owner:
 who was there before is superseded and can add nothing any more (R3, R4). If that fence were missing, a
@@ -7,8 +7,6 @@ retry and the attempt before it would both be delivered.
 """
 
 from __future__ import annotations
-
-import logging
 
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
@@ -22,22 +20,20 @@ from txsaga.errors import (
 )
 from txsaga.model import facts
 from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.model.records import Doubt, Group, Life, Receipt
+from txsaga.model.lifecycle import TxState
+from txsaga.model.records import Doubt, Group, Life
 from txsaga.ports.ledger import Ledger
-
-logger = logging.getLogger("txsaga")
 
 
 class Lives:
-    """Enters, holds and ends lives."""
+    """Enters and holds lives."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def enter(self, group: Group, key: str) -> Life:
         """Open a key: a fresh life, a take-over, or the next epoch; `AlreadyCommitted` when it is done."""
-        with self._kernel.announce.around(facts.Opening, facts.Opened, about=key):
+        with self._kernel.announce.around(facts.Opening, about=key):
             while True:
                 try:
                     life = self._try(group, key)
@@ -51,10 +47,7 @@ class Lives:
 
     def open_unkeyed(self, group: Group) -> Life:
         """Open a life without a key."""
-        with (
-            self._kernel.announce.around(facts.Opening, facts.Opened),
-            self._kernel.store.ledgers.open() as ledger,
-        ):
+        with self._kernel.announce.around(facts.Opening), self._kernel.store.ledgers.open() as ledger:
             life = ledger.create(group.id, None, 1)
         assert life is not None
         return life
@@ -69,35 +62,11 @@ class Lives:
         self._require(ledger.lock(life.txid), life)
         ledger.touch(life.txid)
 
-    def end(self, ledger: Ledger, life: Life, evidence: int | None) -> None:
-        """Write the closing point."""
-        ledger.move(life.txid, TxEvent.END, evidence=evidence)
-
     def has_ended(self, life: Life) -> bool:
         """Look whether the closing point that an owner wrote is there, after an answer that did not come."""
         with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(life.txid)
         return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
-
-    def doubt(self, life: Life, evidence: int | None) -> Doubt:
-        """Ask about a life now."""
-        return Doubt(
-            txid=life.txid,
-            group=life.group,
-            token=life.token,
-            keyed=True,
-            evidence=life.evidence if evidence is None else evidence,
-        )
-
-    def doubt_of_half(self, receipt: Receipt, evidence: int | None) -> Doubt:
-        """Ask about a plain half now."""
-        return Doubt(
-            txid=receipt.txid,
-            group=receipt.group,
-            token=receipt.token,
-            keyed=False,
-            evidence=evidence,
-        )
 
     def _try(self, group: Group, key: str) -> Life | None:
         with self._kernel.store.ledgers.open() as ledger:
@@ -117,7 +86,7 @@ class Lives:
     def _settle_first(self, life: Life, key: str) -> None:
         standing, why = None, "it is out of checks"
         if life.state is not TxState.PARKED:
-            checked = self._kernel.settler.check(self.doubt(life, None))
+            checked = self._kernel.settler.check(Doubt.of(life))
             standing, why = checked.standing, checked.why
         if standing is None:
             raise InDoubt(

@@ -50,7 +50,7 @@ class Membership:
     def leave(self) -> None:
         """Give everything back."""
         self.claims.clear()
-        with self._kernel.announce.around(facts.Releasing, facts.Released, about=self._group):
+        with self._kernel.announce.around(facts.Releasing, about=self._group):
             self._queues.leave(self._group, self._member, self._topics)
 
     def lost(self, qid: int) -> None:
@@ -60,7 +60,7 @@ class Membership:
 
     def _keep(self) -> None:
         now = time.monotonic()
-        with self._kernel.announce.around(facts.Renewing, facts.Renewed, about=self._group):
+        with self._kernel.announce.around(facts.Renewing, about=self._group):
             live = self._queues.renew(self._group, self._member, self._topics, self._ttl)
         mine = self._share(live)
         for qid in sorted(set(self.claims) - mine):
@@ -88,7 +88,7 @@ class Membership:
         intent = self._queues.intent_on(self._group, qid)
         if intent is not None and intent.txid in self._bound:
             return
-        with self._kernel.announce.around(facts.Releasing, facts.Released, about=f"{self._group}/{qid}"):
+        with self._kernel.announce.around(facts.Releasing, about=f"{self._group}/{qid}"):
             self._queues.release(self._group, self._member, qid)
         del self.claims[qid]
 
@@ -98,7 +98,7 @@ class Membership:
             dead = intent.member not in live or intent.member == self._member
             if intent.txid in self._bound or not dead or not self._settled(intent.txid):
                 return
-        with self._kernel.announce.around(facts.Acquiring, facts.Acquired, about=f"{self._group}/{qid}"):
+        with self._kernel.announce.around(facts.Acquiring, about=f"{self._group}/{qid}"):
             claim = self._queues.acquire(self._group, self._member, qid)
         if claim is not None:
             self.claims[qid] = claim

@@ -14,7 +14,7 @@ from operator import add
 from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
 from txsaga.model.chunk import MAX_BYTES, pieces
-from txsaga.model.layout import lay_out_columns, rows, weight
+from txsaga.model.layout import lay_out, lay_out_columns, weight
 from txsaga.model.message import Message
 from txsaga.model.records import Row
 from txsaga.model.topic import Topic, Way
@@ -88,10 +88,10 @@ class Outbox:
                 yield places[piece.start : piece.stop], qid
 
     def _pack(self) -> None:
-        if not self._loose:
-            return
-        for row in rows(self._loose):
-            self._rows.append(row._replace(chunk=self._next_chunk(row.qid)))
+        for qid, messages in sorted(self._loose.items()):
+            for piece in pieces([weight(message) for message in messages]):
+                body = lay_out(messages[piece.start : piece.stop])
+                self._rows.append(Row(qid, self._next_chunk(qid), len(piece), body))
         self._loose = {}
 
     def _next_chunk(self, qid: int) -> int:

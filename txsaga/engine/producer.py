@@ -60,10 +60,10 @@ class Producer:
 
     def __init__(self, kernel: Kernel, name: str, settings: Settings) -> None:
         check_name(name, what="producer group")
-        self._kernel, self._settings = kernel, settings
+        self._kernel = kernel
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
-        with kernel.announce.around(facts.Registering, facts.Registered, about=f"producer group {name}"):
+        with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
             self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
             kernel.checkers[name] = self.checker
@@ -151,7 +151,7 @@ class Producer:
             )
         if not isinstance(decision, Decision):
             raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
-        self._kernel.tell_hooks(self.group, receipt.txid, receipt.token, decision)
+        self._kernel.tell_hooks(self.group, receipt, decision)
         return End(receipt.txid, self.group.id, receipt.token, decision)
 
     def _plain(self, message: Message) -> Half:

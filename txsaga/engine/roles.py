@@ -50,7 +50,7 @@ class Dispatcher:
 
     def run_once(self) -> int:
         """Run one tick; nothing was done where a rival was first."""
-        with self._announce.around(facts.Ticking, facts.Ticked):
+        with self._announce.around(facts.Ticking):
             ticked = self._log.tick(self.LIMIT)
         return 0 if ticked is None else ticked.chunks + int(ticked.more)
 
@@ -81,11 +81,11 @@ class CheckBack:
     def run_once(self) -> int:
         """Sweep, then settle what is due; return how many were settled."""
         log = self._kernel.store.log
-        with self._kernel.announce.around(facts.Sweeping, facts.Swept):
+        with self._kernel.announce.around(facts.Sweeping):
             log.sweep(self._profile.min_age)
         settled = [doubt.txid for doubt in log.doubts(self._limit) if self._settle(doubt)]
         if settled:
-            with self._kernel.announce.around(facts.Clearing, facts.Cleared, *settled):
+            with self._kernel.announce.around(facts.Clearing, *settled):
                 log.settled(settled)
         return len(settled)
 
@@ -110,12 +110,12 @@ class CheckBack:
             return Checked(standing=None, why=f"{type(failure).__name__}: {failure}")
 
     def _postpone(self, doubt: Doubt, checked: Checked) -> None:
-        with self._kernel.announce.around(facts.Postponing, facts.Postponed, doubt.txid, about=checked.why):
+        with self._kernel.announce.around(facts.Postponing, doubt.txid, about=checked.why):
             self._kernel.store.log.postpone(doubt.txid, self._profile.interval, counted=checked.counted)
 
     def _park(self, doubt: Doubt, why: str) -> None:
         logger.error("transaction %d is out of checks and parked: %s", doubt.txid, why)
-        with self._kernel.announce.around(facts.Parking, facts.Parked, doubt.txid, about=why):
+        with self._kernel.announce.around(facts.Parking, doubt.txid, about=why):
             if doubt.keyed:
                 self._park_life(doubt.txid)
             self._kernel.store.log.park(doubt.txid, why)
@@ -140,5 +140,5 @@ class Partitions:
 
     def run_once(self) -> int:
         """Add and drop partitions."""
-        with self._announce.around(facts.Partitioning, facts.Partitioned):
+        with self._announce.around(facts.Partitioning):
             return self._log.extend_partitions(self.AHEAD) + self._log.drop_partitions()

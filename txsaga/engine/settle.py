@@ -10,19 +10,17 @@ stays invisible.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By, Decider
-from txsaga.engine.hooks import EndHooks, request_for
+from txsaga.engine.hooks import EndHooks
 from txsaga.engine.judge import Basis, Checker, Judge, Question, Verdict
 from txsaga.engine.writing import Writing
-from txsaga.errors import EffectConflict, InDoubt, TxSagaError
+from txsaga.errors import EffectConflict, InDoubt
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, End, Standing
-from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
 __all__ = ["Checked", "Checker", "Question", "Settler"]
@@ -42,19 +40,8 @@ class Checked:
 class Settler:
     """Settles transactions by what can be known about them."""
 
-    def __init__(
-        self,
-        store: Store,
-        decider: Decider,
-        writing: Writing,
-        *,
-        evidence: Callable[[str], Evidence],
-        checkers: Mapping[str, Checker],
-        hooks: EndHooks,
-        announce: Announcer,
-    ) -> None:
-        self._store, self._decider, self._writing, self._hooks = store, decider, writing, hooks
-        self.judge = Judge(store, evidence=evidence, checkers=checkers, announce=announce)
+    def __init__(self, store: Store, judge: Judge, decider: Decider, writing: Writing, hooks: EndHooks) -> None:
+        self._store, self.judge, self._decider, self._writing, self._hooks = store, judge, decider, writing, hooks
 
     def settle(self, doubt: Doubt) -> Standing | None:
         """Decide a transaction as far as it can be known; None when it stays undecided."""
@@ -79,10 +66,7 @@ class Settler:
         doubt = case.doubt
         if doubt.keyed:
             return self._decider.decide(doubt.txid, decision, by, bodies=bodies)
-        answer = self._writing.decide(End(doubt.txid, doubt.group, doubt.token, decision, from_check=True))
-        if isinstance(answer, TxSagaError):
-            raise answer
-        return answer
+        return self._writing.decide(End(doubt.txid, doubt.group, doubt.token, decision, from_check=True))
 
     def _written(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:
         try:
@@ -100,14 +84,4 @@ class Settler:
                 "check of message %s, transaction %d: %s (%s)", case.message_id, doubt.txid, verdict.state, verdict.why
             )
         if self._hooks and self._hooks.hear(case.group):
-            request = request_for(
-                self._store,
-                doubt.txid,
-                case.halves,
-                group=case.group,
-                token=doubt.token,
-                state=verdict.state,
-                from_check=True,
-                remark=verdict.why,
-            )
-            self._hooks.tell(request)
+            self._hooks.tell(case.request(verdict.state, verdict.why, from_check=True))

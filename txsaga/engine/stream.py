@@ -59,7 +59,7 @@ class Stream:
         self._kernel, self._log, self._on_close = kernel, kernel.store.log, on_close
         queues = kernel.topics.by_queue(_user_topics(topics))
         starts = {qid: first_offset(self._log, qid, start) for qid in queues}
-        with kernel.announce.around(facts.Positioning, facts.Positioned, about=group):
+        with kernel.announce.around(facts.Positioning, about=group):
             kernel.store.queues.create_cursors(group, starts)
         self._bound: set[int] = set()
         named = {qid: topic.name for qid, (topic, _) in queues.items()}
@@ -110,7 +110,7 @@ class Stream:
             claim, read = held.claim(batch), held.reader(batch.qid).mark
             if offset < read:
                 raise OutOfOrder(f"{place(batch)} is read up to {read}; seek back before a commit at {offset}")
-            with held.fenced(batch), self._kernel.announce.around(facts.Advancing, facts.Advanced, batch.entry.txid):
+            with held.fenced(batch), self._kernel.announce.around(facts.Advancing, batch.entry.txid):
                 moved = patiently(lambda: advance(claim, self.member, offset))
             held.pass_over(moved)
 
@@ -124,7 +124,7 @@ class Stream:
             )
             with (
                 self._held.fenced(batch),
-                self._kernel.announce.around(facts.Intending, facts.Intended, life.txid),
+                self._kernel.announce.around(facts.Intending, life.txid),
                 self._kernel.store.ledgers.open() as ledger,
             ):
                 Lives(self._kernel).hold(ledger, life)

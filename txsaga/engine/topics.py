@@ -58,7 +58,7 @@ class Topics:
         kind, seconds = type_of(type), seconds_of(retention)
         check_queues(queues)
         check_retention_bytes(retention_bytes)
-        with self._announce.around(facts.Registering, facts.Registered, about=f"topic {name}"):
+        with self._announce.around(facts.Registering, about=f"topic {name}"):
             return self._registry.create_topic(name, kind, queues, seconds, retention_bytes)
 
     def open(self, name: str, way: Way) -> Topic:

@@ -38,10 +38,12 @@ class Writing:
         stored, decided = iter(receipts), (_acknowledged(answer) for answer in standings)
         return [next(stored) if isinstance(item, Half) else next(decided) for item in batch]
 
-    def decide(self, end: End) -> Standing | TxSagaError:
-        """Write one decision."""
+    def decide(self, end: End) -> Standing:
+        """Write one decision; raise its error."""
         (answer,) = self([end])
-        assert not isinstance(answer, Receipt)
+        if isinstance(answer, TxSagaError):
+            raise answer
+        assert isinstance(answer, Standing)
         return answer
 
     def _write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:

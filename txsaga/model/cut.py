@@ -8,9 +8,8 @@ in that same snapshot, so it sees all of a decision or none of it. Foreign datab
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,10 +22,3 @@ class Cut:
     tick: int
     heads: Mapping[str, tuple[int, ...]]
     home: Connection | None = None
-
-
-class Cuts(Protocol):
-    """Makes cuts."""
-
-    def cut(self) -> AbstractContextManager[Cut]:
-        """Open a cut; its home connection reads the rows of that moment until the block ends."""

@@ -7,6 +7,7 @@ the list of facts: a step that does not announce itself is a step that nobody ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -209,3 +210,6 @@ class Partitioned(Fact):
 
 ALL: tuple[type[Fact], ...] = tuple(Fact.__subclasses__())
 """Every fact there is: the complete list of kill points."""
+
+AFTER: Mapping[type[Fact], type[Fact]] = dict(zip(ALL[::2], ALL[1::2], strict=True))
+"""The fact behind a step, by the one before it: they stand in pairs above."""

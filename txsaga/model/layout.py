@@ -12,7 +12,7 @@ from txsaga.model import chunk
 from txsaga.model.chunk import Chunk, Column
 from txsaga.model.identity import HalfId, StoreId
 from txsaga.model.message import Delivered, Message
-from txsaga.model.records import LogEntry, Row
+from txsaga.model.records import LogEntry
 
 Texts = Sequence[str | None] | None
 NO_HEADERS: Mapping[str, str] = {}
@@ -53,15 +53,6 @@ def lay_out(messages: Sequence[Message]) -> bytes:
         persistent=[m.persistent for m in messages],
         unique_key=[m.unique_key for m in messages],
     )
-
-
-def rows(by_queue: Mapping[int, Sequence[Message]], first_chunk: int = 0) -> list[Row]:
-    """Lay out messages by queue as chunks of bounded size."""
-    found = []
-    for qid, messages in sorted(by_queue.items()):
-        for at, piece in enumerate(chunk.pieces([weight(message) for message in messages])):
-            found.append(Row(qid, first_chunk + at, len(piece), lay_out(messages[piece.start : piece.stop])))
-    return found
 
 
 def weight(message: Message) -> int:

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from txsaga.errors import InvalidMessage
 from txsaga.model.identity import HalfId
-from txsaga.model.sending import TRANSACTION_ID
 
+TRANSACTION_ID = "__transactionId__"
 MAX_BODY = 4 * 1024 * 1024
 MAX_KEY = 1024
 MAX_TAG = 255

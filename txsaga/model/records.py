@@ -88,6 +88,13 @@ class Doubt:
     born: datetime | None = None
     checks: int = 0
 
+    @classmethod
+    def of(cls, stored: Life | Receipt, evidence: int | None = None) -> Doubt:
+        """Ask about a life or a plain half now; `evidence` is the resource that will hold it."""
+        keyed = isinstance(stored, Life)
+        recorded = stored.evidence if isinstance(stored, Life) and evidence is None else evidence
+        return cls(txid=stored.txid, group=stored.group, token=stored.token, keyed=keyed, evidence=recorded)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:

@@ -6,14 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from txsaga.model.decision import Code, LocalState
-
-if TYPE_CHECKING:
-    from txsaga.model.message import Message
-
-TRANSACTION_ID = "__transactionId__"
+from txsaga.model.message import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,3 @@ class Ledgers(Protocol):
 
     def open(self) -> AbstractContextManager[Ledger]:
         """Open a database transaction; `OutcomeUnknown` when its COMMIT was not answered."""
-
-    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
-        """Lay out a late body for `Ledger.add`."""

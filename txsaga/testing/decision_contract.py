@@ -9,6 +9,7 @@ import pytest
 
 from txsaga.errors import IllegalTransition, TransactionError, TxSagaError
 from txsaga.model.decision import Decision
+from txsaga.model.late import lay_out
 from txsaga.model.layout import Batch
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import LateSlot
@@ -183,7 +184,7 @@ class DecisionContract:
         add(store, life, 1, row(qid, "early"))
         slot = LateSlot(txid=life.txid, slot=1, qid=qid, key="k", tag="t", headers={"a": "b"}, ordering_key="o")
         with store.ledgers.open() as ledger:
-            ledger.add(life, 1, [store.ledgers.encode_late(slot, b"late")])
+            ledger.add(life, 1, [lay_out(slot, b"late")])
             decide_life(ledger, life.txid, COMMIT)
         assert read(store, qid) == ["early", "late"]
         batch = Batch(entries(store, qid)[1], topic="orders", queue=0, qid=qid, store=store.registry.identity, start=0)

@@ -24,7 +24,6 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model.decision import Decision
-from txsaga.model.late import lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
 
@@ -197,7 +196,3 @@ class MemoryLedgers:
         """Open a block."""
         with self._home.block() as draft:
             yield MemoryLedger(self._home, self._names, draft)
-
-    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
-        """Lay out a late body."""
-        return lay_out(slot, body)

@@ -37,7 +37,6 @@ from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, Transacti
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
-from txsaga.model.late import lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
 
@@ -59,10 +58,6 @@ class PostgresLedgers:
         """Open a database transaction."""
         with transaction(self._engine) as connection:
             yield PostgresLedger(connection, self._schema, self._token)
-
-    def encode_late(self, slot: LateSlot, body: bytes) -> Row:
-        """Lay out a late body."""
-        return lay_out(slot, body)
 
 
 class PostgresLedger:

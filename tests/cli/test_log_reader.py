@@ -9,10 +9,10 @@ from itertools import islice
 import pytest
 
 from txsaga.adapters.memory import MemoryStore
+from txsaga.cli.log_reader import Tail, taken
 from txsaga.engine.announce import Announcer
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.stream import Stream
-from txsaga.engine.tail import Tail, taken
 from txsaga.errors import ReservedName, UnknownTopic
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.ports.evidence import Evidence
