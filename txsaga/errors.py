@@ -29,6 +29,7 @@ TxSagaError
 ├── BrokerClosed                     the broker was closed; open another
 ├── LeaseLost                        another member owns the queue or the transaction now; drop the work
 ├── ClaimLost                        the time of a claim ran out; another member may have the message
+├── AlreadyDone                      the inbox knows the message: its effect is there
 ├── OutOfOrder                       what is consumed or committed does not follow what the group has read
 ├── OffsetOutOfRange                 reading below the tail or above the head of a queue
 └── StoreError                       the home database said no
@@ -235,6 +236,10 @@ class LeaseLost(TxSagaError):
 
 class ClaimLost(TxSagaError):
     """The time of a claim ran out: the message comes again, or is another member's already."""
+
+
+class AlreadyDone(TxSagaError):
+    """The inbox knows the message: what it was to do is done."""
 
 
 class OutOfOrder(TxSagaError):

@@ -13,9 +13,11 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from txsaga.engine.consumer import Consumer
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.reading import opened, positioned
 from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
@@ -23,6 +25,7 @@ from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
+from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
 from txsaga.model.sending import EndHook
@@ -85,7 +88,7 @@ class Broker:
         self._kernel, self._home, self._on_close = kernel, home, on_close
         self._run_roles = roles
         self._loop: Loop | None = None
-        self._streams: set[Stream] = set()
+        self._streams: set[Stream | Consumer] = set()
         self._starting = Lock()
         _every_broker.add(self)
 
@@ -155,6 +158,56 @@ class Broker:
         stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
         self._streams.add(stream)
         return stream
+
+    def create_group(
+        self,
+        name: str,
+        *,
+        ordered: bool = False,
+        max_attempts: int | None = 16,
+        backout: str | None = None,
+        dead_letters: bool = True,
+        first_retry: timedelta = timedelta(seconds=1),
+        longest_retry: timedelta = timedelta(minutes=5),
+    ) -> ConsumerGroup:
+        """Register a group whose members work messages off one by one; one that exists stays as it is."""
+        policy = Policy(
+            ordered=ordered,
+            max_attempts=max_attempts,
+            backout=backout,
+            dead_letters=dead_letters,
+            first_retry=first_retry,
+            longest_retry=longest_retry,
+        )
+        return opened(self._kernel, name, Style.WORK, policy)
+
+    def consumer(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        batch: int = 32,
+        invisible: timedelta = timedelta(seconds=30),
+        start: Start = "earliest",
+        tag: str | None = None,
+        member: str | None = None,
+    ) -> Consumer:
+        """Work a group's messages off one by one, beside any number of other members."""
+        self._start()
+        known = opened(self._kernel, group, Style.WORK, Policy())
+        consumer = Consumer(
+            self._kernel,
+            known,
+            positioned(self._kernel, group, topics, start),
+            member=member or self._home.new_member(),
+            batch=batch,
+            invisible=invisible,
+            tag=tag,
+            jitter=self._home.jitter,
+            on_close=self._streams.discard,
+        )
+        self._streams.add(consumer)
+        return consumer
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:

@@ -21,6 +21,7 @@ from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import BrokerClosed, TxSagaError
 from txsaga.model import facts
+from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
@@ -54,6 +55,7 @@ class Kernel:
         self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight)
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, Standing] = self._writes
+        self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
         self._resources: dict[object, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
@@ -84,15 +86,21 @@ class Kernel:
     def close(self) -> None:
         """Finish what is queued; what comes later is refused."""
         self._writes.close()
+        self.acks.close()
         self.closed = True
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         answers = self._writing(batch)
         if any(isinstance(item, End) or item.plain for item in batch):
-            self._tell_decided()
+            self.tell_decided()
         return answers
 
-    def _tell_decided(self) -> None:
+    def _acknowledge(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
+        with self.announce.around(facts.Acknowledging, about=claims[0].group):
+            return self._store.claims.ack(claims)
+
+    def tell_decided(self) -> None:
+        """Wake whoever gives out what is decided."""
         try:
             self.on_decided()
         except Exception:  # the batch is written: an error here must not look like one of it

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, overload
 
 from txsaga.engine.contribution import Contribution
 from txsaga.engine.half import as_message
@@ -34,6 +34,7 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.late import Slot
 from txsaga.engine.local_work import LocalWork
 from txsaga.engine.outbox import Outbox
+from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.errors import DecidedOtherwise, InDoubt, InvalidMessage, TransactionError, TxSagaError
 from txsaga.model.decision import Decision
@@ -144,9 +145,20 @@ class Transaction:
         """Close the transaction before local work that is no SQL; the checker answers for it later."""
         self._close(None)
 
-    def consume(self, stream: Consumed, batch: Batch) -> None:
-        """Let this transaction's decision move a stream's cursor behind a chunk that it read."""
-        stream.bind(self, batch)
+    @overload
+    def consume(self, consumed: Received) -> None: ...
+
+    @overload
+    def consume(self, consumed: Consumed, batch: Batch) -> None: ...
+
+    def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
+        """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
+        if isinstance(consumed, Received):
+            consumed.bind(self)
+        elif batch is None:
+            raise InvalidMessage("a stream is consumed chunk by chunk; write tx.consume(stream, batch)")
+        else:
+            consumed.bind(self, batch)
 
     def join_life(self) -> Life:
         """Open the transaction's row (for what needs one, like consumed offsets) and return it."""

@@ -106,9 +106,9 @@ class Claim(NamedTuple):
         """Return the offsets of the messages that are open."""
         return (self.base + at for at in range(self.size) if self.open >> at & 1)
 
-    def only(self, offset: int) -> Claim:
-        """Narrow it to one of its messages."""
-        return self._replace(open=1 << offset - self.base)
+    def only(self, *offsets: int) -> Claim:
+        """Narrow it to some of its messages."""
+        return self._replace(open=sum(1 << offset - self.base for offset in offsets))
 
 
 class Unread(NamedTuple):

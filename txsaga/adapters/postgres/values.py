@@ -175,6 +175,7 @@ _READ: dict[int, Callable[[bytes], object]] = {
     _INT4: _integer,
     _INT2: _integer,
     _TEXT: bytes.decode,
+    1043: bytes.decode,  # varchar
     _FLOAT8: lambda data: struct.unpack(">d", data)[0],
 }
 

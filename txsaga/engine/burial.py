@@ -1,0 +1,51 @@
+"""
+Where a message goes that failed to the end: the group's backout topic, else the dead letters, else nowhere.
+
+It leaves its group and lies at its new place in one commit. If this never runs, the message comes again and again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import TopicTypeMismatch, UnknownTopic
+from txsaga.model import facts
+from txsaga.model.claim import Burial, Claim, Policy
+from txsaga.model.dead_letter import CAUSE, Copy
+from txsaga.model.message import Delivered, Message
+from txsaga.model.topic import Way
+
+logger = logging.getLogger("txsaga")
+
+BACKOUT = ("backout-group", "backout-topic", "backout-message", "backout-attempts", "backout-cause")
+"""Headers of a message in a backout topic."""
+
+
+def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str) -> None:
+    """Take a message off its group for good, to where its policy says."""
+    cause = cause[:CAUSE]
+    with kernel.announce.around(facts.Burying, about=claim.group):
+        to = _backout(kernel, policy, claim, message, cause)
+        if to is None and not policy.dead_letters and policy.backout is None:
+            kernel.store.claims.drop(claim)
+            logger.error("message %s of group %s is lost: %s", message.id, claim.group, cause)
+            return
+        copy = Copy.of(message) if to is None else to[1]
+        kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, None if to is None else to[0]))
+    logger.error("message %s of group %s is given up: %s", message.id, claim.group, cause)
+    if to is not None:
+        kernel.tell_decided()
+
+
+def _backout(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str) -> tuple[int, Copy] | None:
+    if policy.backout is None:
+        return None
+    told = dict(zip(BACKOUT, (claim.group, message.topic, message.id, str(claim.attempts), cause), strict=True))
+    copied = Message(policy.backout, message.body, key=message.key, tag=message.tag, ordering_key=message.ordering_key)
+    try:
+        _, qid = kernel.topics.admit(copied, Way.PLAIN)
+    except (UnknownTopic, TopicTypeMismatch) as reason:
+        logger.error("backout of group %s: %s; the message goes to the dead letters", claim.group, reason)
+        return None
+    return qid, Copy.of(message, **told)

@@ -1,0 +1,73 @@
+"""
+What a member does with the messages it holds, each at the store, announced before and after.
+
+Every one of them is refused when the claim ran out. If an acknowledgement went out without the store's word, two
+members would both believe that they did the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from txsaga.engine.burial import bury
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.life import Lives
+from txsaga.engine.patience import patiently
+from txsaga.engine.received import Received
+from txsaga.engine.transaction import Transaction
+from txsaga.errors import ConfigError
+from txsaga.model import facts
+from txsaga.model.claim import LONGEST, Claim, Policy
+
+
+class Hands:
+    """One member's way to put messages where they belong."""
+
+    def __init__(
+        self, kernel: Kernel, invisible: timedelta, policy: Callable[[], Policy], jitter: Callable[[], float]
+    ) -> None:
+        self._kernel, self._claims = kernel, kernel.store.claims
+        self._invisible, self._policy, self._jitter = invisible, policy, jitter
+
+    def acknowledge(self, claim: Claim) -> None:
+        """Take its open messages off the group."""
+        self._kernel.acks.call(claim)
+
+    def extend(self, claim: Claim, by: timedelta | None) -> None:
+        """Hold a claim for longer."""
+        span = self._invisible if by is None else _span(by)
+        with self._kernel.announce.around(facts.Extending, about=claim.group):
+            self._claims.extend(claim, span)
+
+    def fail(self, message: Received, cause: str, delay: timedelta | None) -> None:
+        """Put a message back, or bury it when its attempts are used up."""
+        policy, claim = self._policy(), message.claim
+        if policy.exhausted(claim.attempts):
+            bury(self._kernel, policy, claim, message.delivered, cause)
+            return
+        rest = policy.retry_in(claim.attempts, self._jitter()) if delay is None else _span(delay)
+        with self._kernel.announce.around(facts.PuttingBack, about=claim.group):
+            self._claims.put_back(claim, rest, cause)
+
+    def give_back(self, claim: Claim) -> None:
+        """Let its open messages come again, uncounted."""
+        with self._kernel.announce.around(facts.GivingBack, about=claim.group):
+            patiently(lambda: self._claims.give_back(claim))
+
+    def bind(self, claim: Claim, transaction: Transaction) -> None:
+        """Make its one open message a transaction's."""
+        life = transaction.join_life()
+        rest = self._policy().retry_in(claim.attempts, self._jitter())
+        with (
+            self._kernel.announce.around(facts.Binding, life.txid, about=claim.group),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
+            Lives(self._kernel).hold(ledger, life)
+            ledger.bind(life.txid, claim, rest)
+
+
+def _span(given: timedelta) -> timedelta:
+    if not isinstance(given, timedelta) or not timedelta() <= given <= LONGEST:
+        raise ConfigError(f"{given!r} is no time for a message; give a timedelta of at most {LONGEST.days} day")
+    return given

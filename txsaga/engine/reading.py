@@ -1,0 +1,51 @@
+"""
+What every reader of a group does first: register the group, and put its cursors where it begins.
+
+A cursor that exists stays where it is. If a group were not registered, its messages could be read as a stream and
+worked off at the same time, and each way would skip what the other took.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.start import Start, first_offset
+from txsaga.errors import ConfigError
+from txsaga.model import facts
+from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.topic import Topic, check_name
+
+logger = logging.getLogger("txsaga")
+
+
+def opened(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerGroup:
+    """Register a group, or find it, and warn when it loses what fails."""
+    check_name(name, what="consumer group")
+    if policy.backout is not None:
+        kernel.store.registry.topic(policy.backout)
+    with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
+        group = kernel.store.groups.open(name, style, policy)
+    if group.policy.loses:
+        logger.warning(
+            "group %s has neither a backout topic nor dead letters: a message that fails %d times is lost",
+            name,
+            group.policy.max_attempts,
+        )
+    return group
+
+
+def positioned(kernel: Kernel, group: str, topics: Sequence[str], start: Start) -> Mapping[int, tuple[Topic, int]]:
+    """Return the queues of topics, with the group's cursors on them."""
+    if isinstance(topics, str):
+        raise ConfigError(f"topics is a list of names; write [{topics!r}]")
+    if not topics:
+        raise ConfigError("a group reads topics, and none was named; name at least one")
+    for name in topics:
+        check_name(name)
+    queues = kernel.topics.by_queue(list(dict.fromkeys(topics)))
+    starts = {qid: first_offset(kernel.store.log, qid, start) for qid in queues}
+    with kernel.announce.around(facts.Positioning, about=group):
+        kernel.store.queues.create_cursors(group, starts)
+    return queues

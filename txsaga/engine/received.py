@@ -1,0 +1,159 @@
+"""
+A message in the hands of a consumer: to be acknowledged, put back, held for longer, or given to a transaction.
+
+    with message:                  leaving the block acknowledges
+        …                          an exception puts it back, with the cause; it is logged and the loop goes on
+        tx.consume(message)        from here on only that transaction's decision says what becomes of it
+
+What is neither acknowledged nor put back comes again when the claim's time is over. A member that comes too late is
+told so (`ClaimLost`): somebody else may have done the work, so whatever it did must bear being done twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum, auto
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from txsaga.errors import AlreadyDone, ClaimLost, TransactionError
+from txsaga.model.claim import Claim
+from txsaga.model.message import Delivered
+
+if TYPE_CHECKING:
+    from txsaga.engine.hands import Hands
+    from txsaga.engine.transaction import Transaction
+
+logger = logging.getLogger("txsaga")
+
+
+class Fate(Enum):
+    """What became of a message."""
+
+    HELD = auto()
+    DONE = auto()
+    PUT_BACK = auto()
+    BOUND = auto()
+
+
+class Received:
+    """One message of a claim."""
+
+    __slots__ = ("_fate", "_hands", "claim", "delivered", "group")
+
+    def __init__(self, hands: Hands, claim: Claim, delivered: Delivered) -> None:
+        self._hands, self.claim, self.delivered = hands, claim, delivered
+        self.group = claim.group
+        self._fate = Fate.HELD
+
+    @property
+    def attempts(self) -> int:
+        """How often it was handed out, this time included."""
+        return self.claim.attempts
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to."""
+        return self.delivered.topic
+
+    @property
+    def body(self) -> bytes:
+        """Its content."""
+        return self.delivered.body
+
+    @property
+    def key(self) -> str | None:
+        """The key it was sent with."""
+        return self.delivered.key
+
+    @property
+    def tag(self) -> str | None:
+        """The tag it was sent with."""
+        return self.delivered.tag
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers it was sent with."""
+        return self.delivered.headers
+
+    @property
+    def id(self) -> str:
+        """The id that is the same at each delivery."""
+        return self.delivered.id
+
+    def text(self) -> str:
+        """Read the body as UTF-8 text."""
+        return self.delivered.text()
+
+    def json(self) -> object:
+        """Read the body as JSON."""
+        return self.delivered.json()
+
+    def ack(self) -> None:
+        """Take it off the group; `ClaimLost` when that comes too late."""
+        self.require_held()
+        self._hands.acknowledge(self.claim)
+        self.settle()
+
+    def settle(self) -> None:
+        """Remember that it is off the group."""
+        self._fate = Fate.DONE
+
+    def nack(self, cause: str = "", *, delay: timedelta | None = None) -> None:
+        """Put it back; it comes again after `delay`, else as its group's policy says."""
+        self.require_held()
+        self._hands.fail(self, cause or "put back by its consumer", delay)
+        self._fate = Fate.PUT_BACK
+
+    def extend(self, by: timedelta | None = None) -> None:
+        """Hold it for longer from now on: the consumer's invisible time, unless another one is given."""
+        self.require_held()
+        self._hands.extend(self.claim, by)
+
+    def bind(self, transaction: Transaction) -> None:
+        """Make it a transaction's (`tx.consume`)."""
+        self.require_held()
+        self._hands.bind(self.claim, transaction)
+        self._fate = Fate.BOUND
+
+    def __enter__(self) -> Self:
+        """Work on it."""
+        self.require_held()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Acknowledge it, or put it back; what an exception says is logged, and the loop goes on."""
+        if error is not None and not isinstance(error, Exception):
+            self._let_go()
+            return False
+        if self._fate is not Fate.HELD:
+            if error is not None:
+                logger.warning("work on message %s raised: %s", self.id, error, exc_info=error)
+            return error is not None
+        if error is None or isinstance(error, AlreadyDone):
+            self.ack()
+        else:
+            self._failed(error)
+        return error is not None
+
+    def _failed(self, error: Exception) -> None:
+        logger.warning("work on message %s failed, delivery %d: %s", self.id, self.attempts, error, exc_info=error)
+        try:
+            self.nack(f"{type(error).__name__}: {error}")
+        except ClaimLost as lost:
+            logger.warning("%s", lost)
+
+    def _let_go(self) -> None:
+        if self._fate is Fate.HELD:
+            self._hands.give_back(self.claim)
+            self._fate = Fate.PUT_BACK
+
+    def require_held(self) -> bool:
+        """Refuse what was settled already."""
+        if self._fate is not Fate.HELD:
+            raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
+        return True
