@@ -16,8 +16,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
+from txsaga.engine.bound import Bound
 from txsaga.engine.holding import Holding, place
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
@@ -25,12 +27,12 @@ from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
 from txsaga.engine.start import Start, first_offset
 from txsaga.engine.transaction import Transaction
-from txsaga.errors import ConfigError, LeaseLost, OutOfOrder
+from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
-from txsaga.model.records import Claimed, Intent
+from txsaga.model.records import Claimed, Intent, Life
 from txsaga.model.topic import check_name
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
@@ -61,10 +63,11 @@ class Stream:
         starts = {qid: first_offset(self._log, qid, start) for qid in queues}
         with kernel.announce.around(facts.Positioning, facts.Positioned, about=group):
             kernel.store.queues.create_cursors(group, starts)
-        self._bound: set[int] = set()
+        self._bound = Bound(kernel.store.ledgers)
         named = {qid: topic.name for qid, (topic, _) in queues.items()}
         self._membership = Membership(kernel, group, member, named, ttl, self._bound)
-        self._held = Holding(self._membership, member, queues, self._log, kernel.store.registry.identity)
+        identity = kernel.store.registry.identity
+        self._held = Holding(self._membership, self._bound, member, queues, self._log, identity)
         self._closed = False
         self._lock = threading.RLock()  # a broker that closes takes its streams out of the hands of their threads
 
@@ -118,20 +121,12 @@ class Stream:
         """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
         with self._lock:
             claim = self._held.due(batch)
-            life = transaction.join_life()
-            intent = Intent(
-                group=self.group, qid=batch.qid, start=batch.offset, end=batch.end, epoch=claim.epoch, txid=life.txid
-            )
-            with (
-                self._held.fenced(batch),
-                self._kernel.announce.around(facts.Intending, facts.Intended, life.txid),
-                self._kernel.store.ledgers.open() as ledger,
-            ):
-                Lives(self._kernel).hold(ledger, life)
-                ledger.intend(intent, self.member)
+            with self._held.or_back(claim), self._held.fenced(batch):
+                life = transaction.join_life()
+                patiently(lambda: self._intend(life, claim, batch.end))
             self._held.pass_over(claim._replace(offset=batch.end))
-            self._bound.add(life.txid)
-        transaction.when_decided(lambda decision: self._decided(claim, life.txid, decision))
+            self._bound.add(life.txid, claim)
+        transaction.when_decided(lambda decision: self._decided(life.txid, decision))
 
     def seek(self, qid: int, offset: int) -> None:
         """Read an owned queue from another offset on; nothing is committed."""
@@ -139,12 +134,13 @@ class Stream:
             self._held.seek(qid, offset)
 
     def close(self) -> None:
-        """Give the queues back; whoever iterates is at the end."""
+        """Give the queues back, bound ones with their decision; whoever iterates is at the end."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             self._on_close(self)
+            self._held.follow()
             self._membership.leave()
 
     def _chunks(self, wait: float | None) -> Iterator[Batch]:
@@ -163,11 +159,21 @@ class Stream:
         with self._lock:
             return None if self._closed else self._held.next()
 
-    def _decided(self, claim: Claimed, txid: int, decision: Decision) -> None:
+    def _intend(self, life: Life, claim: Claimed, end: int) -> None:
+        intent = Intent(group=self.group, qid=claim.qid, start=claim.offset, end=end, epoch=claim.epoch, txid=life.txid)
+        with (
+            self._kernel.announce.around(facts.Intending, facts.Intended, life.txid),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
+            Lives(self._kernel).hold(ledger, life)
+            ledger.intend(intent, self.member)
+
+    def _decided(self, txid: int, decision: Decision) -> None:
         with self._lock:
-            self._bound.discard(txid)
-            if decision is Decision.ROLLBACK:
-                self._held.go_back(claim)
+            self._held.decided(txid, decision)
+            if self._closed:
+                with suppress(StoreError):  # the decision stands; its leases run out by themselves
+                    self._membership.leave()
 
     def _require_all_tags(self, method: str) -> None:
         if self._tag is not None:

@@ -6,13 +6,12 @@ import pytest
 
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker
+from tests.rules.scene import OpenBroker, batch_of, expire
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
-from txsaga.model.layout import Batch
 from txsaga.testing.samples import PATIENCE, drain, start
 
 pytestmark = pytest.mark.postgres
@@ -43,23 +42,6 @@ def member(broker: Broker, name: str, ttl: float = 60, group: str = "billing") -
 def numbers(stream: Stream) -> list[int]:
     """Read all that is there now, and commit it."""
     return sorted(int(message.body) for message in stream.messages(wait=0))
-
-
-def batch_of(stream: Stream, qid: int) -> Batch:
-    """Read on until a chunk of one queue comes."""
-
-    def found() -> Batch | None:
-        batch = stream.poll()
-        return batch if batch is not None and batch.qid == qid else None
-
-    batch = eventually(found, "a chunk")
-    assert batch is not None
-    return batch
-
-
-def expire(probe: Probe, name: str) -> None:
-    """Let a member's lease run out."""
-    probe.run("UPDATE lease SET until = clock_timestamp() - interval '1 second' WHERE holder = :name", name=name)
 
 
 def shared(*streams: Stream) -> list[set[int]]:
