@@ -70,18 +70,18 @@ class Kernel:
         self._writes: Batcher[Write, Answer] = Batcher("store", self._write, weigh=_weight)
         self.stores: Lane[Half, Receipt] = Lane(self._writes)
         self.decides: Lane[End, Standing] = Lane(self._writes)
-        self._resources: dict[object, tuple[Resource, Evidence]] = {}
+        self._resources: dict[str, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
     def resource(self, named: object) -> tuple[Resource, Evidence]:
         """Return a registered resource, pinned by its database's uuid, and its evidence."""
-        known = self._resources.get(named)
+        name, evidence = self.evidence(named)
+        known = self._resources.get(name)
         if known is None:
-            name, evidence = self.evidence(named)
             with self.announce.around(facts.Registering, facts.Registered, about=f"evidence of {name}"):
                 database = evidence.database
             with self.announce.around(facts.Registering, facts.Registered, about=f"resource {name}"):
-                known = self._resources[named] = self.store.registry.resource(name, database), evidence
+                known = self._resources[name] = self.store.registry.resource(name, database), evidence
         return known
 
     def tell_hooks(self, group: Group, txid: int, token: bytes, decision: Decision, remark: str = "") -> None:

@@ -29,6 +29,7 @@ from txsaga.engine.start import Start, first_offset
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
 from txsaga.model import facts
+from txsaga.model.arguments import check_kind, check_seconds
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
@@ -37,6 +38,7 @@ from txsaga.model.topic import check_name
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
 """Of a lease."""
+A_CHUNK = "give a batch that poll() or batches() gave"
 
 
 class Stream:
@@ -55,6 +57,9 @@ class Stream:
         on_close: Callable[[Stream], None] = lambda _: None,
     ) -> None:
         check_name(group, what="consumer group")
+        check_kind(ttl, timedelta, "ttl", "give a timedelta, like timedelta(seconds=15)")
+        if tag is not None:
+            check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
         if not SHORTEST <= ttl <= LONGEST:
             raise ConfigError(f"a lease of {ttl} can't be kept; give a ttl from one second to one day")
         self.group, self.member, self._tag = group, member, tag
@@ -83,7 +88,10 @@ class Stream:
 
     def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
         """Yield messages; each chunk is committed when the message behind it is asked for."""
-        for batch in self._chunks(wait):
+        return self._messages(self._chunks(wait))
+
+    def _messages(self, batches: Iterator[Batch]) -> Iterator[Delivered]:
+        for batch in batches:
             if self._tag is None:
                 yield from batch.messages()
             else:
@@ -105,6 +113,9 @@ class Stream:
 
     def commit(self, batch: Batch, *, upto: int | None = None) -> None:
         """Move the cursor behind a chunk, or to an offset in it; `LeaseLost` when another member owns the queue."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        if upto is not None:
+            check_kind(upto, int, "upto", "give an offset in the chunk, or leave it out")
         offset = batch.end if upto is None else upto
         if not batch.offset <= offset <= batch.end:
             raise ConfigError(f"upto={offset} lies outside of this chunk; give {batch.offset} to {batch.end}")
@@ -119,6 +130,7 @@ class Stream:
 
     def bind(self, transaction: Transaction, batch: Batch) -> None:
         """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
         with self._lock:
             claim = self._held.due(batch)
             with self._held.or_back(claim), self._held.fenced(batch):
@@ -130,6 +142,8 @@ class Stream:
 
     def seek(self, qid: int, offset: int) -> None:
         """Read an owned queue from another offset on; nothing is committed."""
+        check_kind(qid, int, "qid", "give the number of a queue")
+        check_kind(offset, int, "offset", "give a number")
         with self._lock:
             self._held.seek(qid, offset)
 
@@ -144,6 +158,11 @@ class Stream:
             self._membership.leave()
 
     def _chunks(self, wait: float | None) -> Iterator[Batch]:
+        if wait is not None:
+            check_seconds(wait, "wait")
+        return self._until_idle(wait)
+
+    def _until_idle(self, wait: float | None) -> Iterator[Batch]:
         last = time.monotonic()
         while not self._closed:
             batch = self._next()

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from txsaga.engine.contribution import Contribution
 from txsaga.engine.half import as_message
@@ -36,6 +36,7 @@ from txsaga.engine.local_work import LocalWork
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.errors import DecidedOtherwise, InDoubt, InvalidMessage, TransactionError, TxSagaError
+from txsaga.model.arguments import check_function, check_kind
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message
@@ -52,6 +53,7 @@ MAX_BUFFER = 64 * 1024 * 1024
 FLUSH = 8 * 1024 * 1024
 
 
+@runtime_checkable
 class Consumed(Protocol):
     """A stream whose cursors can be bound to a transaction."""
 
@@ -146,6 +148,7 @@ class Transaction:
 
     def consume(self, stream: Consumed, batch: Batch) -> None:
         """Let this transaction's decision move a stream's cursor behind a chunk that it read."""
+        check_kind(stream, Consumed, "the stream", "give one that broker.stream opened")
         stream.bind(self, batch)
 
     def join_life(self) -> Life:
@@ -155,6 +158,7 @@ class Transaction:
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
         """Tell somebody the decision."""
+        check_function(listener, "listener", "give a function that takes the decision")
         self._listeners.append(listener)
 
     def __exit__(

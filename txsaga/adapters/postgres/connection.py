@@ -29,6 +29,7 @@ from txsaga.errors import (
     StoreUnavailable,
     TxSagaError,
 )
+from txsaga.model.arguments import check_kind
 
 SESSION = {
     "synchronous_commit": "on",
@@ -45,6 +46,7 @@ _NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 
 def parse_url(text: str) -> tuple[URL, str]:
     """Split a URL into what the driver gets and the namespace."""
+    check_kind(text, (str, URL), "the URL", "write postgresql://user:password@host:port/database")
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
