@@ -13,6 +13,7 @@ what was read would be consumed twice.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,7 @@ class Stream:
         identity = kernel.store.registry.identity
         self._held = Holding(self._membership, self._bound, member, queues, self._log, identity)
         self._closed = False
+        self._process = os.getpid()
         self._lock = threading.RLock()  # a broker that closes takes its streams out of the hands of their threads
 
     @property
@@ -107,6 +109,7 @@ class Stream:
     def poll(self) -> Batch | None:
         """Return the next chunk of a queue that this member owns, if there is one."""
         self._require_all_tags("poll")
+        self._require_here()
         if self._closed:
             raise LeaseLost(f"this stream of group {self.group!r} is closed; open another with broker.stream")
         return self._next()
@@ -119,6 +122,7 @@ class Stream:
         offset = batch.end if upto is None else upto
         if not batch.offset <= offset <= batch.end:
             raise ConfigError(f"upto={offset} lies outside of this chunk; give {batch.offset} to {batch.end}")
+        self._require_here()
         held, advance = self._held, self._kernel.store.queues.advance
         with self._lock:
             claim, read = held.claim(batch), held.reader(batch.qid).mark
@@ -131,6 +135,7 @@ class Stream:
     def bind(self, transaction: Transaction, batch: Batch) -> None:
         """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
         check_kind(batch, Batch, "the chunk", A_CHUNK)
+        self._require_here()
         with self._lock:
             claim = self._held.due(batch)
             with self._held.or_back(claim), self._held.fenced(batch):
@@ -144,11 +149,14 @@ class Stream:
         """Read an owned queue from another offset on; nothing is committed."""
         check_kind(qid, int, "qid", "give the number of a queue")
         check_kind(offset, int, "offset", "give a number")
+        self._require_here()
         with self._lock:
             self._held.seek(qid, offset)
 
     def close(self) -> None:
         """Give the queues back, bound ones with their decision; whoever iterates is at the end."""
+        if not self._here:
+            return  # a forked child can't give back what its parent reads
         with self._lock:
             if self._closed:
                 return
@@ -165,6 +173,7 @@ class Stream:
     def _until_idle(self, wait: float | None) -> Iterator[Batch]:
         last = time.monotonic()
         while not self._closed:
+            self._require_here()
             batch = self._next()
             if batch is not None:
                 yield batch
@@ -188,11 +197,25 @@ class Stream:
             ledger.intend(intent, self.member)
 
     def _decided(self, txid: int, decision: Decision) -> None:
+        if not self._here:
+            return
         with self._lock:
             self._held.decided(txid, decision)
             if self._closed:
                 with suppress(StoreError):  # the decision stands; its leases run out by themselves
                     self._membership.leave()
+
+    @property
+    def _here(self) -> bool:
+        return os.getpid() == self._process
+
+    def _require_here(self) -> None:
+        """Refuse in a forked child: two readers under one name and one lease would commit for each other."""
+        if not self._here:
+            raise LeaseLost(
+                f"this stream of group {self.group!r} is the parent's, from before the fork; "
+                "open another here with broker.stream"
+            )
 
     def _require_all_tags(self, method: str) -> None:
         if self._tag is not None:

@@ -1,5 +1,7 @@
 """Streams on the real store: members share queues, positions move by commits alone, fences hold."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -296,3 +298,13 @@ def test_everybody_who_waits_is_woken(open_broker: OpenBroker, broker: Broker) -
     while not all(future.done() for future in waiting):
         send(broker, range(1))
     assert [future.result(0) for future in waiting] == [True] * 3
+
+
+# Forks
+
+
+@pytest.mark.rule("R18")
+def test_a_forked_child_reads_by_a_stream_of_its_own(broker: Broker, store_url: str, paid: tuple[int, ...]) -> None:
+    program = [sys.executable, "-m", "tests.adapters.postgres.forked_reader", store_url]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
