@@ -2,7 +2,7 @@
 Every error that txsaga raises on purpose, as one tree.
 
 TxSagaError
-├── ConfigError                      a setting is missing, malformed or contradictory; never retry
+├── ConfigError                      a setting or an argument is missing, malformed or contradictory; never retry
 │   ├── CheckerMissing               a transactional call on a producer without a checker
 │   └── ExecutorMissing              a half message without local work
 ├── InvalidMessage                   the message can't be stored as it is; never retry
@@ -61,7 +61,7 @@ class TxSagaError(Exception):
 
 
 class ConfigError(TxSagaError):
-    """A setting is missing, malformed or contradictory."""
+    """A setting or an argument is missing, malformed or contradictory."""
 
 
 class CheckerMissing(ConfigError):

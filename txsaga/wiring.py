@@ -9,7 +9,7 @@ import random
 import secrets
 import socket
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 
 from sqlalchemy import Connection, Engine, create_engine
@@ -25,6 +25,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
+from txsaga.model.arguments import check_function, check_kind, list_of
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 
@@ -59,16 +60,18 @@ class Resources:
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database."""
-        if not isinstance(name, str) or not name or name != name.lower():
+        if not isinstance(name, str) or not name or name != name.lower() or not name.isprintable():
             raise ConfigError(
                 f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
             )
+        check_kind(engine, Engine, f"the engine of {name!r}", "give a SQLAlchemy Engine")
         if self._engines.get(name, engine) is not engine:
             raise ConfigError(f"resource {name!r} is registered already; choose another name")
         self._engines[name] = engine
 
     def find(self, named: object) -> tuple[str, Evidence]:
         """Return the name and the evidence of a registered name or engine."""
+        check_kind(named, (str, Engine), "the resource", "give the name of a registered one, or its engine")
         name = named if isinstance(named, str) else self._name_of(named)
         if name not in self._engines:
             raise ResourceUnknown(name, list(self._engines))
@@ -126,7 +129,7 @@ def connect(
     url: str | None = None,
     *,
     resources: Mapping[str, Engine] | None = None,
-    observers: Sequence[Observer] = (),
+    observers: Iterable[Observer] = (),
     auto_create: bool | None = None,
     roles: bool = True,
     env: Mapping[str, str] | None = None,
@@ -135,10 +138,11 @@ def connect(
 
     `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too.
     """
+    passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create)
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {})
-    listening = [*observers, *(load_observer(name) for name in settings.observers)]
+    listening = [*passed, *(load_observer(name) for name in settings.observers)]
     store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
     kernel = Kernel(
         store,
@@ -152,6 +156,25 @@ def connect(
         store.close()
 
     return Broker(kernel, PostgresHome(store, found), roles=roles, on_close=close)
+
+
+def _checked(
+    observers: Iterable[Observer],
+    resources: object,
+    env: object,
+    **switches: object,
+) -> list[Observer]:
+    """Refuse what is of another kind before anything is opened; return the observers as a list."""
+    listening = list_of(observers, "observers", "give a list of functions")
+    for observer in listening:
+        check_function(observer, "an observer", "give a function that takes a fact")
+    for value, what, advice in ((resources, "resources", "give engines by name"), (env, "env", "give a mapping")):
+        if value is not None:
+            check_kind(value, Mapping, what, advice)
+    for what, switch in switches.items():
+        if switch is not None:
+            check_kind(switch, bool, what, "give True or False")
+    return listening
 
 
 def resource_engine(url: str, named: str) -> Engine:

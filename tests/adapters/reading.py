@@ -48,8 +48,11 @@ class Reading:
         return True
 
     def may_bind(self, txid: int, start: int, end: int) -> bool:
-        """Tell whether these offsets are the next ones, and nobody else's."""
-        return (self.bound is None or self.bound.txid == txid) and start == self.due and end > start
+        """Tell whether these offsets are the next ones, or the last ones again, and nobody else's."""
+        if self.bound is not None and self.bound.txid != txid:
+            return False
+        again = self.bound is not None and self.bound.start <= start and end == self.bound.end
+        return (start == self.due or again) and end > start
 
     def passed(self, offset: int, bodies: list[bytes]) -> None:
         """Note that the cursor moved; what it passed was consumed."""

@@ -21,6 +21,7 @@ from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.facts import Fact
+from txsaga.testing.samples import drain
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -151,6 +152,29 @@ def test_a_keyed_transaction_happens_once(
         break
     assert home.broke.is_set()
     assert after(broker, world, CREDITS) == [BIG] * 3
+
+
+@LOSSES
+@pytest.mark.rule("R11")
+def test_offsets_are_bound_and_consumed_once(
+    world: World,
+    home: Proxy,
+    broker: Broker,
+    bank: JoiningProducer,
+    break_at: dict[type[Fact], Callable[[], None]],
+    loss: Loss,
+) -> None:
+    for body in (b"1", b"2"):
+        broker.producer("shop").send("news", body, key="one queue")
+    drain(broker.kernel.store)
+    break_at[facts.Intending] = lambda: home.lose(COMMIT, loss)
+    stream = broker.stream("readers", ["news"])
+    for chunk in stream.batches(wait=0):
+        with bank.transaction() as tx:
+            tx.consume(stream, chunk)
+            tx.send_many(CREDITS, list(chunk.bodies))
+    assert home.broke.is_set()
+    assert after(broker, world, CREDITS) == ["1", "2"]
 
 
 @LOSSES

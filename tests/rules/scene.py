@@ -8,14 +8,17 @@ import pytest
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 import txsaga
+from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.services.databases import DatabaseServer
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import CheckBack, CheckProfile
+from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import LocalState
+from txsaga.model.layout import Batch
 from txsaga.model.records import Half
 from txsaga.ports.observer import Observer
 from txsaga.testing.samples import drain, row
@@ -137,3 +140,20 @@ def check_back(broker: Broker) -> int:
     broker.producer("newsroom").send("news", b"so that there is a tick to sweep up to")
     drain(broker.kernel.store)
     return CheckBack(broker.kernel, AT_ONCE).run_once()
+
+
+def batch_of(stream: Stream, qid: int) -> Batch:
+    """Read on until a chunk of one queue comes."""
+
+    def found() -> Batch | None:
+        batch = stream.poll()
+        return batch if batch is not None and batch.qid == qid else None
+
+    batch = eventually(found, "a chunk")
+    assert batch is not None
+    return batch
+
+
+def expire(probe: Probe, name: str) -> None:
+    """Let a member's lease run out."""
+    probe.run("UPDATE lease SET until = clock_timestamp() - interval '1 second' WHERE holder = :name", name=name)

@@ -12,14 +12,13 @@ from sqlalchemy import Engine
 
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, check_back, entries_in, read, write_entry
+from tests.rules.scene import OpenBroker, batch_of, check_back, entries_in, expire, read, write_entry
 from txsaga import LocalState
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import DecidedOtherwise, LeaseLost, OutOfOrder
-from txsaga.model.layout import Batch
 from txsaga.testing.samples import drain
 
 pytestmark = [pytest.mark.rule("R11"), pytest.mark.postgres]
@@ -40,23 +39,6 @@ def paid(broker: Broker) -> tuple[int, ...]:
 
 def member(broker: Broker, name: str, ttl: float = 60) -> Stream:
     return broker.stream("billing", ["paid"], member=name, ttl=timedelta(seconds=ttl))
-
-
-def batch_of(stream: Stream, qid: int) -> Batch:
-    """Read on until a chunk of one queue comes."""
-
-    def found() -> Batch | None:
-        batch = stream.poll()
-        return batch if batch is not None and batch.qid == qid else None
-
-    batch = eventually(found, "a chunk")
-    assert batch is not None
-    return batch
-
-
-def die(probe: Probe, name: str) -> None:
-    """Let a member's lease run out; it is not heard of again."""
-    probe.run("UPDATE lease SET until = clock_timestamp() - interval '1 second' WHERE holder = :name", name=name)
 
 
 @pytest.fixture
@@ -97,7 +79,7 @@ def test_bound_offsets_are_durable_before_local_work(
 def test_what_a_dead_member_left_open_is_rolled_back_before_the_next_starts(
     open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], bound: Transaction
 ) -> None:
-    die(probe, "anna")
+    expire(probe, "anna")
     berta = member(open_broker(), "berta")
     again = batch_of(berta, paid[0])
     assert (again.offset, probe.rows("SELECT state FROM tx")) == (0, [("rolled_back",)])
@@ -110,7 +92,7 @@ def test_what_a_dead_member_left_open_is_rolled_back_before_the_next_starts(
 def test_a_rolled_back_zombie_does_no_local_work(
     open_broker: OpenBroker, probe: Probe, books: Engine, paid: tuple[int, ...], bound: Transaction
 ) -> None:
-    die(probe, "anna")
+    expire(probe, "anna")
     batch_of(member(open_broker(), "berta"), paid[0])
     with pytest.raises(DecidedOtherwise), bound.local("books") as connection:
         write_entry(connection)
@@ -122,7 +104,7 @@ def test_what_a_dead_member_closed_is_committed_by_its_evidence_before_the_next_
 ) -> None:
     with bound.local("books") as connection:
         write_entry(connection)
-    die(probe, "anna")
+    expire(probe, "anna")
     berta = member(open_broker(books=books), "berta")
     assert batch_of(berta, paid[0]).offset == 1
     assert (entries_in(books), read(broker)) == (1, [b"a"])
@@ -134,7 +116,7 @@ def test_what_a_dead_member_closed_without_evidence_is_fenced_before_the_next_st
     with suppress(ZeroDivisionError), bound.local("books") as connection:
         write_entry(connection)
         raise ZeroDivisionError
-    die(probe, "anna")
+    expire(probe, "anna")
     berta = member(open_broker(books=books), "berta")
     assert batch_of(berta, paid[0]).offset == 0
     assert (entries_in(books), read(broker)) == (0, [])
@@ -146,10 +128,28 @@ def test_a_queue_waits_while_the_local_work_of_a_dead_member_runs(
     berta = member(open_broker(books=books), "berta")
     with bound.local("books") as connection:
         write_entry(connection)
-        die(probe, "anna")
+        expire(probe, "anna")
         assert berta.poll() is not None
         assert sorted(berta.claims) == sorted(paid[1:])
         assert probe.rows(INTENTS) == [(paid[0], 0, 1, bound.txid)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_member_that_closes_in_an_open_block_keeps_what_it_bound(
+    open_broker: OpenBroker, broker: Broker, shop: Producer, paid: tuple[int, ...], fails: bool
+) -> None:
+    anna, berta = member(broker, "anna"), member(open_broker(), "berta", ttl=1)
+    with suppress(ZeroDivisionError), shop.transaction() as tx:
+        tx.consume(anna, batch_of(anna, paid[0]))
+        anna.close()
+        for qid in paid[1::2]:
+            assert batch_of(berta, qid).offset == 0
+        assert paid[0] not in berta.claims
+        tx.send("orders", b"a")
+        if fails:
+            raise ZeroDivisionError
+    assert batch_of(berta, paid[0]).offset == (0 if fails else 1)
+    assert read(broker) == ([] if fails else [b"a"])
 
 
 def test_nobody_but_its_transaction_moves_a_bound_cursor(
@@ -173,7 +173,7 @@ def test_a_member_whose_queue_was_taken_binds_nothing(
 ) -> None:
     anna = member(broker, "anna")
     batch = batch_of(anna, paid[0])
-    die(probe, "anna")
+    expire(probe, "anna")
     batch_of(member(open_broker(), "berta"), paid[0])
     with pytest.raises(LeaseLost), shop.transaction() as tx:
         tx.consume(anna, batch)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
@@ -25,11 +25,12 @@ from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
+from txsaga.model.arguments import check_kind, list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
 from txsaga.model.sending import EndHook
-from txsaga.model.topic import Topic, TopicType
+from txsaga.model.topic import Topic, TopicType, check_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -117,8 +118,7 @@ class Broker:
 
     def reject_transactions(self, rejecting: bool) -> None:
         """Let every process of this store refuse new halves and keyed transactions, or take them again."""
-        if not isinstance(rejecting, bool):
-            raise ConfigError(f"rejecting is {rejecting!r}; give True or False")
+        check_kind(rejecting, bool, "rejecting", "give True or False")
         self._kernel.store.registry.reject_transactions(rejecting)
 
     def register(self, name: str, engine: Engine) -> None:
@@ -131,18 +131,19 @@ class Broker:
         *,
         checker: Checker | None = None,
         listener: TransactionListener | None = None,
-        end_hooks: Sequence[EndHook] = (),
+        end_hooks: Iterable[EndHook] = (),
         end_timeout: float = END_TIMEOUT,
     ) -> JoiningProducer:
         """Return the producer of a group; one without checker is for plain sends."""
-        settings = Settings(checker=checker, listener=listener, end_hooks=end_hooks, end_timeout=end_timeout)
+        hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
+        settings = Settings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
         self._start()
         return JoiningProducer(self._kernel, group, settings, self._home)
 
     def stream(
         self,
         group: str,
-        topics: Sequence[str],
+        topics: Iterable[str],
         *,
         start: Start = "earliest",
         tag: str | None = None,
@@ -152,10 +153,13 @@ class Broker:
         """Read topics as a member of a consumer group."""
         if isinstance(topics, str):
             raise ConfigError(f"topics is a list of names; write [{topics!r}]")
+        names = list_of(topics, "topics", "give a list of names")
+        if member is not None:
+            check_name(member, what="member")
         self._start()
         name = member or self._home.new_member()
         closed = self._streams.discard
-        stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
+        stream = Stream(self._kernel, group, names, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
         self._streams.add(stream)
         return stream
 
@@ -219,6 +223,8 @@ class Broker:
 
     def roles(self, profile: CheckProfile | None = None) -> list[Role]:
         """Return the roles of this store, to be run by a loop or one by one."""
+        if profile is not None:
+            check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         return [Dispatcher(self._kernel), CheckBack(self._kernel, profile), Partitions(self._kernel)]
 
     def close(self) -> None:

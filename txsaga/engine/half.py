@@ -13,7 +13,7 @@ from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
 from txsaga.model import immunity
 from txsaga.model.layout import lay_out
-from txsaga.model.message import Message
+from txsaga.model.message import Message, made_of
 from txsaga.model.records import Group, Half, Row
 from txsaga.model.topic import Way
 
@@ -29,7 +29,7 @@ def as_message(topic: object, body: bytes, options: Mapping[str, object]) -> Mes
             f"one message is sent at a time, not a {type(topic).__name__}; "
             "several messages under one decision go into producer.transaction()"
         )
-    return Message(topic, body, **options)  # type: ignore[arg-type]
+    return made_of(topic, body, options)
 
 
 def half_of(topics: Topics, group: Group, message: Message, seconds: object) -> tuple[Message, Half]:

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from txsaga.engine.bound import Bound
 from txsaga.engine.membership import Membership
+from txsaga.engine.patience import patiently
 from txsaga.engine.queue_reader import QueueReader
 from txsaga.errors import LeaseLost, OffsetOutOfRange, OutOfOrder
+from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
 from txsaga.model.records import Claimed
@@ -25,9 +28,15 @@ class Holding:
     """Reads the queues that fall to a member."""
 
     def __init__(
-        self, membership: Membership, member: str, queues: Mapping[int, tuple[Topic, int]], log: Log, store: StoreId
+        self,
+        membership: Membership,
+        bound: Bound,
+        member: str,
+        queues: Mapping[int, tuple[Topic, int]],
+        log: Log,
+        store: StoreId,
     ) -> None:
-        self._membership, self._member, self._queues = membership, member, queues
+        self._membership, self._bound, self._member, self._queues = membership, bound, member, queues
         self._log, self._store = log, store
         self._readers: dict[int, tuple[int, QueueReader]] = {}
         self._turn = 0
@@ -39,7 +48,8 @@ class Holding:
 
     def next(self) -> Batch | None:
         """Return the next chunk of the queues, which take turns."""
-        self._membership.keep()
+        if self._membership.keep():
+            patiently(self.follow)
         owned = sorted(self.claims)
         for _ in owned:
             reader = self.reader(owned[self._turn % len(owned)])
@@ -97,6 +107,17 @@ class Holding:
         self.claims[claim.qid] = claim
         self.reader(claim.qid).pass_over(claim.offset)
 
+    def follow(self) -> None:
+        """Look how the transactions ended that nobody told of."""
+        for txid, decision in self._bound.decided().items():
+            self.decided(txid, decision)
+
+    def decided(self, txid: int, decision: Decision) -> None:
+        """Read on as a transaction ended; the second time it changes nothing."""
+        for claim in self._bound.forget(txid):
+            if decision is Decision.ROLLBACK:
+                self.go_back(claim)
+
     def go_back(self, claim: Claimed) -> None:
         """Read again from a claim on, if it still is the member's and lies behind."""
         known = self.claims.get(claim.qid)
@@ -104,6 +125,15 @@ class Holding:
             # A transaction may have bound several chunks of a queue: back to the first of them.
             back = self.claims[claim.qid] = known._replace(offset=min(known.offset, claim.offset))
             self.reader(claim.qid).seek(back.offset)
+
+    @contextmanager
+    def or_back(self, claim: Claimed) -> Iterator[None]:
+        """Read again from a claim on when what lies there could not be consumed."""
+        try:
+            yield
+        except BaseException:
+            self.go_back(claim)
+            raise
 
     @contextmanager
     def fenced(self, batch: Batch) -> Iterator[None]:

@@ -56,18 +56,18 @@ class Kernel:
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, Standing] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
-        self._resources: dict[object, tuple[Resource, Evidence]] = {}
+        self._resources: dict[str, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
     def resource(self, named: object) -> tuple[Resource, Evidence]:
         """Return a registered resource, pinned by its database's uuid, and its evidence."""
-        known = self._resources.get(named)
+        name, evidence = self.evidence(named)
+        known = self._resources.get(name)
         if known is None:
-            name, evidence = self.evidence(named)
             with self.announce.around(facts.Registering, about=f"evidence of {name}"):
                 database = evidence.database
             with self.announce.around(facts.Registering, about=f"resource {name}"):
-                known = self._resources[named] = self.store.registry.resource(name, database), evidence
+                known = self._resources[name] = self.store.registry.resource(name, database), evidence
         return known
 
     def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:

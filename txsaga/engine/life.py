@@ -97,7 +97,7 @@ class Lives:
             raise AlreadyCommitted(life.txid, key)
 
     def _require(self, current: Life | None, life: Life) -> None:
-        if current is None:
+        if current is None or current.token != life.token:  # another store counts its transactions alike
             raise UnknownTransaction(f"transaction {life.txid} is not in this store")
         if current.state is TxState.COMMITTED or current.state is TxState.ROLLED_BACK:
             standing = Decision.COMMIT if current.state is TxState.COMMITTED else Decision.ROLLBACK

@@ -5,17 +5,19 @@ A lease is of a group and a topic: the queues of a topic are shared by those mem
 that read different topics leave nothing unread. The store's clock decides who is alive. A member that can't
 renew in time loses its queues to the others; it notices by its epoch, not by its own clock. A queue is given
 up only when none of its offsets are bound to a transaction of ours, and taken over only after a dead member's
-transaction on it is settled.
+transaction on it is settled. So a member that leaves keeps the leases of topics that hold something bound: without
+them the next one would roll back a block that is still at work.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import count
 
+from txsaga.engine.bound import Bound
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
 from txsaga.model import facts
@@ -32,26 +34,36 @@ class Membership:
         member: str,
         topics: Mapping[int, str],
         ttl: timedelta,
-        bound: Set[int],
+        bound: Bound,
     ) -> None:
         self._kernel, self._queues = kernel, kernel.store.queues
         self._group, self._member, self._ttl = group, member, ttl
         self._topic_of = dict(sorted(topics.items()))  # by queue
         self._topics = sorted(set(topics.values()))
-        self._bound = bound  # transactions of ours that are undecided
+        self._bound = bound
         self._renew_at = 0.0
         self.claims: dict[int, Claimed] = {}
 
-    def keep(self) -> None:
-        """Renew the leases when it is time, give up and take queues as the members are now."""
-        if time.monotonic() >= self._renew_at:
+    def keep(self) -> bool:
+        """Renew the leases when it is time, give up and take queues as the members are now; tell whether it was."""
+        due = time.monotonic() >= self._renew_at
+        if due:
             patiently(self._keep)
+        return due
 
     def leave(self) -> None:
-        """Give everything back."""
-        self.claims.clear()
+        """Give back what is not bound; the rest when this is called again, else its leases run out."""
+        bound = self._bound.queues
+        loose = sorted(set(self.claims) - bound)
+        kept = {self._topic_of[qid] for qid in bound}
+        left = [topic for topic in self._topics if topic not in kept]
+        self.claims, self._topics = {}, sorted(kept)
         with self._kernel.announce.around(facts.Releasing, about=self._group):
-            self._queues.leave(self._group, self._member, self._topics)
+            if left:
+                self._queues.leave(self._group, self._member, left)
+            for qid in loose:
+                if self._topic_of[qid] in kept:
+                    self._queues.release(self._group, self._member, qid)
 
     def lost(self, qid: int) -> None:
         """Forget a queue that turned out to be somebody else's."""

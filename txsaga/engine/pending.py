@@ -15,6 +15,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+from txsaga.model.arguments import check_kind
+
 T = TypeVar("T")
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -53,12 +55,14 @@ class Pending(Future[T]):
 
     def result(self, timeout: float | None = None) -> T:
         """Wait in this thread."""
+        if timeout is not None:
+            check_kind(timeout, (int, float), "timeout", "give seconds")
         if not self._answered and not self.done():  # a callback runs between the two
             gate = threading.Lock()
             gate.acquire()
             self._notes.append(gate)
             if not self._answered:
-                gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+                gate.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
         return super().result(0)
 
     def __await__(self) -> Generator[object, None, T]:

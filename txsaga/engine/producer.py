@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import TIMEOUT_MAX
 
 from txsaga.engine.ending import Endings
 from txsaga.engine.half import as_message, half_of
@@ -21,6 +20,7 @@ from txsaga.engine.settle import Checker
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
+from txsaga.model.arguments import check_function, check_seconds
 from txsaga.model.decision import Decision
 from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
@@ -44,15 +44,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, behind a half that is stored."""
-        if self.checker is not None and not callable(self.checker):
-            raise ConfigError(f"checker is {_kind(self.checker)}; give a function that answers for a transaction")
+        if self.checker is not None:
+            check_function(self.checker, "checker", "give a function that answers for a transaction")
         if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
             raise ConfigError(f"listener is {_kind(self.listener)}; give an object with {' and '.join(LISTENER)}")
         for hook in self.end_hooks:
-            if not callable(hook):
-                raise ConfigError(f"an end hook is {_kind(hook)}; give a list of functions")
-        if type(self.end_timeout) not in (int, float) or not 0 <= self.end_timeout <= TIMEOUT_MAX:
-            raise ConfigError(f"end_timeout is {self.end_timeout!r}; give seconds, 0 or more")
+            check_function(hook, "an end hook", "give a function of one argument")
+        check_seconds(self.end_timeout, "end_timeout")
 
 
 class Producer:

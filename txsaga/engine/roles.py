@@ -17,10 +17,13 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.settle import Checked
 from txsaga.errors import StoreUnavailable
 from txsaga.model import facts
+from txsaga.model.arguments import check_count, check_duration
 from txsaga.model.lifecycle import TRANSACTION, TxEvent
 from txsaga.model.records import Doubt
 
 logger = logging.getLogger("txsaga")
+
+LONGEST = timedelta(days=36_500)
 
 
 class Role(Protocol):
@@ -62,6 +65,12 @@ class CheckProfile:
     interval: timedelta = timedelta(seconds=60)
     min_age: timedelta = timedelta(seconds=6)
     max_checks: int = 15
+
+    def __post_init__(self) -> None:
+        """Refuse what would stop every check."""
+        check_duration(self.interval, "interval", LONGEST)
+        check_duration(self.min_age, "min_age", LONGEST)
+        check_count(self.max_checks, "max_checks")
 
 
 PROFILES = {"classic": CheckProfile(), "5x": CheckProfile(interval=timedelta(seconds=30))}

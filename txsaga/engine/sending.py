@@ -20,7 +20,6 @@ from txsaga.engine.ending import Endings
 from txsaga.engine.half import as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
-    ConfigError,
     ExecutorMissing,
     InvalidMessage,
     ReservedName,
@@ -28,6 +27,7 @@ from txsaga.errors import (
     TopicTypeMismatch,
     UnknownTopic,
 )
+from txsaga.model.arguments import check_function
 from txsaga.model.decision import NOT_SAFE, Code, LocalState
 from txsaga.model.identity import HalfId
 from txsaga.model.message import Message
@@ -73,8 +73,7 @@ class Sending:
         executor = self._executor if local is None else local
         if executor is None:
             raise ExecutorMissing(self._group.name)
-        if not callable(executor):
-            raise ConfigError(f"local is {type(executor).__name__}; give a function that takes message and arg")
+        check_function(executor, "local", "give a function that takes message and arg")
         message, receipt, qid = self._store(as_message(message, b"", {}), immunity)
         message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
         request = self._request(message, receipt, qid)

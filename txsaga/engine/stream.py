@@ -13,11 +13,14 @@ what was read would be consumed twice.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
+from txsaga.engine.bound import Bound
 from txsaga.engine.holding import Holding, place
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
@@ -25,16 +28,18 @@ from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
 from txsaga.engine.start import Start, first_offset
 from txsaga.engine.transaction import Transaction
-from txsaga.errors import ConfigError, LeaseLost, OutOfOrder
+from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
 from txsaga.model import facts
+from txsaga.model.arguments import check_kind, check_seconds
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
-from txsaga.model.records import Claimed, Intent
+from txsaga.model.records import Claimed, Intent, Life
 from txsaga.model.topic import check_name
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
 """Of a lease."""
+A_CHUNK = "give a batch that poll() or batches() gave"
 
 
 class Stream:
@@ -53,6 +58,9 @@ class Stream:
         on_close: Callable[[Stream], None] = lambda _: None,
     ) -> None:
         check_name(group, what="consumer group")
+        check_kind(ttl, timedelta, "ttl", "give a timedelta, like timedelta(seconds=15)")
+        if tag is not None:
+            check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
         if not SHORTEST <= ttl <= LONGEST:
             raise ConfigError(f"a lease of {ttl} can't be kept; give a ttl from one second to one day")
         self.group, self.member, self._tag = group, member, tag
@@ -61,11 +69,13 @@ class Stream:
         starts = {qid: first_offset(self._log, qid, start) for qid in queues}
         with kernel.announce.around(facts.Positioning, about=group):
             kernel.store.queues.create_cursors(group, starts)
-        self._bound: set[int] = set()
+        self._bound = Bound(kernel.store.ledgers)
         named = {qid: topic.name for qid, (topic, _) in queues.items()}
         self._membership = Membership(kernel, group, member, named, ttl, self._bound)
-        self._held = Holding(self._membership, member, queues, self._log, kernel.store.registry.identity)
+        identity = kernel.store.registry.identity
+        self._held = Holding(self._membership, self._bound, member, queues, self._log, identity)
         self._closed = False
+        self._process = os.getpid()
         self._lock = threading.RLock()  # a broker that closes takes its streams out of the hands of their threads
 
     @property
@@ -80,7 +90,10 @@ class Stream:
 
     def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
         """Yield messages; each chunk is committed when the message behind it is asked for."""
-        for batch in self._chunks(wait):
+        return self._messages(self._chunks(wait))
+
+    def _messages(self, batches: Iterator[Batch]) -> Iterator[Delivered]:
+        for batch in batches:
             if self._tag is None:
                 yield from batch.messages()
             else:
@@ -96,15 +109,20 @@ class Stream:
     def poll(self) -> Batch | None:
         """Return the next chunk of a queue that this member owns, if there is one."""
         self._require_all_tags("poll")
+        self._require_here()
         if self._closed:
             raise LeaseLost(f"this stream of group {self.group!r} is closed; open another with broker.stream")
         return self._next()
 
     def commit(self, batch: Batch, *, upto: int | None = None) -> None:
         """Move the cursor behind a chunk, or to an offset in it; `LeaseLost` when another member owns the queue."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        if upto is not None:
+            check_kind(upto, int, "upto", "give an offset in the chunk, or leave it out")
         offset = batch.end if upto is None else upto
         if not batch.offset <= offset <= batch.end:
             raise ConfigError(f"upto={offset} lies outside of this chunk; give {batch.offset} to {batch.end}")
+        self._require_here()
         held, advance = self._held, self._kernel.store.queues.advance
         with self._lock:
             claim, read = held.claim(batch), held.reader(batch.qid).mark
@@ -116,40 +134,46 @@ class Stream:
 
     def bind(self, transaction: Transaction, batch: Batch) -> None:
         """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        self._require_here()
         with self._lock:
             claim = self._held.due(batch)
-            life = transaction.join_life()
-            intent = Intent(
-                group=self.group, qid=batch.qid, start=batch.offset, end=batch.end, epoch=claim.epoch, txid=life.txid
-            )
-            with (
-                self._held.fenced(batch),
-                self._kernel.announce.around(facts.Intending, life.txid),
-                self._kernel.store.ledgers.open() as ledger,
-            ):
-                Lives(self._kernel).hold(ledger, life)
-                ledger.intend(intent, self.member)
+            with self._held.or_back(claim), self._held.fenced(batch):
+                life = transaction.join_life()
+                patiently(lambda: self._intend(life, claim, batch.end))
             self._held.pass_over(claim._replace(offset=batch.end))
-            self._bound.add(life.txid)
-        transaction.when_decided(lambda decision: self._decided(claim, life.txid, decision))
+            self._bound.add(life.txid, claim)
+        transaction.when_decided(lambda decision: self._decided(life.txid, decision))
 
     def seek(self, qid: int, offset: int) -> None:
         """Read an owned queue from another offset on; nothing is committed."""
+        check_kind(qid, int, "qid", "give the number of a queue")
+        check_kind(offset, int, "offset", "give a number")
+        self._require_here()
         with self._lock:
             self._held.seek(qid, offset)
 
     def close(self) -> None:
-        """Give the queues back; whoever iterates is at the end."""
+        """Give the queues back, bound ones with their decision; whoever iterates is at the end."""
+        if not self._here:
+            return  # a forked child can't give back what its parent reads
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             self._on_close(self)
+            self._held.follow()
             self._membership.leave()
 
     def _chunks(self, wait: float | None) -> Iterator[Batch]:
+        if wait is not None:
+            check_seconds(wait, "wait")
+        return self._until_idle(wait)
+
+    def _until_idle(self, wait: float | None) -> Iterator[Batch]:
         last = time.monotonic()
         while not self._closed:
+            self._require_here()
             batch = self._next()
             if batch is not None:
                 yield batch
@@ -163,11 +187,35 @@ class Stream:
         with self._lock:
             return None if self._closed else self._held.next()
 
-    def _decided(self, claim: Claimed, txid: int, decision: Decision) -> None:
+    def _intend(self, life: Life, claim: Claimed, end: int) -> None:
+        intent = Intent(group=self.group, qid=claim.qid, start=claim.offset, end=end, epoch=claim.epoch, txid=life.txid)
+        with (
+            self._kernel.announce.around(facts.Intending, life.txid),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
+            Lives(self._kernel).hold(ledger, life)
+            ledger.intend(intent, self.member)
+
+    def _decided(self, txid: int, decision: Decision) -> None:
+        if not self._here:
+            return
         with self._lock:
-            self._bound.discard(txid)
-            if decision is Decision.ROLLBACK:
-                self._held.go_back(claim)
+            self._held.decided(txid, decision)
+            if self._closed:
+                with suppress(StoreError):  # the decision stands; its leases run out by themselves
+                    self._membership.leave()
+
+    @property
+    def _here(self) -> bool:
+        return os.getpid() == self._process
+
+    def _require_here(self) -> None:
+        """Refuse in a forked child: two readers under one name and one lease would commit for each other."""
+        if not self._here:
+            raise LeaseLost(
+                f"this stream of group {self.group!r} is the parent's, from before the fork; "
+                "open another here with broker.stream"
+            )
 
     def _require_all_tags(self, method: str) -> None:
         if self._tag is not None:

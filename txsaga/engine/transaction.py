@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, overload
+from typing import TYPE_CHECKING, Protocol, Self, overload, runtime_checkable
 
 from txsaga.engine.contribution import Contribution
 from txsaga.engine.half import as_message
@@ -37,6 +37,7 @@ from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.errors import DecidedOtherwise, InDoubt, InvalidMessage, TransactionError, TxSagaError
+from txsaga.model.arguments import check_function, check_kind
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message
@@ -53,6 +54,7 @@ MAX_BUFFER = 64 * 1024 * 1024
 FLUSH = 8 * 1024 * 1024
 
 
+@runtime_checkable
 class Consumed(Protocol):
     """A stream whose cursors can be bound to a transaction."""
 
@@ -156,8 +158,9 @@ class Transaction:
         if isinstance(consumed, Received):
             consumed.bind(self)
         elif batch is None:
-            raise InvalidMessage("a stream is consumed chunk by chunk; write tx.consume(stream, batch)")
+            raise InvalidMessage("what is consumed is a message of a consumer, or a stream and a chunk of it")
         else:
+            check_kind(consumed, Consumed, "the stream", "give one that broker.stream opened")
             consumed.bind(self, batch)
 
     def join_life(self) -> Life:
@@ -167,6 +170,7 @@ class Transaction:
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
         """Tell somebody the decision."""
+        check_function(listener, "listener", "give a function that takes the decision")
         self._listeners.append(listener)
 
     def __exit__(

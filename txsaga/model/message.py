@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 
 from txsaga.errors import InvalidMessage
@@ -46,7 +46,7 @@ class Message:
             body = text.encode()
         except UnicodeEncodeError as reason:
             raise InvalidMessage(f"the text can't be stored as UTF-8: {reason.reason}") from None
-        return cls(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
+        return made_of(topic, body, options)
 
     @classmethod
     def json(cls, topic: str, value: object, **options: object) -> Message:
@@ -55,7 +55,7 @@ class Message:
             body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
         except (TypeError, ValueError) as reason:
             raise InvalidMessage(f"the value can't be written as JSON: {reason}") from None
-        return cls(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
+        return made_of(topic, body, options)
 
     @property
     def scheduled(self) -> bool:
@@ -76,6 +76,18 @@ class Message:
     def unscheduled(self) -> Message:
         """Drop the delay."""
         return replace(self, delay=None, deliver_at=None)
+
+
+OPTIONS = tuple(field.name for field in fields(Message) if field.name not in ("topic", "body"))
+
+
+def made_of(topic: str, body: bytes, options: Mapping[str, object]) -> Message:
+    """Make a message of what was passed by name; a name that it does not have is refused."""
+    try:
+        return Message(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
+    except TypeError:
+        unknown = ", ".join(map(repr, sorted(options.keys() - set(OPTIONS))))
+        raise InvalidMessage(f"a message has no {unknown}; it takes {', '.join(OPTIONS)}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Ledger(Protocol):
         """Return the places kept for late bodies."""
 
     def intend(self, intent: Intent, member: str) -> None:
-        """Bind offsets of a claimed queue to a transaction.
+        """Bind offsets of a claimed queue to a transaction; the last ones again is no error.
 
         `LeaseLost` when the claim is not the member's, or does not begin where the cursor stands.
         """

@@ -1,18 +1,19 @@
 """Streams on the real store: members share queues, positions move by commits alone, fences hold."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker
+from tests.rules.scene import OpenBroker, batch_of, expire
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
-from txsaga.model.layout import Batch
 from txsaga.testing.samples import PATIENCE, drain, start
 
 pytestmark = pytest.mark.postgres
@@ -43,23 +44,6 @@ def member(broker: Broker, name: str, ttl: float = 60, group: str = "billing") -
 def numbers(stream: Stream) -> list[int]:
     """Read all that is there now, and commit it."""
     return sorted(int(message.body) for message in stream.messages(wait=0))
-
-
-def batch_of(stream: Stream, qid: int) -> Batch:
-    """Read on until a chunk of one queue comes."""
-
-    def found() -> Batch | None:
-        batch = stream.poll()
-        return batch if batch is not None and batch.qid == qid else None
-
-    batch = eventually(found, "a chunk")
-    assert batch is not None
-    return batch
-
-
-def expire(probe: Probe, name: str) -> None:
-    """Let a member's lease run out."""
-    probe.run("UPDATE lease SET until = clock_timestamp() - interval '1 second' WHERE holder = :name", name=name)
 
 
 def shared(*streams: Stream) -> list[set[int]]:
@@ -314,3 +298,13 @@ def test_everybody_who_waits_is_woken(open_broker: OpenBroker, broker: Broker) -
     while not all(future.done() for future in waiting):
         send(broker, range(1))
     assert [future.result(0) for future in waiting] == [True] * 3
+
+
+# Forks
+
+
+@pytest.mark.rule("R18")
+def test_a_forked_child_reads_by_a_stream_of_its_own(broker: Broker, store_url: str, paid: tuple[int, ...]) -> None:
+    program = [sys.executable, "-m", "tests.adapters.postgres.forked_reader", store_url]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")

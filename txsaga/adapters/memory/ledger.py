@@ -137,7 +137,7 @@ class MemoryLedger:
             self._kept.intents[place] = replace(intent, member=member)
         elif (bound.txid, bound.end) == (intent.txid, intent.start):
             self._kept.intents[place] = replace(bound, end=intent.end)
-        else:
+        elif (bound.txid, bound.end) != (intent.txid, intent.end) or intent.start < bound.start:
             raise LeaseLost(f"queue {intent.qid} is bound to another undecided transaction")
 
     def apply_intents(self, txid: int, decision: Decision) -> None:

@@ -29,6 +29,7 @@ from txsaga.errors import (
     StoreUnavailable,
     TxSagaError,
 )
+from txsaga.model.arguments import check_kind
 
 SESSION = {
     "synchronous_commit": "on",
@@ -36,6 +37,14 @@ SESSION = {
     "idle_in_transaction_session_timeout": "10min",
     "timezone": "UTC",
 }
+NETWORK = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,  # milliseconds
+}
+"""A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
 LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
@@ -45,6 +54,7 @@ _NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 
 def parse_url(text: str) -> tuple[URL, str]:
     """Split a URL into what the driver gets and the namespace."""
+    check_kind(text, (str, URL), "the URL", "write postgresql://user:password@host:port/database")
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -72,14 +82,15 @@ def session_name(namespace: str) -> str:
 
 
 def make_engine(url: URL, namespace: str) -> Engine:
-    """Make the pool; nothing is opened yet."""
+    """Make the pool; nothing is opened yet. What the URL says of the network counts more than what is said here."""
     options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+    network = {name: value for name, value in NETWORK.items() if name not in url.query}
     engine = create_engine(
         url,
         pool_pre_ping=True,
         pool_size=10,
         max_overflow=40,
-        connect_args={"options": options, "connect_timeout": 10, "application_name": session_name(namespace)},
+        connect_args={**network, "options": options, "application_name": session_name(namespace)},
     )
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
 

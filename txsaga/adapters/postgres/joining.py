@@ -21,6 +21,7 @@ from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.errors import ConfigError
+from txsaga.model.arguments import check_kind
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import lay_out
 from txsaga.model.message import Message
@@ -34,6 +35,7 @@ INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h
 -- the answer is the caller's COMMIT, so that must be durable whatever the session says
 RETURNING txid, set_config('synchronous_commit', 'on', true)"""
 
+A_CONNECTION = "give a SQLAlchemy Connection, of a session session.connection()"
 RECOGNISED = "txsaga home"
 ADVICE = (
     "this connection does not lead to the home database of the broker; "
@@ -45,6 +47,7 @@ class JoinedSends:
     """Sends on one connection of the caller's."""
 
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
+        check_kind(connection, Connection, "the connection", A_CONNECTION)
         self._connection, self._kernel, self._group = connection, kernel, group
         self._namespace = namespace
         self._require_home(namespace)

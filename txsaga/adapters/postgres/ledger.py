@@ -194,10 +194,11 @@ class PostgresLedger:
             "member": member,
         }
         statement = upsert(t).values(grp=intent.group, qid=intent.qid, **values)
+        again = (t.c.end == intent.end) & (t.c.start <= intent.start)
         extend = statement.on_conflict_do_update(
             index_elements=["grp", "qid"],
             set_={"end": intent.end},
-            where=(t.c.txid == intent.txid) & (t.c.end == intent.start),
+            where=(t.c.txid == intent.txid) & ((t.c.end == intent.start) | again),
         )
         with translating():
             start = self._connection.execute(extend.returning(t.c.start)).scalar()

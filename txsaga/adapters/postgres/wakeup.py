@@ -1,13 +1,16 @@
 """
 Waiting for a tick: one listening connection, any number of waiting threads.
 
-A wake-up is only a hint; when it is lost the caller's time-out brings it back to the log.
+A wake-up is only a hint; when it is lost the caller's time-out brings it back to the log. A forked child listens on
+its own: the thread that seems to listen there runs in the parent.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from typing import Any
 
 import psycopg
@@ -16,12 +19,27 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.line import Line
 from txsaga.errors import StoreError
 
+_every_wakeup: weakref.WeakSet[Wakeup] = weakref.WeakSet()
+
+
+def _start_anew_after_fork() -> None:
+    for wakeup in list(_every_wakeup):
+        wakeup.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew_after_fork)
+
 
 class Wakeup:
     """Hears the NOTIFY of ticks."""
 
     def __init__(self, engine: Engine, channel: str) -> None:
         self._line, self._channel = Line(engine), channel
+        self.start_anew()
+        _every_wakeup.add(self)
+
+    def start_anew(self) -> None:
+        """Forget who listens and who waits."""
         self._listening = threading.Lock()
         self._news = threading.Condition()
         self._count = 0

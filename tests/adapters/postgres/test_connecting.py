@@ -1,0 +1,55 @@
+"""How the store's connections are opened: a line that fell silent is noticed, and what the URL says counts."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from tests.services.databases import DatabaseServer
+from txsaga.adapters.postgres.connection import make_engine, parse_url
+
+pytestmark = pytest.mark.postgres
+
+
+def options_of(url: str) -> dict[str, int]:
+    """Connect, and return what the kernel was told of the connection, in seconds and in pieces."""
+    engine = make_engine(*parse_url(url))
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with socket.socket(fileno=os.dup(driver.pgconn.socket)) as line:
+            found = {
+                "alive": line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                "idle": line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+                "interval": line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+                "count": line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+                "unanswered": line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) // 1000,
+            }
+    engine.dispose()
+    return found
+
+
+def address(server: DatabaseServer, options: str = "") -> str:
+    url = server.url("postgres")
+    return f"{url}{'&' if '?' in url else '?'}{options}"
+
+
+def test_a_line_that_fell_silent_is_given_up_before_the_patience_of_its_callers_ends(server: DatabaseServer) -> None:
+    found = options_of(address(server))
+    assert found == {"alive": 1, "idle": 10, "interval": 5, "count": 3, "unanswered": 20}
+
+
+def test_what_the_url_says_of_the_line_counts(server: DatabaseServer) -> None:
+    options = "keepalives_idle=70&keepalives_interval=7&keepalives_count=2&tcp_user_timeout=90000&connect_timeout=3"
+    found = options_of(address(server, options))
+    assert found == {"alive": 1, "idle": 70, "interval": 7, "count": 2, "unanswered": 90}
+    assert options_of(address(server, "keepalives=0"))["alive"] == 0
+
+
+def test_a_session_has_the_name_by_which_it_is_ended(server: DatabaseServer) -> None:
+    engine = make_engine(*parse_url(address(server, "application_name=mine&namespace=orders")))
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SHOW application_name").scalar() == "txsaga orders"
+    engine.dispose()

@@ -1,0 +1,55 @@
+"""
+What a user may pass beside messages, by its kind: the one place that looks at it.
+
+A mistake is told in one line that names the argument and says what to give. If a wrong value got past here, Python
+would complain of it somewhere inside, or it would be stored and somebody else would find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from threading import TIMEOUT_MAX
+from typing import TypeVar
+
+from txsaga.errors import ConfigError
+
+Item = TypeVar("Item")
+
+
+def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice: str) -> None:
+    """Raise `ConfigError` unless a value is of a kind; True and False are no numbers."""
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+
+
+def check_function(value: object, what: str, advice: str) -> None:
+    """Raise `ConfigError` unless a value can be called."""
+    if not callable(value):
+        raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+
+
+def check_seconds(value: object, what: str) -> None:
+    """Raise `ConfigError` unless somebody can wait so many seconds."""
+    if type(value) not in (int, float) or not 0 <= value <= TIMEOUT_MAX:  # type: ignore[operator]  # it is a number
+        raise ConfigError(f"{what} is {value!r}; give seconds, 0 or more")
+
+
+def check_count(value: object, what: str) -> None:
+    """Raise `ConfigError` unless a value counts something."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{what} is {value!r}; give a number, 1 or more")
+
+
+def check_duration(value: object, what: str, longest: timedelta) -> None:
+    """Raise `ConfigError` unless a value is a length of time."""
+    check_kind(value, timedelta, what, "give a timedelta, like timedelta(seconds=15)")
+    if not timedelta(0) <= value <= longest:  # type: ignore[operator]  # it is a timedelta
+        raise ConfigError(f"{what} is {value}; it lies between 0 and {longest.days:,} days")
+
+
+def list_of(values: Iterable[Item], what: str, advice: str) -> list[Item]:
+    """Return what came as a list, or one by one, as a list; a text or bytes is none."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"{what} is {type(values).__name__}; {advice}")
+    return list(values)
