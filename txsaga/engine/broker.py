@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
@@ -17,13 +17,13 @@ from txsaga.engine.consumer import Consumer
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
-from txsaga.engine.reading import opened, positioned
+from txsaga.engine.reading import opened
 from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
-from txsaga.errors import BrokerClosed, ConfigError, StoreError
+from txsaga.errors import BrokerClosed, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind, list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
@@ -89,7 +89,7 @@ class Broker:
         self._kernel, self._home, self._on_close = kernel, home, on_close
         self._run_roles = roles
         self._loop: Loop | None = None
-        self._streams: set[Stream | Consumer] = set()
+        self._readers: set[Stream | Consumer] = set()
         self._starting = Lock()
         _every_broker.add(self)
 
@@ -151,16 +151,10 @@ class Broker:
         ttl: timedelta = timedelta(seconds=15),
     ) -> Stream:
         """Read topics as a member of a consumer group."""
-        if isinstance(topics, str):
-            raise ConfigError(f"topics is a list of names; write [{topics!r}]")
-        names = list_of(topics, "topics", "give a list of names")
-        if member is not None:
-            check_name(member, what="member")
         self._start()
-        name = member or self._home.new_member()
-        closed = self._streams.discard
-        stream = Stream(self._kernel, group, names, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
-        self._streams.add(stream)
+        name, closed = self._member(member), self._readers.discard
+        stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
+        self._readers.add(stream)
         return stream
 
     def create_group(
@@ -188,7 +182,7 @@ class Broker:
     def consumer(
         self,
         group: str,
-        topics: Sequence[str],
+        topics: Iterable[str],
         *,
         batch: int = 32,
         invisible: timedelta = timedelta(seconds=30),
@@ -198,19 +192,19 @@ class Broker:
     ) -> Consumer:
         """Work a group's messages off one by one, beside any number of other members."""
         self._start()
-        known = opened(self._kernel, group, Style.WORK, Policy())
         consumer = Consumer(
             self._kernel,
-            known,
-            positioned(self._kernel, group, topics, start),
-            member=member or self._home.new_member(),
+            group,
+            topics,
+            member=self._member(member),
             batch=batch,
             invisible=invisible,
+            start=start,
             tag=tag,
             jitter=self._home.jitter,
-            on_close=self._streams.discard,
+            on_close=self._readers.discard,
         )
-        self._streams.add(consumer)
+        self._readers.add(consumer)
         return consumer
 
     @contextmanager
@@ -229,7 +223,7 @@ class Broker:
 
     def close(self) -> None:
         """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
-        for stream in list(self._streams):
+        for stream in list(self._readers):
             with suppress(StoreError):  # its leases run out by themselves
                 stream.close()
         self._kernel.on_decided = lambda: None  # what is still decided starts no roles again
@@ -252,10 +246,16 @@ class Broker:
     def _start_anew(self) -> None:
         """Leave roles and streams to the parent, as a forked child must: it has neither the threads nor the leases."""
         self._starting = Lock()
-        self._streams.clear()
+        self._readers.clear()
         if self._loop is not None:
             self._loop = None
             self._kernel.on_decided = self._start  # roles run here once something is decided here
+
+    def _member(self, name: str | None) -> str:
+        if name is None:
+            return self._home.new_member()
+        check_name(name, what="member")
+        return name
 
     def _start(self) -> None:
         if self._kernel.closed:

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from txsaga.engine.burial import bury
+from txsaga.engine.handing import Handing, by_claim
 from txsaga.engine.hands import Hands
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
+from txsaga.engine.reading import joined
 from txsaga.engine.received import Received
+from txsaga.engine.start import Start
 from txsaga.engine.taking import Taking
 from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
-from txsaga.model.claim import LONGEST, MOST, Claim, ConsumerGroup, Hold
-from txsaga.model.topic import Topic
+from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.claim import LONGEST, MOST, Claim, Hold, Style
 
 logger = logging.getLogger("txsaga")
 
@@ -41,12 +43,13 @@ class Consumer:
     def __init__(
         self,
         kernel: Kernel,
-        group: ConsumerGroup,
-        queues: Mapping[int, tuple[Topic, int]],
+        group: str,
+        topics: Iterable[str],
         *,
         member: str,
         batch: int = 32,
         invisible: timedelta = timedelta(seconds=30),
+        start: Start = "earliest",
         tag: str | None = None,
         jitter: Callable[[], float] = lambda: 1.0,
         on_close: Callable[[Consumer], None] = lambda _: None,
@@ -55,17 +58,20 @@ class Consumer:
             raise ConfigError(f"batch is {batch!r}; give a whole number from 1 to {MOST}")
         if not isinstance(invisible, timedelta) or not timedelta(milliseconds=100) <= invisible <= LONGEST:
             raise ConfigError(f"invisible is {invisible!r}; give a timedelta from 0.1 seconds to one day")
-        self.group, self.member, self._tag, self._batch = group.name, member, tag, batch
+        if tag is not None:
+            check_kind(tag, str, "tag", "give the tag that is received, or leave it out")
+        self.group, self.member, self._tag, self._batch = group, member, tag, batch
         self._kernel, self._on_close = kernel, on_close
-        self._group, self._policy_until = group, time.monotonic() + POLICY
+        self._group, queues = joined(kernel, group, Style.WORK, topics, start)
+        self._policy_until = time.monotonic() + POLICY
         self._hands = Hands(kernel, invisible, lambda: self._group.policy, jitter)
-        self._half_time = invisible.total_seconds() / 2
+        self._handing = Handing(self._hands, invisible.total_seconds())
         self._taking = Taking(kernel, queues, Hold(member, invisible.total_seconds()))
-        self._waiting: deque[Received] = deque()
         self._closed = False
 
     def receive(self, count: int | None = None, *, wait: float = 0.0) -> list[Received]:
         """Take up to `count` messages, waiting so many seconds for the first."""
+        check_seconds(wait, "wait")
         end = time.monotonic() + wait
         while True:
             if found := patiently(lambda: self._take(count or self._batch)):
@@ -77,20 +83,22 @@ class Consumer:
 
     def messages(self, *, wait: float | None = None) -> Iterator[Received]:
         """Yield messages one by one; `wait` ends it after so many idle seconds, else it goes on for ever."""
+        if wait is not None:
+            check_seconds(wait, "wait")
+        return self._messages(wait)
+
+    def _messages(self, wait: float | None) -> Iterator[Received]:
         while not self._closed:
             try:
-                self._waiting.extend(self.receive(wait=60.0 if wait is None else wait))
+                messages = self.receive(wait=60.0 if wait is None else wait)
             except StoreUnavailable as away:
                 if wait is not None:
                     raise
                 logger.warning("group %s can't read: %s; it goes on when the store is back", self.group, away)
                 continue
-            if not self._waiting and wait is not None:
+            if not messages and wait is not None:
                 return
-            try:
-                yield from self._handed_out()
-            finally:
-                self._give_rest_back()
+            yield from self._handing.out(messages, lambda: self._closed)
 
     def __iter__(self) -> Iterator[Received]:
         """Yield messages for ever."""
@@ -98,12 +106,16 @@ class Consumer:
 
     def ack(self, messages: Sequence[Received]) -> None:
         """Acknowledge many messages at once; `ClaimLost` when any of them came too late."""
-        calls = [(message, self._kernel.acks.submit(message.claim)) for message in messages if message.require_held()]
+        calls = [
+            (of_claim, self._kernel.acks.submit(claim))
+            for claim, of_claim in by_claim([message for message in messages if message.require_held()])
+        ]
         lost = []
-        for message, call in calls:
+        for of_claim, call in calls:
             try:
                 call.result()
-                message.settle()
+                for message in of_claim:
+                    message.settle()
             except ClaimLost as reason:
                 lost.append(reason)
         if lost:
@@ -114,7 +126,7 @@ class Consumer:
         if not self._closed:
             self._closed = True
             self._on_close(self)
-            self._give_rest_back()
+            self._handing.give_back()
 
     def __enter__(self) -> Self:
         """Use the consumer as a context manager."""
@@ -155,32 +167,3 @@ class Consumer:
         if time.monotonic() > self._policy_until:
             self._group = self._kernel.store.groups.find(self.group) or self._group
             self._policy_until = time.monotonic() + POLICY
-
-    def _handed_out(self) -> Iterator[Received]:
-        renew_at = time.monotonic() + self._half_time
-        while self._waiting:
-            if time.monotonic() > renew_at:
-                self._hold_rest_longer()
-                renew_at = time.monotonic() + self._half_time
-            if self._waiting:
-                yield self._waiting.popleft()
-
-    def _hold_rest_longer(self) -> None:
-        """Extend the claims of what waits here; what is lost is dropped, since it comes again."""
-        for receipt in {message.claim.receipt for message in self._waiting}:
-            waiting = [message for message in self._waiting if message.claim.receipt == receipt]
-            try:
-                waiting[0].extend()
-            except ClaimLost as lost:
-                logger.warning("%s", lost)
-                self._waiting = deque(message for message in self._waiting if message not in waiting)
-
-    def _give_rest_back(self) -> None:
-        rest, self._waiting = self._waiting, deque()
-        claims: dict[tuple[int, int, int], Claim] = {}
-        for message in rest:
-            place = message.claim.qid, message.claim.base, message.claim.size
-            known = claims.get(place, message.claim)
-            claims[place] = known._replace(open=known.open | message.claim.open)
-        for claim in claims.values():
-            self._hands.give_back(claim)

@@ -14,6 +14,7 @@ from txsaga.engine.burial import bury
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
+from txsaga.engine.pending import Pending
 from txsaga.engine.received import Received
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import ConfigError
@@ -33,6 +34,10 @@ class Hands:
     def acknowledge(self, claim: Claim) -> None:
         """Take its open messages off the group."""
         self._kernel.acks.call(claim)
+
+    def send_ack(self, claim: Claim) -> Pending[None]:
+        """Acknowledge without waiting for the answer."""
+        return self._kernel.acks.submit(claim)
 
     def extend(self, claim: Claim, by: timedelta | None) -> None:
         """Hold a claim for longer."""

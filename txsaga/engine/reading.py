@@ -8,12 +8,13 @@ worked off at the same time, and each way would skip what the other took.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.start import Start, first_offset
 from txsaga.errors import ConfigError
 from txsaga.model import facts
+from txsaga.model.arguments import list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.topic import Topic, check_name
 
@@ -36,16 +37,19 @@ def opened(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerG
     return group
 
 
-def positioned(kernel: Kernel, group: str, topics: Sequence[str], start: Start) -> Mapping[int, tuple[Topic, int]]:
-    """Return the queues of topics, with the group's cursors on them."""
-    if isinstance(topics, str):
-        raise ConfigError(f"topics is a list of names; write [{topics!r}]")
-    if not topics:
+def joined(
+    kernel: Kernel, name: str, style: Style, topics: Iterable[str], start: Start
+) -> tuple[ConsumerGroup, Mapping[int, tuple[Topic, int]]]:
+    """Return the group of a new reader and the queues of its topics, with the group's cursors on them."""
+    names = list_of(topics, "topics", "give a list of names")
+    if not names:
         raise ConfigError("a group reads topics, and none was named; name at least one")
-    for name in topics:
-        check_name(name)
-    queues = kernel.topics.by_queue(list(dict.fromkeys(topics)))
+    for topic in names:
+        check_name(topic)
+    check_name(name, what="consumer group")
+    queues = kernel.topics.by_queue(list(dict.fromkeys(names)))
     starts = {qid: first_offset(kernel.store.log, qid, start) for qid in queues}
-    with kernel.announce.around(facts.Positioning, about=group):
-        kernel.store.queues.create_cursors(group, starts)
-    return queues
+    group = opened(kernel, name, style, Policy())
+    with kernel.announce.around(facts.Positioning, about=name):
+        kernel.store.queues.create_cursors(name, starts)
+    return group, queues

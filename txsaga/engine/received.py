@@ -18,6 +18,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from txsaga.engine.pending import Pending
 from txsaga.errors import AlreadyDone, ClaimLost, TransactionError
 from txsaga.model.claim import Claim
 from txsaga.model.message import Delivered
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from txsaga.engine.transaction import Transaction
 
 logger = logging.getLogger("txsaga")
+
+
+Sent = list[tuple["Received", Pending[None]]]
+"""Acknowledgements under way."""
 
 
 class Fate(Enum):
@@ -41,12 +46,18 @@ class Fate(Enum):
 class Received:
     """One message of a claim."""
 
-    __slots__ = ("_fate", "_hands", "claim", "delivered", "group")
+    __slots__ = ("_fate", "_hands", "_sent", "claim", "delivered", "group")
 
     def __init__(self, hands: Hands, claim: Claim, delivered: Delivered) -> None:
         self._hands, self.claim, self.delivered = hands, claim, delivered
         self.group = claim.group
         self._fate = Fate.HELD
+        self._sent: Sent | None = None
+
+    def acknowledged_by(self, sent: Sent) -> Self:
+        """Leave it to a loop to wait for the acknowledgement that leaving the block sends off."""
+        self._sent = sent
+        return self
 
     @property
     def attempts(self) -> int:
@@ -135,10 +146,17 @@ class Received:
                 logger.warning("work on message %s raised: %s", self.id, error, exc_info=error)
             return error is not None
         if error is None or isinstance(error, AlreadyDone):
-            self.ack()
+            self._send_ack()
         else:
             self._failed(error)
         return error is not None
+
+    def _send_ack(self) -> None:
+        if self._sent is None:
+            self.ack()
+        else:
+            self._sent.append((self, self._hands.send_ack(self.claim)))
+            self.settle()
 
     def _failed(self, error: Exception) -> None:
         logger.warning("work on message %s failed, delivery %d: %s", self.id, self.attempts, error, exc_info=error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 
@@ -26,16 +26,17 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
-from txsaga.engine.start import Start, first_offset
+from txsaga.engine.reading import joined
+from txsaga.engine.start import Start
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.claim import Style
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
 from txsaga.model.records import Claimed, Intent, Life
-from txsaga.model.topic import check_name
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
 """Of a lease."""
@@ -49,7 +50,7 @@ class Stream:
         self,
         kernel: Kernel,
         group: str,
-        topics: Sequence[str],
+        topics: Iterable[str],
         *,
         member: str,
         start: Start = "earliest",
@@ -57,7 +58,6 @@ class Stream:
         ttl: timedelta = timedelta(seconds=15),
         on_close: Callable[[Stream], None] = lambda _: None,
     ) -> None:
-        check_name(group, what="consumer group")
         check_kind(ttl, timedelta, "ttl", "give a timedelta, like timedelta(seconds=15)")
         if tag is not None:
             check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
@@ -65,10 +65,7 @@ class Stream:
             raise ConfigError(f"a lease of {ttl} can't be kept; give a ttl from one second to one day")
         self.group, self.member, self._tag = group, member, tag
         self._kernel, self._log, self._on_close = kernel, kernel.store.log, on_close
-        queues = kernel.topics.by_queue(_user_topics(topics))
-        starts = {qid: first_offset(self._log, qid, start) for qid in queues}
-        with kernel.announce.around(facts.Positioning, about=group):
-            kernel.store.queues.create_cursors(group, starts)
+        _, queues = joined(kernel, group, Style.STREAM, topics, start)
         self._bound = Bound(kernel.store.ledgers)
         named = {qid: topic.name for qid, (topic, _) in queues.items()}
         self._membership = Membership(kernel, group, member, named, ttl, self._bound)
@@ -223,11 +220,3 @@ class Stream:
                 f"{method}() gives whole chunks, whatever their tags; read messages(), "
                 f"or open the stream without tag={self._tag!r} and look at batch.tags"
             )
-
-
-def _user_topics(names: Sequence[str]) -> list[str]:
-    if not names:
-        raise ConfigError("a stream reads topics, and none was named; name at least one")
-    for name in names:
-        check_name(name)
-    return list(names)

@@ -23,7 +23,6 @@ LINE, WINDOW = 64, 512
 """Messages that are put in line at once, and that a queue may have in line."""
 LOOK_AGAIN = 0.1
 """Seconds between two looks at what came back, while there is something new."""
-CHUNKS = 16
 
 
 class Taking:
@@ -79,7 +78,7 @@ class Taking:
         topic, index = self._queues[qid]
         store, found = self._kernel.store.registry.identity, list[Delivered]()
         while start < end:
-            entries = self._log.fetch(qid, start, CHUNKS)
+            entries = self._log.fetch(qid, start, end - start)
             for entry in entries:
                 batch = Batch(entry, topic=topic.name, queue=index, qid=qid, store=store, start=start)
                 found += [message for message in batch.messages() if message.offset < end]
