@@ -256,7 +256,7 @@ def test_a_closed_stream_whose_block_never_ends_is_succeeded_when_its_lease_runs
 
 @pytest.mark.rule("R11")
 def test_a_stream_whose_blocks_are_decided_gives_everything_back(moody_shop: Shop) -> None:
-    stream = filled(moody_shop, b"1", b"2", b"3", b"4", ttl=SHORTEST)
+    stream = filled(moody_shop, b"1", b"2", b"3", b"4", ttl=timedelta(hours=1))  # outlives the check
     with moody_shop.producer(checker=says(COMMIT)).transaction() as tx:
         tx.consume(stream, next_of(stream))
     left_undecided(moody_shop, stream, COMMIT)
@@ -293,3 +293,16 @@ def test_offsets_of_a_superseded_attempt_are_not_consumed(moody_shop: Shop) -> N
     assert moody_shop.bodies() == ["without having read anything"]
     again = moody_shop.broker.stream("readers", [NEWS], member="anna")
     assert texts(again) == ["1"]
+
+
+@pytest.mark.rule("R4", "R11")
+def test_an_attempt_that_took_over_in_the_same_stream_is_rolled_back_in_full(moody_shop: Shop) -> None:
+    stream = filled(moody_shop, b"1", b"2")
+    producer = moody_shop.producer()
+    producer.transaction(key="order-42").__enter__().consume(stream, next_of(stream))
+    with suppress(Refused), producer.transaction(key="order-42") as tx:
+        with pytest.raises(LeaseLost):  # the first chunk is free again, and the stream learns it here
+            tx.consume(stream, next_of(stream))
+        tx.consume(stream, next_of(stream))
+        raise Refused
+    assert texts(stream) == ["1", "2"]

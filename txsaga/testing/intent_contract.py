@@ -95,18 +95,18 @@ class IntentContract:
     def test_what_is_bound_already_may_be_bound_again(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         life, rival = opened(store, group), opened(store, group, "rival")
-        claim = claimed(store, qid)
-        for start, end in ((0, 4), (0, 4), (4, 6), (4, 6)):  # each twice, as after an answer that was lost
+        claim = store.queues.advance(claimed(store, qid), "anna", 2)
+        for start, end in ((2, 4), (2, 4), (4, 6), (4, 6)):  # each twice, as after an answer that was lost
             bound(store, life, claim._replace(offset=start), end)
-        for start, end in ((0, 4), (0, 5), (6, 6 + 1)):
+        for start, end in ((2, 4), (2, 6), (4, 6), (6, 7)):
             with pytest.raises(LeaseLost):
                 bound(store, rival, claim._replace(offset=start), end)
-        for start, end in ((0, 4), (4, 7), (5, 7)):
+        for start, end in ((2, 4), (1, 6), (4, 7), (5, 7)):
             with pytest.raises(LeaseLost):
                 bound(store, life, claim._replace(offset=start), end)
         found = store.queues.intent_on("billing", qid)
         assert found is not None
-        assert (found.txid, found.start, found.end) == (life.txid, 0, 6)
+        assert (found.txid, found.start, found.end) == (life.txid, 2, 6)
         settle(store, life, COMMIT)
         assert position(store, qid) == 6
 
