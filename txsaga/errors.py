@@ -12,6 +12,7 @@ TxSagaError
 ├── ReservedName                     a system name was used for something of the user's
 ├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
 ├── UnknownGroup                     no such consumer group
+├── UnknownLetter                    no such dead letter
 ├── TransactionError                 what was asked can't be done with this transaction
 │   ├── UnknownTransaction           there is no such transaction, or the token is not its own
 │   ├── TransactionClosed            its end was written; nothing can be added any more
@@ -133,6 +134,14 @@ class UnknownGroup(TxSagaError):
             f"or by `txsaga group create {group}`"
         )
         self.group = group
+
+
+class UnknownLetter(TxSagaError):
+    """The dead letter does not exist."""
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"there is no dead letter {id}; `txsaga dlq list` shows those that there are")
+        self.id = id
 
 
 class TransactionError(TxSagaError):

@@ -38,6 +38,7 @@ WRONG = {
          WHERE o.txid IS NULL AND NOT h.keyed AND d.parked IS NULL""",
     "a settled transaction among the doubts": "SELECT d.txid FROM {s}.doubt d JOIN {s}.op o USING (txid)",
 }
+WRONG["a message bound to a decided transaction"] = "SELECT c.* FROM {s}.claim c JOIN {s}.op o USING (txid)"
 EVIDENCE = "SELECT txid, outcome FROM txsaga_evidence WHERE branch = ''"
 
 
@@ -90,3 +91,17 @@ def positions(world: World, group: str) -> dict[int, int]:
             text(f'SELECT qid, "off" FROM {world.name}.cursor WHERE grp = :group'), {"group": group}
         )
         return {qid: offset for qid, offset in rows}
+
+
+def left_over(world: World) -> dict[str, int]:
+    """Count what the workers' group has not done."""
+    asked = {
+        "claims": "SELECT count(*) FROM {s}.claim",
+        "letters": "SELECT count(*) FROM {s}.dead_letter",
+        "unread": "SELECT coalesce(sum(q.head - c.off), 0) FROM {s}.cursor c JOIN {s}.queue q USING (qid)"
+        " WHERE c.grp = 'workers'",
+    }
+    with database(world.home_database) as engine, engine.connect() as connection:
+        return {
+            what: int(connection.execute(text(sql.format(s=world.name))).scalar_one()) for what, sql in asked.items()
+        }

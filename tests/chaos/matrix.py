@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.chaos import child, scenarios
 from tests.chaos.child import Stage
-from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, positions
+from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, positions
 from tests.chaos.world import World
 from txsaga.testing.kill import KillPoint
 
@@ -107,6 +107,13 @@ def all_that_can_be_known_is_settled(world: World) -> None:
     assert len(seen) == len(("keyed transfer", "its receipt", "half")) + orders
 
 
+def everything_was_worked_off(world: World) -> None:
+    """Each order was worked on at least once, the consumed one exactly once; nothing waits and nothing is dead."""
+    assert set(world.notes("worked")) == {"1", "2", "3"}
+    assert world.debits() == ["4"]
+    assert left_over(world) == {"claims": 0, "letters": 0, "unread": 0}
+
+
 def nothing_more(world: World) -> None:
     """The other checks said it all."""
 
@@ -186,4 +193,20 @@ CHECK_BACK = Scenario(
     check=debits_are_credits,
     end=all_that_can_be_known_is_settled,
 )
-SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, CHECK_BACK)
+WORK = Scenario(
+    name="work off, put back, bury, consume, replay",
+    before=((scenarios.place_orders, None),),
+    run=scenarios.work_off,
+    after=(scenarios.work_on,),
+    check=debits_are_credits,
+    end=everything_was_worked_off,
+)
+WORK_IN_ORDER = Scenario(
+    name="the same in the order of keys",
+    before=((scenarios.place_orders, None),),
+    run=scenarios.work_off_in_order,
+    after=(scenarios.work_on,),
+    check=debits_are_credits,
+    end=everything_was_worked_off,
+)
+SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, CHECK_BACK, WORK, WORK_IN_ORDER)

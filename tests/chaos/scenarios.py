@@ -23,6 +23,8 @@ AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3
 CREDITS = "credits"
 ORDERS = "orders"
 ROUNDS = 30
+HOLD = timedelta(seconds=0.5)
+"""How long a member that is killed keeps its messages from the others."""
 
 
 def nobody_knows(_: Question) -> LocalState:
@@ -180,3 +182,63 @@ def check_back(broker: Broker, world: World) -> None:
     broker.producer("bank", checker=booked(world))
     broker.producer("secretive", checker=nobody_knows)
     settle(broker, world)
+
+
+def work_off(broker: Broker, world: World) -> None:
+    """Work orders off: acknowledged one by one and together, put back, buried, consumed, replayed."""
+    broker.create_group("workers", max_attempts=2, first_retry=timedelta(0))
+    _work_off(broker, world)
+
+
+def work_off_in_order(broker: Broker, world: World) -> None:
+    """Do the same in the order of keys."""
+    broker.create_group("workers", max_attempts=2, first_retry=timedelta(0), ordered=True)
+    _work_off(broker, world)
+
+
+def _work_off(broker: Broker, world: World) -> None:
+    _work(broker, world, refused="3", idle=0.3)
+    letters = broker.dead_letters.list("workers")
+    broker.dead_letters.replay([letter.id for letter in letters])
+    _work(broker, world, refused="", idle=0.3)
+    settle(broker, world)
+
+
+def work_on(broker: Broker, world: World) -> None:
+    """Finish what dead members left: their open transactions first, then every message that is still there."""
+    with database(world.home_database) as engine, engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {world.name}.tx SET touched = now() - interval '2 hours'")
+    settle(broker, world)
+    broker.create_group("workers", max_attempts=2, first_retry=timedelta(0))
+    _work(broker, world, refused="", idle=1.0)
+    letters = broker.dead_letters.list("workers")
+    broker.dead_letters.replay([letter.id for letter in letters])
+    _work(broker, world, refused="", idle=1.0)
+    broker.dead_letters.purge([letter.id for letter in letters])
+    settle(broker, world)
+
+
+def _work(broker: Broker, world: World, *, refused: str, idle: float) -> None:
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    consumer = broker.consumer("workers", [ORDERS], member="worker", batch=2, invisible=HOLD)
+    for message in consumer.messages(wait=idle):
+        id = message.text()
+        if id == "4":
+            with message, producer.transaction() as tx:
+                tx.consume(message)
+                tx.send(CREDITS, b"4", key="4")
+                with tx.local(BANK) as connection:
+                    debit(connection, "4")
+        elif id == "2":
+            message.extend()
+            world.note("worked", id)
+            consumer.ack([message])
+        else:
+            with message:
+                if id == refused:
+                    raise ValueError("no such account")
+                world.note("worked", id)
+    for message in consumer.receive():
+        message.extend()
+    consumer.close()

@@ -17,7 +17,8 @@ from typing import Annotated
 
 import typer
 
-from txsaga.cli import barrier, db, exits, topic, tx
+from txsaga.cli import barrier, db, dlq, exits, group, topic, tx
+from txsaga.cli.consume import consume
 from txsaga.cli.engine import engine
 from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import Options, in_front
@@ -33,6 +34,9 @@ app = typer.Typer(add_completion=False)
 app.add_typer(topic.app, name="topic")
 app.command()(send)
 app.command()(tail)
+app.command()(consume)
+app.add_typer(group.app, name="group")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(tx.app, name="tx")
 app.command()(status)
 app.command()(engine)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from txsaga.cli.group import GROUP, group_document, group_row
 from txsaga.cli.home import opened
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
@@ -43,7 +44,10 @@ def status(context: typer.Context) -> None:
         table(("topic", "type", "queues", "messages"), rows)
     if found.readings:
         say()
-        table(("group", "topic", "lag", "members"), [(r.group, r.topic, r.lag, r.members) for r in found.readings])
+        table(GROUP, [group_row(reading) for reading in found.readings])
+    if found.dead_letters:
+        say()
+        table(("group", "dead letters"), found.dead_letters.items())
 
 
 def status_document(found: Status) -> dict[str, object]:
@@ -59,5 +63,6 @@ def status_document(found: Status) -> dict[str, object]:
         },
         "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
         "topics": [topic_document(state) for state in found.topics],
-        "groups": [{"group": r.group, "topic": r.topic, "lag": r.lag, "members": r.members} for r in found.readings],
+        "groups": [group_document(reading) for reading in found.readings],
+        "dead_letters": dict(found.dead_letters),
     }

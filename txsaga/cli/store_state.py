@@ -6,6 +6,7 @@ It only reads. The figures are taken one after the other, so they need not be of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txsaga.model.identity import StoreId
@@ -36,6 +37,7 @@ class Status:
     rejects_transactions: bool
     topics: tuple[TopicState, ...]
     readings: tuple[Reading, ...]
+    dead_letters: Mapping[str, int]
     undecided: Undecided
     dispatch: Dispatch
 
@@ -50,6 +52,7 @@ def status(store: Store) -> Status:
         rejects_transactions=registry.rejects_transactions,
         topics=tuple(TopicState(topic=topic, bounds=tuple(bounds[qid] for qid in topic.qids)) for topic in topics),
         readings=tuple(overview.readings()),
+        dead_letters=overview.dead_letters(),
         undecided=overview.undecided(),
         dispatch=overview.dispatch(),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import dispatch, opened
+from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import Options, options_of
-from txsaga.cli.printing import one_line, printable, say
+from txsaga.cli.printing import one_line, say
 from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -129,37 +129,6 @@ def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_on
         say("[]" if before == "[\n" else "\n]")
 
 
-def line_of(message: Delivered) -> str:
-    """Write a message for people."""
-    marks = {"key": message.key, "tag": message.tag, **message.headers}
-    words = [f"{printable(name)}={printable(value)}" for name, value in marks.items() if value is not None]
-    text, encoding = _readable(message.body)
-    body = printable(text) if encoding == "utf-8" else f"base64:{text}"
-    return " ".join([f"{message.topic}/{message.queue}@{message.offset}", *words, body])
-
-
 def as_json(message: Delivered) -> str:
-    """Write a message for programs."""
-    text, encoding = _readable(message.body)
-    value = {
-        "topic": message.topic,
-        "queue": message.queue,
-        "offset": message.offset,
-        "id": message.id,
-        "tx_id": message.tx_id,
-        "key": message.key,
-        "tag": message.tag,
-        "headers": dict(message.headers),
-        "ordering_key": message.ordering_key,
-        "born": message.born,
-        "body": text,
-        "encoding": encoding,
-    }
-    return one_line(value)
-
-
-def _readable(body: bytes) -> tuple[str, str]:
-    try:
-        return body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
+    """Write a message for programs, on one line."""
+    return one_line(message_document(message))

@@ -14,16 +14,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.groups import DeadLetters, alter_group, open_group
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
-from txsaga.engine.reading import opened
 from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
-from txsaga.errors import BrokerClosed, StoreError
+from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind, list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
@@ -78,6 +78,8 @@ class JoiningProducer(Producer):
         """Send inside your own transaction in the home database: one commit, no half."""
         return self._home.join(connection, self._kernel, self.group.id)
 
+
+CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry"}
 
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
 
@@ -157,6 +159,11 @@ class Broker:
         self._readers.add(stream)
         return stream
 
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What consumer groups gave up."""
+        return DeadLetters(self._kernel)
+
     def create_group(
         self,
         name: str,
@@ -177,7 +184,14 @@ class Broker:
             first_retry=first_retry,
             longest_retry=longest_retry,
         )
-        return opened(self._kernel, name, Style.WORK, policy)
+        return open_group(self._kernel, name, Style.WORK, policy)
+
+    def alter_group(self, name: str, **changes: object) -> ConsumerGroup:
+        """Change parts of what a group does with messages that fail, named as in `create_group`."""
+        unknown = changes.keys() - CHANGEABLE
+        if unknown:
+            raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
+        return alter_group(self._kernel, name, changes)
 
     def consumer(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -81,13 +81,13 @@ class Consumer:
                 return []
             self._kernel.store.log.wait(min(IDLE, left))
 
-    def messages(self, *, wait: float | None = None) -> Iterator[Received]:
+    def messages(self, *, wait: float | None = None) -> Generator[Received]:
         """Yield messages one by one; `wait` ends it after so many idle seconds, else it goes on for ever."""
         if wait is not None:
             check_seconds(wait, "wait")
         return self._messages(wait)
 
-    def _messages(self, wait: float | None) -> Iterator[Received]:
+    def _messages(self, wait: float | None) -> Generator[Received]:
         while not self._closed:
             try:
                 messages = self.receive(wait=60.0 if wait is None else wait)

@@ -7,9 +7,9 @@ worked off at the same time, and each way would skip what the other took.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
+from txsaga.engine.groups import open_group
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.start import Start, first_offset
 from txsaga.errors import ConfigError
@@ -17,24 +17,6 @@ from txsaga.model import facts
 from txsaga.model.arguments import list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.topic import Topic, check_name
-
-logger = logging.getLogger("txsaga")
-
-
-def opened(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerGroup:
-    """Register a group, or find it, and warn when it loses what fails."""
-    check_name(name, what="consumer group")
-    if policy.backout is not None:
-        kernel.store.registry.topic(policy.backout)
-    with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
-        group = kernel.store.groups.open(name, style, policy)
-    if group.policy.loses:
-        logger.warning(
-            "group %s has neither a backout topic nor dead letters: a message that fails %d times is lost",
-            name,
-            group.policy.max_attempts,
-        )
-    return group
 
 
 def joined(
@@ -49,7 +31,7 @@ def joined(
     check_name(name, what="consumer group")
     queues = kernel.topics.by_queue(list(dict.fromkeys(names)))
     starts = {qid: first_offset(kernel.store.log, qid, start) for qid in queues}
-    group = opened(kernel, name, style, Policy())
+    group = open_group(kernel, name, style, Policy())
     with kernel.announce.around(facts.Positioning, about=name):
         kernel.store.queues.create_cursors(name, starts)
     return group, queues

@@ -20,13 +20,46 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a consumer group has read one queue."""
+
+    queue: int
+    tail: int
+    head: int
+    offset: int  # of the next message that nobody of the group has had
+    lowest: int  # of the first message that is not done
+    held: int
+    resting: int
+
+    @property
+    def lag(self) -> int:
+        """How many messages nobody of the group has had yet."""
+        return self.head - max(self.offset, self.tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How far a consumer group has read a topic."""
 
     group: str
     topic: str
-    lag: int
     members: int
+    positions: tuple[Position, ...]
+
+    @property
+    def lag(self) -> int:
+        """How many messages nobody of the group has had yet."""
+        return sum(position.lag for position in self.positions)
+
+    @property
+    def held(self) -> int:
+        """How many messages are in the hands of members or bound to transactions."""
+        return sum(position.held for position in self.positions)
+
+    @property
+    def resting(self) -> int:
+        """How many messages will come again."""
+        return sum(position.resting for position in self.positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What people look at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
@@ -14,6 +14,9 @@ class Overview(Protocol):
 
     def readings(self) -> Sequence[Reading]:
         """Tell how far each consumer group has read each of its topics, by name."""
+
+    def dead_letters(self) -> Mapping[str, int]:
+        """Count the dead letters of each group that has some."""
 
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from txsaga.adapters.memory.doubts import Doubts
@@ -34,13 +33,13 @@ class MemoryOverview:
     def readings(self) -> Sequence[Reading]:
         """Tell how far each group has read each topic."""
         with self._home.lock:
-            lags: Counter[tuple[str, str]] = Counter()
-            for (group, qid), cursor in self._home.kept.cursors.items():
-                head = self._log.bounds([qid])[qid].head
-                lags[group, self._names.place(qid)[0]] += head - cursor.offset
+            found: dict[tuple[str, str], list[Position]] = {}
+            for (group, qid), cursor in sorted(self._home.kept.cursors.items()):
+                topic, index = self._names.place(qid)
+                found.setdefault((group, topic), []).append(self._position(group, qid, index, cursor.offset))
             return [
-                Reading(group=group, topic=topic, lag=lag, members=len(self._queues.members(group, topic)))
-                for (group, topic), lag in sorted(lags.items())
+                Reading(group=group, topic=topic, members=self._members(group, topic), positions=tuple(positions))
+                for (group, topic), positions in sorted(found.items())
             ]
 
     def dispatch(self) -> Dispatch:

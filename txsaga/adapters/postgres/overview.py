@@ -7,14 +7,16 @@ So a look at a store with a long history costs little, as long as some engine ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Engine, exists, select, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
-from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+from txsaga.model.overview import Audited, Checks, Dispatch, Position, Reading, Undecided
 
 UNDECIDED = """
 WITH u AS (
@@ -28,11 +30,24 @@ SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.b
  WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)"""
 
 READINGS = """
-SELECT c.grp, t.name, sum(q.head - greatest(c.off, q.tail)),
-       (SELECT count(*) FROM {s}.lease l
-         WHERE l.kind = 'member:' || c.grp || '/' || t.name AND l.until > clock_timestamp())
+SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off), coalesce(k.held, 0), coalesce(k.resting, 0)
   FROM {s}.cursor c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
- GROUP BY c.grp, t.name ORDER BY c.grp, t.name"""
+  LEFT JOIN (
+    SELECT grp, qid, min(base) FILTER (WHERE message IS NULL) AS lowest,
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NOT NULL AND until > clock_timestamp()) AS held,
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL OR until <= clock_timestamp()) AS resting
+      FROM {s}.claim GROUP BY grp, qid) k ON k.grp = c.grp AND k.qid = c.qid
+ ORDER BY c.grp, t.name, q.idx"""
+
+# Who reads a stream has a lease; who works messages off has some of them.
+MEMBERS = """
+SELECT kind, count(*) FROM {s}.lease WHERE kind LIKE 'member:%' AND until > clock_timestamp() GROUP BY kind"""
+HANDS = """
+SELECT c.grp, t.name, count(DISTINCT c.member) FROM {s}.claim c JOIN {s}.queue q USING (qid)
+  JOIN {s}.topic t ON t.id = q.topic WHERE c.receipt IS NOT NULL AND c.until > clock_timestamp()
+ GROUP BY c.grp, t.name"""
+
+DEAD = "SELECT grp, count(*) FROM {s}.dead_letter GROUP BY grp ORDER BY grp"
 
 DISPATCH = """
 SELECT t.id, clock_timestamp() - t.at,
@@ -54,10 +69,32 @@ class PostgresOverview:
 
     def readings(self) -> Sequence[Reading]:
         """Tell how far each group has read each topic."""
+        leases = {tuple(kind.removeprefix("member:").split("/")): count for kind, count in self._rows(MEMBERS)}
+        members = Counter({**leases, **{(group, topic): count for group, topic, count in self._rows(HANDS)}})
         return [
-            Reading(group=group, topic=topic, lag=int(lag), members=members)
-            for group, topic, lag, members in self._rows(READINGS)
+            Reading(
+                group=group,
+                topic=topic,
+                members=members[group, topic],
+                positions=tuple(
+                    Position(
+                        queue=row[2],
+                        tail=row[3],
+                        head=row[4],
+                        offset=row[5],
+                        lowest=row[6],
+                        held=row[7],
+                        resting=row[8],
+                    )
+                    for row in rows
+                ),
+            )
+            for (group, topic), rows in groupby(self._rows(READINGS), lambda row: (row[0], row[1]))
         ]
+
+    def dead_letters(self) -> Mapping[str, int]:
+        """Count the dead letters of each group that has some."""
+        return dict(map(tuple, self._rows(DEAD)))
 
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""

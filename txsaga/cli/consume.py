@@ -1,0 +1,44 @@
+"""`txsaga consume`: work a group's messages off by printing them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from txsaga.cli.home import opened
+from txsaga.cli.message import line_of, message_document
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import one_line
+from txsaga.cli.tail import dispatching, start_of
+
+QUIET = 1.0
+"""Seconds without a message after which there are none."""
+
+
+def consume(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(help="Name of the consumer group.")],
+    topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    start: Annotated[str, typer.Option("--from", help="Where a new group begins, as in tail.")] = "earliest",
+    tag: Annotated[str | None, typer.Option(help="Print messages with this tag; others count as done.")] = None,
+) -> None:
+    """Print a group's messages, acknowledging each once it is printed; with --json one document per line."""
+    options, begin = options_of(context), start_of(start)
+    with (
+        opened(options) as broker,
+        dispatching(broker, follow),
+        broker.consumer(group, topics, start=begin, tag=tag, batch=min(count or 32, 32)) as consumer,
+        closing(consumer.messages(wait=None if follow else QUIET)) as messages,
+    ):
+        for at, message in enumerate(messages, start=1):
+            text = one_line(message_document(message.delivered)) if options.json else line_of(message.delivered)
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
+            message.ack()  # outside of its block: an output that broke must end the command, not count as a failure
+            if at == count:
+                break

@@ -1,0 +1,142 @@
+"""`txsaga group`: consumer groups, what they do with messages that fail, and where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.errors import UnknownGroup
+
+if TYPE_CHECKING:
+    from txsaga.model.claim import ConsumerGroup
+    from txsaga.model.overview import Reading
+
+app = typer.Typer(help="Create, alter, list and show consumer groups.")
+Name = Annotated[str, typer.Argument(help="Name of the group.")]
+Attempts = Annotated[int | None, typer.Option(min=0, help="Deliveries of one message; 0 for no end.")]
+Backout = Annotated[str | None, typer.Option(help="Topic for messages that fail to the end; '' for none.")]
+Letters = Annotated[bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep what fails to the end.")]
+FirstRetry = Annotated[float | None, typer.Option(min=0, max=86_400, help="Seconds before the second delivery.")]
+LongestRetry = Annotated[float | None, typer.Option(min=0, max=86_400, help="Seconds that it rests at most.")]
+GROUP = ("group", "topic", "lag", "held", "resting", "members")
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Keep the order of each key; it never changes.")] = False,
+    max_attempts: Attempts = None,
+    backout: Backout = None,
+    dead_letters: Letters = None,
+    first_retry: FirstRetry = None,
+    longest_retry: LongestRetry = None,
+) -> None:
+    """Create a group whose members work messages off one by one; one that exists stays as it is."""
+    changes = _changes(max_attempts, backout, dead_letters, first_retry, longest_retry)
+    options = options_of(context)
+    with opened(options) as broker:
+        group = broker.create_group(name, ordered=ordered, **changes)  # type: ignore[arg-type]
+    _show(group, as_json=options.json)
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    max_attempts: Attempts = None,
+    backout: Backout = None,
+    dead_letters: Letters = None,
+    first_retry: FirstRetry = None,
+    longest_retry: LongestRetry = None,
+) -> None:
+    """Change what a group does with messages that fail; its members follow within seconds."""
+    changes = _changes(max_attempts, backout, dead_letters, first_retry, longest_retry)
+    options = options_of(context)
+    with opened(options) as broker:
+        group = broker.alter_group(name, **changes)
+    _show(group, as_json=options.json)
+
+
+@app.command("list")
+def list_groups(context: typer.Context) -> None:
+    """List the groups, where they stand in each topic, and their dead letters."""
+    options = options_of(context)
+    with opened(options) as broker:
+        store = broker.kernel.store
+        groups, readings, dead = store.groups.all(), store.overview.readings(), store.overview.dead_letters()
+    if options.json:
+        document([{**_document(group), "dead_letters": dead.get(group.name, 0)} for group in groups])
+        return
+    table(("group", "style", "dead letters"), [(g.name, g.style, dead.get(g.name, 0)) for g in groups])
+    if readings:
+        say()
+        table(GROUP, [group_row(reading) for reading in readings])
+
+
+@app.command()
+def show(context: typer.Context, name: Name) -> None:
+    """Show one group, and where it stands in each queue."""
+    options = options_of(context)
+    with opened(options) as broker:
+        store = broker.kernel.store
+        group = store.groups.find(name)
+        if group is None:
+            raise UnknownGroup(name)
+        readings = [reading for reading in store.overview.readings() if reading.group == name]
+    if options.json:
+        document({**_document(group), "topics": [group_document(reading) for reading in readings]})
+        return
+    fields(_document(group))
+    say()
+    rows = [
+        (reading.topic, p.queue, p.head, p.offset, p.lowest, p.held, p.resting)
+        for reading in readings
+        for p in reading.positions
+    ]
+    table(("topic", "queue", "head", "offset", "lowest", "held", "resting"), rows)
+
+
+def group_row(reading: Reading) -> tuple[object, ...]:
+    """Write where a group stands in a topic for people."""
+    return reading.group, reading.topic, reading.lag, reading.held, reading.resting, reading.members
+
+
+def group_document(reading: Reading) -> dict[str, object]:
+    """Write where a group stands in a topic for programs."""
+    queues = [{**asdict(position), "lag": position.lag} for position in reading.positions]
+    return {**dict(zip(GROUP, group_row(reading), strict=True)), "queues": queues}
+
+
+def _document(group: ConsumerGroup) -> dict[str, object]:
+    return {"group": group.name, "style": group.style, **asdict(group.policy)}
+
+
+def _show(group: ConsumerGroup, *, as_json: bool) -> None:
+    (document if as_json else fields)(_document(group))
+
+
+def _changes(
+    max_attempts: int | None,
+    backout: str | None,
+    dead_letters: bool | None,
+    first_retry: float | None,
+    longest_retry: float | None,
+) -> dict[str, object]:
+    given = {
+        "max_attempts": max_attempts,
+        "backout": backout,
+        "dead_letters": dead_letters,
+        "first_retry": None if first_retry is None else timedelta(seconds=first_retry),
+        "longest_retry": None if longest_retry is None else timedelta(seconds=longest_retry),
+    }
+    changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    # On a command line nothing can be said by None.
+    none = {"max_attempts": 0, "backout": ""}
+    return {name: None if name in none and value == none[name] else value for name, value in changes.items()}

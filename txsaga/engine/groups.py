@@ -1,0 +1,80 @@
+"""
+Consumer groups and their dead letters, as a program creates, alters, replays and purges them.
+
+Every change is announced before and after. A backout topic must exist when it is named: found out at the first
+message that fails to the end, it would be too late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import UnknownGroup
+from txsaga.model import facts
+from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.dead_letter import DeadLetter
+from txsaga.model.topic import check_name
+
+logger = logging.getLogger("txsaga")
+
+
+def open_group(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerGroup:
+    """Register a group, or find it."""
+    check_name(name, what="consumer group")
+    _require_backout(kernel, policy)
+    with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
+        return _warned(kernel.store.groups.open(name, style, policy))
+
+
+def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> ConsumerGroup:
+    """Change parts of a group's policy."""
+    known = kernel.store.groups.find(name)
+    if known is None:
+        raise UnknownGroup(name)
+    policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
+    _require_backout(kernel, policy)
+    with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
+        return _warned(kernel.store.groups.alter(name, policy))
+
+
+class DeadLetters:
+    """What the groups of a store gave up."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def list(self, group: str | None = None, limit: int = 100) -> Sequence[DeadLetter]:
+        """Return dead letters, newest first; of all groups where none is named."""
+        return self._kernel.store.dead_letters.list(group, limit)
+
+    def get(self, id: int) -> DeadLetter | None:
+        """Return one."""
+        return self._kernel.store.dead_letters.get(id)
+
+    def replay(self, ids: Sequence[int]) -> int:
+        """Let letters come to their group again, as messages that were never delivered; return how many came."""
+        with self._kernel.announce.around(facts.Replaying):
+            return self._kernel.store.dead_letters.replay(ids)
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Delete letters for good; return how many there were."""
+        with self._kernel.announce.around(facts.Purging):
+            return self._kernel.store.dead_letters.purge(ids)
+
+
+def _require_backout(kernel: Kernel, policy: Policy) -> None:
+    if policy.backout is not None:
+        kernel.store.registry.topic(policy.backout)
+
+
+def _warned(group: ConsumerGroup) -> ConsumerGroup:
+    if group.policy.loses:
+        logger.warning(
+            "group %s has neither a backout topic nor dead letters: a message that fails %d times is lost",
+            group.name,
+            group.policy.max_attempts,
+        )
+    return group
