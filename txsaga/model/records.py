@@ -14,6 +14,9 @@ from txsaga.errors import OutOfOrder
 from txsaga.model.decision import Code, Decision
 from txsaga.model.lifecycle import TxState
 
+NOBODY = 0
+"""The producer group of what the store itself moves; it has no name."""
+
 
 class Row(NamedTuple):
     """One stored chunk of a half: where it goes and its records."""

@@ -31,7 +31,10 @@ class Claims(Protocol):
         """Put unread messages into claims that nobody holds, each with its key; False when a rival was first."""
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
-        """Take the open messages of these claims off the group; `ClaimLost` in the place of each that is lost."""
+        """Take the open messages of these claims off the group; `ClaimLost` in the place of each that is lost.
+
+        A message that was acknowledged, put back or bound before is lost to its claim; the others of it are done.
+        """
 
     def extend(self, claim: Claim, by: timedelta) -> None:
         """Hold a claim for so long from now on; `ClaimLost` when it is lost."""

@@ -24,31 +24,43 @@ if "pytest" in sys.modules:  # first of all: asserts are rewritten at import
     from txsaga.testing import rewriting as rewriting
 
 if TYPE_CHECKING:
+    from txsaga.testing.binding_contract import BindingContract
+    from txsaga.testing.burial_contract import BurialContract
+    from txsaga.testing.claim_contract import ClaimContract
     from txsaga.testing.clock import FakeClock
     from txsaga.testing.decision_contract import DecisionContract
     from txsaga.testing.doubt_contract import DoubtContract
     from txsaga.testing.end_contract import EndContract
+    from txsaga.testing.group_contract import GroupContract
     from txsaga.testing.half_contract import HalfContract
     from txsaga.testing.intent_contract import IntentContract
     from txsaga.testing.ledger_contract import LedgerContract
     from txsaga.testing.log_contract import LogContract
+    from txsaga.testing.order_contract import OrderContract
     from txsaga.testing.overview_contract import OverviewContract
     from txsaga.testing.queue_contract import QueueContract
+    from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
     from txsaga.testing.timing import Later
 
 __all__ = [
+    "BindingContract",
+    "BurialContract",
+    "ClaimContract",
     "DecisionContract",
     "DoubtContract",
     "EndContract",
     "FakeClock",
+    "GroupContract",
     "HalfContract",
     "IntentContract",
     "Later",
     "LedgerContract",
     "LogContract",
+    "OrderContract",
     "OverviewContract",
     "QueueContract",
+    "RedeliveryContract",
     "RegistryContract",
 ]
 

@@ -12,6 +12,13 @@ pytest.register_assert_rewrite(
     "txsaga.testing.doubt_contract",
     "txsaga.testing.queue_contract",
     "txsaga.testing.intent_contract",
+    "txsaga.testing.claiming",
+    "txsaga.testing.claim_contract",
+    "txsaga.testing.redelivery_contract",
+    "txsaga.testing.order_contract",
+    "txsaga.testing.burial_contract",
+    "txsaga.testing.binding_contract",
+    "txsaga.testing.group_contract",
     "txsaga.testing.registry_contract",
     "txsaga.testing.overview_contract",
 )

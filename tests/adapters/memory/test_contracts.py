@@ -7,17 +7,23 @@ import pytest
 from txsaga.adapters.memory import MemoryStore
 from txsaga.ports.store import Store
 from txsaga.testing import (
+    BindingContract,
+    BurialContract,
+    ClaimContract,
     DecisionContract,
     DoubtContract,
     EndContract,
     FakeClock,
+    GroupContract,
     HalfContract,
     IntentContract,
     Later,
     LedgerContract,
     LogContract,
+    OrderContract,
     OverviewContract,
     QueueContract,
+    RedeliveryContract,
     RegistryContract,
 )
 
@@ -68,6 +74,30 @@ class TestQueues(QueueContract):
 
 
 class TestIntents(IntentContract):
+    pass
+
+
+class TestClaims(ClaimContract):
+    pass
+
+
+class TestRedelivery(RedeliveryContract):
+    pass
+
+
+class TestOrder(OrderContract):
+    pass
+
+
+class TestBurials(BurialContract):
+    pass
+
+
+class TestBindings(BindingContract):
+    pass
+
+
+class TestGroups(GroupContract):
     pass
 
 

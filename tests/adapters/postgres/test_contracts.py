@@ -7,16 +7,22 @@ import pytest
 
 from txsaga.ports.store import Store
 from txsaga.testing import (
+    BindingContract,
+    BurialContract,
+    ClaimContract,
     DecisionContract,
     DoubtContract,
     EndContract,
+    GroupContract,
     HalfContract,
     IntentContract,
     Later,
     LedgerContract,
     LogContract,
+    OrderContract,
     OverviewContract,
     QueueContract,
+    RedeliveryContract,
     RegistryContract,
 )
 from txsaga.wiring import open_store
@@ -65,6 +71,30 @@ class TestQueues(QueueContract):
 
 
 class TestIntents(IntentContract):
+    pass
+
+
+class TestClaims(ClaimContract):
+    pass
+
+
+class TestRedelivery(RedeliveryContract):
+    pass
+
+
+class TestOrder(OrderContract):
+    pass
+
+
+class TestBurials(BurialContract):
+    pass
+
+
+class TestBindings(BindingContract):
+    pass
+
+
+class TestGroups(GroupContract):
     pass
 
 

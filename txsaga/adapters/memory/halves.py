@@ -98,7 +98,7 @@ class MemoryHalves(HalfStore):
             queue=index if real else 0,
             real_topic=topic,
             real_queue=index,
-            group=self._names.group_by_id(half.group).name,
+            group=self._names.group_name(half.group),
             prepared=op is None,
             flag="NOT" if op is None else "COMMIT" if real else "ROLLBACK",
             count=half.row.count,

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
+from txsaga.adapters.memory import claim_ends
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import Audit, Kept, Op, Opened, StoredHalf
@@ -23,6 +25,7 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
+from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
@@ -80,6 +83,7 @@ class MemoryLedger:
         for place, intent in list(self._kept.intents.items()):
             if intent.txid == txid:
                 del self._kept.intents[place]
+        claim_ends.decided(self._kept, txid, self._home.now(), committed=False)
         return self._put(replace(life, owner=life.owner + 1))
 
     def touch(self, txid: int) -> None:
@@ -140,13 +144,19 @@ class MemoryLedger:
         elif (bound.txid, bound.end) != (intent.txid, intent.end) or intent.start < bound.start:
             raise LeaseLost(f"queue {intent.qid} is bound to another undecided transaction")
 
+    def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
+        """Make a claimed message a transaction's."""
+        self._refuse_decided(txid)
+        claim_ends.bind(self._kept, claim, self._life(txid).txid, retry, self._home.now())
+
     def apply_intents(self, txid: int, decision: Decision) -> None:
-        """Move the cursors on COMMIT, and end the intents."""
+        """Move the cursors on COMMIT, end the intents and the claims that are bound."""
         for place, intent in list(self._kept.intents.items()):
             if intent.txid == txid:
                 del self._kept.intents[place]
                 if decision is Decision.COMMIT:
                     self._kept.cursors[place] = self._kept.cursors[place]._replace(offset=intent.end)
+        claim_ends.decided(self._kept, txid, self._home.now(), committed=decision is Decision.COMMIT)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
         """Write the decision, the only one."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from txsaga.adapters.memory.home import Home
 from txsaga.errors import ConfigError, GroupKindMismatch, StoreError, TopicExists, UnknownTopic
-from txsaga.model.records import Group, Resource, Row
+from txsaga.model.records import NOBODY, Group, Resource, Row
 from txsaga.model.topic import Topic, TopicType
 
 
@@ -86,6 +86,10 @@ class Names:
         """Return a producer group that is registered."""
         with self._home.lock:
             return self._groups.get(name)
+
+    def group_name(self, id: int) -> str:
+        """Return the name of a producer group; what the store itself moved has none."""
+        return "" if id == NOBODY else self.group_by_id(id).name
 
     def group_by_id(self, id: int) -> Group:
         """Return a producer group."""

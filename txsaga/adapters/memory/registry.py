@@ -120,7 +120,7 @@ class MemoryRegistry:
         return TxView(
             txid=txid,
             id=self.identity.transaction(txid),
-            group=self.group_by_id(group).name,
+            group=self._names.group_name(group),
             key=key,
             epoch=epoch,
             state=DECIDED[op.decision] if op else state,

@@ -7,11 +7,14 @@ when it is left without an error; if rows were changed in place, a block that ra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from txsaga.model.claim import Burial, Claim
+from txsaga.model.dead_letter import Copy
 from txsaga.model.decision import Decision
 from txsaga.model.records import Intent, LateSlot, Life, Row
 
@@ -59,6 +62,57 @@ class Cursor(NamedTuple):
     epoch: int = 0
 
 
+Place = tuple[str, int, int, int]
+"""Where a claim lies: group, queue, first offset and size."""
+
+
+class ClaimRow(NamedTuple):
+    """Messages of a queue that a group has handed out, or that wait to come again."""
+
+    group: str
+    qid: int
+    base: int
+    size: int
+    open: int
+    attempts: int
+    until: datetime | None  # None while a transaction has it
+    receipt: int | None = None
+    member: str | None = None
+    key: int | None = None
+    txid: int | None = None
+    retry: timedelta = timedelta()
+    history: tuple[Mapping[str, object], ...] = ()
+    copy: Copy | None = None
+
+    @property
+    def place(self) -> Place:
+        """The key under which it lies."""
+        return self.group, self.qid, self.base, self.size
+
+    def is_due(self, now: datetime) -> bool:
+        """Tell whether anybody may take it."""
+        return self.until is not None and self.until <= now
+
+    def is_held_by(self, claim: Claim, now: datetime) -> bool:
+        """Tell whether it is in the hands that a claim speaks of."""
+        return self.receipt == claim.receipt and self.until is not None and self.until > now
+
+    def claimed(self) -> Claim:
+        """Return what its member gets."""
+        assert self.receipt is not None
+        place, state = self.place, (self.open, self.attempts, self.receipt)
+        return Claim(*place, *state, self.copy)
+
+
+class Letter(NamedTuple):
+    """A dead letter: the claim that it was, and why it was given up."""
+
+    id: int
+    at: datetime
+    row: ClaimRow
+    burial: Burial
+
+
 class Audit(NamedTuple):
     """Who did what to a transaction, and why."""
 
@@ -82,6 +136,8 @@ class Kept:
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
     cursors: dict[tuple[str, int], Cursor] = field(default_factory=dict)
     audits: list[Audit] = field(default_factory=list)
+    claims: dict[Place, ClaimRow] = field(default_factory=dict)
+    letters: dict[int, Letter] = field(default_factory=dict)
 
     def copy(self) -> Kept:
         """Return a copy that can be changed without touching this one."""
@@ -95,6 +151,13 @@ class Kept:
         """Write a decision; the caller has made sure that it is the first."""
         self.ops[op.txid] = op
         self.order.append(op.txid)
+
+    def put(self, *rows: ClaimRow) -> None:
+        """Put claims in their places; one without an open message is done."""
+        for row in rows:
+            self.claims[row.place] = row
+            if not row.open:
+                del self.claims[row.place]
 
     def settle_order(self, start: int) -> None:
         """Put decisions of one commit, from `start` on, in the order of their numbers."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from txsaga.adapters.clock import Clock, wall_clock
+from txsaga.adapters.memory.claims import MemoryClaims
 from txsaga.adapters.memory.doubts import Doubts
+from txsaga.adapters.memory.groups import MemoryDeadLetters, MemoryGroups
 from txsaga.adapters.memory.halves import MemoryHalves
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.ledger import MemoryLedgers
@@ -27,6 +29,9 @@ class MemoryStore:
         self.ledgers = MemoryLedgers(home, names)
         self.log = MemoryLog(home, names, doubts)
         self.queues = MemoryQueues(home, names)
+        self.claims = MemoryClaims(home, self.log)
+        self.groups = MemoryGroups(home)
+        self.dead_letters = MemoryDeadLetters(home, names)
         self.registry = MemoryRegistry(home, names, doubts)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues)
 

@@ -31,15 +31,15 @@ PUT_BACK = (
     "UPDATE {s}.claim SET until = clock_timestamp() + :delay, receipt = NULL, history = " + ENTRY + " WHERE {mine}"
 )
 
-# What is left of a run in somebody's hands stays there; the rest comes as it would have come.
 GIVE_BACK = """
-UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1
- WHERE {held} AND open & ~:open = 0"""
-GIVE_SOME = """
-WITH r AS (UPDATE {s}.claim SET open = open & ~:open WHERE {held} RETURNING *)
+UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1 WHERE {held}"""
+# What is given back of a run comes apart, so that whoever asks for few is given few.
+LOCK_SOME = "SELECT open FROM {s}.claim WHERE {held} AND open & :open <> 0 FOR UPDATE"
+APART = """
 INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history)
 SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts - 1, clock_timestamp(), r.history
-  FROM r, generate_series(0, r.size - 1) i WHERE :open >> i & 1 = 1"""
+  FROM (SELECT * FROM {s}.claim WHERE {mine}) r, generate_series(0, r.size - 1) i
+ WHERE (r.open & :open) >> i & 1 = 1"""
 
 DEAD = (
     """
@@ -98,8 +98,11 @@ def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta
 def give_back(connection: Connection, schema: str, claim: Claim) -> None:
     """Let messages come again, uncounted."""
     named = {**mine(claim), "open": claim.open}
-    if not connection.execute(_text(GIVE_BACK, schema), named).rowcount:
-        connection.execute(_text(GIVE_SOME, schema), named)
+    if claim.size == 1:
+        connection.execute(_text(GIVE_BACK, schema), mine(claim))
+    elif connection.execute(_text(LOCK_SOME, schema), named).one_or_none() is not None:
+        for step in (APART, LEAVE_RUN, END_RUN):
+            connection.execute(_text(step, schema), named)
 
 
 def bury(connection: Connection, schema: str, claim: Claim, burial: Burial) -> None:

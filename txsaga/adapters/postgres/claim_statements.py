@@ -26,36 +26,51 @@ INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, mem
 SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * interval '1 second', $6, $7 FROM pick
 RETURNING qid, base, size, open, attempts, receipt, {copy}, {lazy}"""
 
+# A run that ran out comes apart: what was in it comes alone, each taken out of it by whoever comes first.
 TAKE_DUE = """
 WITH due AS MATERIALIZED (
-    SELECT qid, base, size, attempts, until FROM {s}.claim c
+    SELECT qid, base, size, open, attempts, until, history FROM {s}.claim c
      WHERE grp = $1 AND until <= clock_timestamp() AND qid = ANY ($2)
        AND (key IS NULL OR NOT EXISTS (SELECT FROM {s}.claim e
             WHERE e.grp = c.grp AND e.qid = c.qid AND e.key = c.key AND e.base < c.base))
      ORDER BY until, qid, base LIMIT $3 FOR UPDATE SKIP LOCKED),
- first AS (SELECT qid, base, size, attempts FROM due ORDER BY until, qid, base LIMIT 1),
+ first AS (SELECT * FROM due ORDER BY until, qid, base LIMIT 1),
+ run AS (
+    SELECT *, (SELECT min(i) FROM generate_series(0, size - 1) i WHERE open >> i & 1 = 1) AS at FROM first
+     WHERE open & (open - 1) <> 0),
  chosen AS (
     SELECT due.qid, due.base, due.size FROM due, first f
      WHERE CASE WHEN f.attempts > 0 THEN (due.qid, due.base, due.size) = (f.qid, f.base, f.size)
-                ELSE due.attempts = 0 END)
-UPDATE {s}.claim c SET until = clock_timestamp() + $4 * interval '1 second', receipt = $5, member = $6,
-       attempts = c.attempts + 1
-  FROM chosen x WHERE c.grp = $1 AND (c.qid, c.base, c.size) = (x.qid, x.base, x.size)
-RETURNING c.qid, c.base, c.size, c.open, c.attempts, c.receipt, {copy}, {lazy}"""
+                ELSE due.attempts = 0 END
+       AND NOT EXISTS (SELECT FROM run)),
+ less AS (
+    UPDATE {s}.claim c SET open = run.open & ~(1::bigint << run.at) FROM run
+     WHERE c.grp = $1 AND (c.qid, c.base, c.size) = (run.qid, run.base, run.size)),
+ alone AS (
+    INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
+    SELECT $1, qid, base + at, 1, 1, attempts + 1, clock_timestamp() + $4 * interval '1 second', $5, $6, history
+      FROM run RETURNING qid, base, size, open, attempts, receipt, {copy}),
+ taken AS (
+    UPDATE {s}.claim c SET until = clock_timestamp() + $4 * interval '1 second', receipt = $5, member = $6,
+           attempts = c.attempts + 1
+      FROM chosen x WHERE c.grp = $1 AND (c.qid, c.base, c.size) = (x.qid, x.base, x.size)
+    RETURNING c.qid, c.base, c.size, c.open, c.attempts, c.receipt, {copy})
+SELECT *, {lazy} FROM (SELECT * FROM alone UNION ALL SELECT * FROM taken) t"""
 
+# Rows are locked before they are looked at: of two that end the last messages of a run, one would find it changed.
 ACK = """
 WITH x AS MATERIALIZED (SELECT * FROM {rows} AS x(grp, qid, base, size, receipt, open)),
+ held AS MATERIALIZED (
+    SELECT c.grp, c.qid, c.base, c.size, c.receipt, c.open & x.open AS acked, c.open & ~x.open AS rest
+      FROM x JOIN {s}.claim c USING (grp, qid, base, size, receipt)
+     WHERE c.until > clock_timestamp() AND c.txid IS NULL AND c.open & x.open <> 0 FOR UPDATE OF c),
  done AS (
-    DELETE FROM {s}.claim c USING x
-     WHERE (c.grp, c.qid, c.base, c.size, c.receipt) = (x.grp, x.qid, x.base, x.size, x.receipt)
-       AND c.until > clock_timestamp() AND c.txid IS NULL AND c.open & ~x.open = 0
-    RETURNING c.qid, c.base, c.size, c.receipt),
+    DELETE FROM {s}.claim c USING held h
+     WHERE (c.grp, c.qid, c.base, c.size) = (h.grp, h.qid, h.base, h.size) AND h.rest = 0),
  less AS (
-    UPDATE {s}.claim c SET open = c.open & ~x.open FROM x
-     WHERE (c.grp, c.qid, c.base, c.size, c.receipt) = (x.grp, x.qid, x.base, x.size, x.receipt)
-       AND c.until > clock_timestamp() AND c.txid IS NULL AND c.open & ~x.open <> 0
-    RETURNING c.qid, c.base, c.size, c.receipt)
-SELECT * FROM done UNION ALL SELECT * FROM less"""
+    UPDATE {s}.claim c SET open = h.rest FROM held h
+     WHERE (c.grp, c.qid, c.base, c.size) = (h.grp, h.qid, h.base, h.size) AND h.rest <> 0)
+SELECT qid, base, size, receipt, acked FROM held"""
 ACKS = Source(1, ("text", "int4", "int8", "int4", "int8", "int8"))
 
 UNREAD = """
@@ -71,16 +86,9 @@ INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, key)
 SELECT :grp, :qid, :start + x.at - 1, 1, 1, 0, clock_timestamp(), x.key
   FROM moved, unnest(CAST(:keys AS bigint[])) WITH ORDINALITY AS x(key, at)"""
 
-# A run that ran out comes apart: each of its messages comes alone from now on.
-SPLIT = """
-WITH r AS (DELETE FROM {s}.claim WHERE {mine} RETURNING *)
-INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history)
-SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts - 1, clock_timestamp(), r.history
-  FROM r, generate_series(0, r.size - 1) i WHERE r.open >> i & 1 = 1"""
-
 EXTEND = """
 UPDATE {s}.claim SET until = clock_timestamp() + :by
- WHERE {mine} AND until > clock_timestamp() AND txid IS NULL RETURNING base"""
+ WHERE {mine} AND until > clock_timestamp() AND txid IS NULL AND open & :open <> 0 RETURNING base"""
 
 MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
 
@@ -94,7 +102,6 @@ class ClaimStatements:
     ack: Form
     unread: str
     line_up: str
-    split: str
     extend: str
 
     @classmethod
@@ -110,6 +117,5 @@ class ClaimStatements:
             ack=Form(write(ACK, ACKS.one), write(ACK, ACKS.many)),
             unread=write(UNREAD),
             line_up=write(LINE_UP),
-            split=write(SPLIT),
             extend=write(EXTEND),
         )

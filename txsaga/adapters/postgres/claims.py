@@ -44,11 +44,7 @@ class PostgresClaims:
     def take_due(self, group: str, qids: Sequence[int], limit: int, hold: Hold) -> Sequence[Claim]:
         """Claim messages whose time has come."""
         values = [text_value(group), int4_array(qids), int4(limit), *_held(hold)]
-        found = self._taken(group, Call(self._sql.take_due, values))
-        if len(found) == 1 and found[0].size > 1 and found[0].attempts > 1:
-            self._split(found[0])
-            return self.take_due(group, qids, limit, hold)
-        return sorted(found)
+        return sorted(self._taken(group, Call(self._sql.take_due, values)))
 
     def unread(self, group: str, qids: Sequence[int], after: int, limit: int, window: int) -> Unread | None:
         """Find messages to be lined up."""
@@ -71,12 +67,14 @@ class PostgresClaims:
         call = Call(self._sql.ack.of(len(asked)), _acks(asked))
         done, unknown = self._acked(call)
         lost = self._unknown if unknown else _lost
-        return [None if _place(claim)[1:] in done else lost(claim) for claim in claims]
+        return [None if not claim.open & ~done.get(_place(claim)[1:], 0) else lost(claim) for claim in claims]
 
     def extend(self, claim: Claim, by: timedelta) -> None:
         """Hold a claim for so long from now on."""
         with transaction(self._engine) as connection:
-            found = connection.execute(text(self._sql.extend), {**mine(claim), "by": by}).one_or_none()
+            found = connection.execute(
+                text(self._sql.extend), {**mine(claim), "open": claim.open, "by": by}
+            ).one_or_none()
         if found is None:
             raise _lost(claim)
 
@@ -112,7 +110,7 @@ class PostgresClaims:
             raise StoreUnavailable(f"the home database went away while messages were taken: {lost}; retry") from lost
         return [_claim(group, *row) for row in rows]
 
-    def _acked(self, call: Call) -> tuple[set[tuple[Any, ...]], bool]:
+    def _acked(self, call: Call) -> tuple[dict[tuple[Any, ...], int], bool]:
         """Acknowledge; tell what is done, and whether what is not could be done by a try that was not answered."""
         try:
             return _done(self._lines.exchange([call])), False
@@ -128,10 +126,6 @@ class PostgresClaims:
             return self._lines.exchange([call])
         except ConnectionLost as lost:
             raise StoreUnavailable(str(lost)) from lost
-
-    def _split(self, run: Claim) -> None:
-        with transaction(self._engine) as connection:
-            connection.execute(text(self._sql.split), mine(run))
 
     @staticmethod
     def _unknown(claim: Claim) -> TxSagaError:
@@ -172,8 +166,8 @@ def _acks(asked: dict[tuple[str, int, int, int, int], int]) -> list[Value]:
     return [texts(groups), int4s(qids), int8s(bases), int4s(sizes), int8s(receipts), int8s(list(asked.values()))]
 
 
-def _done(answers: Sequence[Rows]) -> set[tuple[Any, ...]]:
-    return {tuple(row) for row in answers[0]}
+def _done(answers: Sequence[Rows]) -> dict[tuple[Any, ...], int]:
+    return {tuple(place): acked for *place, acked in answers[0]}
 
 
 def _lost(claim: Claim) -> ClaimLost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.batch import Batch, standing
@@ -67,12 +67,12 @@ class PostgresHalves(HalfStore):
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
         h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
-        p = schema.part
+        p, sender = schema.part, func.coalesce(g.c.name, "").label("group_name")
         query = (
-            select(*SHOWN, q.c.idx, t.c.name, g.c.name.label("group_name"), o.c.decision, p.c.attempt.label("winner"))
+            select(*SHOWN, q.c.idx, t.c.name, sender, o.c.decision, p.c.attempt.label("winner"))
             .join_from(h, q, q.c.qid == h.c.qid)
             .join(t, t.c.id == q.c.topic)
-            .join(g, g.c.id == h.c.pgroup)
+            .outerjoin(g, g.c.id == h.c.pgroup)
             .outerjoin(o, o.c.txid == h.c.txid)
             .outerjoin(p, (p.c.txid == h.c.txid) & (p.c.part == h.c.part))
             .where(h.c.txid == txid)

@@ -14,7 +14,7 @@ from txsaga.model.identity import StoreId
 from txsaga.model.records import TxView
 
 LIST = """
-SELECT f.txid, g.name AS group_name, t.key, t.epoch, t.state, r.name AS resource,
+SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, t.state, r.name AS resource,
        coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check, d.parked
   FROM (
     SELECT txid FROM (SELECT DISTINCT txid FROM {s}.half {halves} ORDER BY txid DESC LIMIT :limit) a

@@ -1,0 +1,103 @@
+"""
+Consumer groups in memory, and the dead letters they left behind.
+
+A group keeps its style for ever: if its cursors were moved in both, messages would be skipped without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.rows import ClaimRow, Letter
+from txsaga.errors import GroupKindMismatch, UnknownGroup
+from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.dead_letter import DeadLetter
+
+
+class MemoryGroups:
+    """The consumer groups of one store."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
+        """Register a group, or find it."""
+        with self._home.lock:
+            known = self._groups.setdefault(name, ConsumerGroup(name=name, style=style, policy=policy))
+            if known.style is not style:
+                raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+            return known
+
+    def find(self, name: str) -> ConsumerGroup | None:
+        """Return a group that is registered."""
+        with self._home.lock:
+            return self._groups.get(name)
+
+    def all(self) -> Sequence[ConsumerGroup]:
+        """Return all groups by name."""
+        with self._home.lock:
+            return [self._groups[name] for name in sorted(self._groups)]
+
+    def alter(self, name: str, policy: Policy) -> ConsumerGroup:
+        """Give a group another policy."""
+        with self._home.lock:
+            if name not in self._groups:
+                raise UnknownGroup(name)
+            changed = self._groups[name] = replace(self._groups[name], policy=policy)
+            return changed
+
+
+class MemoryDeadLetters:
+    """The dead letters of one store."""
+
+    def __init__(self, home: Home, names: Names) -> None:
+        self._home, self._names = home, names
+
+    def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
+        """Return dead letters, newest first."""
+        with self._home.lock:
+            newest = sorted(self._home.kept.letters, reverse=True)
+            letters = [self._home.kept.letters[id] for id in newest]
+            return [self._read(letter) for letter in letters if group in (None, letter.row.group)][:limit]
+
+    def get(self, id: int) -> DeadLetter | None:
+        """Return one."""
+        with self._home.lock:
+            letter = self._home.kept.letters.get(id)
+            return None if letter is None else self._read(letter)
+
+    def replay(self, ids: Sequence[int]) -> int:
+        """Let letters come to their group again."""
+        with self._home.writing() as kept:
+            letters = [kept.letters.pop(id) for id in {*ids} & kept.letters.keys()]
+            kept.put(*(self._fresh(letter) for letter in letters))
+            return len(letters)
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Delete letters for good."""
+        with self._home.writing() as kept:
+            return len([kept.letters.pop(id) for id in {*ids} & kept.letters.keys()])
+
+    def _fresh(self, letter: Letter) -> ClaimRow:
+        """Return a letter as its message came, with what it went through; it begins to count anew."""
+        row, now = letter.row, self._home.now()
+        return ClaimRow(row.group, row.qid, row.base, 1, 1, 0, now, history=row.history, copy=letter.burial.copy)
+
+    def _read(self, letter: Letter) -> DeadLetter:
+        row, burial = letter.row, letter.burial
+        return DeadLetter(
+            id=letter.id,
+            group=row.group,
+            topic=burial.topic,
+            queue=self._names.place(row.qid)[1],
+            offset=row.base,
+            at=letter.at,
+            attempts=row.attempts,
+            cause=burial.cause,
+            history=list(row.history),
+            copy=burial.copy,
+        )
