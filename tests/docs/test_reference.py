@@ -13,8 +13,11 @@ from tests.architecture.sources import PACKAGE
 from txsaga import errors
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.consumer import Consumer
+from txsaga.engine.groups import DeadLetters
 from txsaga.engine.late import Slot
 from txsaga.engine.producer import Producer
+from txsaga.engine.received import Received
 from txsaga.engine.roles import CheckProfile
 from txsaga.engine.settle import Question
 from txsaga.engine.stream import Stream
@@ -32,6 +35,9 @@ PUBLIC: Mapping[str, type] = {
     "Transaction": Transaction,
     "Slot": Slot,
     "JoinedSends": JoinedSends,
+    "Consumer": Consumer,
+    "Received": Received,
+    "DeadLetters": DeadLetters,
     "Stream": Stream,
     "Batch": Batch,
     "Message": Message,
@@ -50,6 +56,8 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     Producer: {"checker", "group"},
     Transaction: {"decision"},
     Stream: {"group", "member"},
+    Consumer: {"group", "member"},
+    Received: {"claim", "delivered", "group"},
 }
 ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"TXSAGA_[A-Z]+(?:_[A-Z]+)*")

@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Self
 
 from txsaga.engine.burial import bury
-from txsaga.engine.handing import Handing, by_claim
+from txsaga.engine.handing import Handing
 from txsaga.engine.hands import Hands
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
 from txsaga.engine.reading import joined
-from txsaga.engine.received import Received
+from txsaga.engine.received import Received, acknowledge
 from txsaga.engine.start import Start
 from txsaga.engine.taking import Taking
-from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
+from txsaga.errors import BrokerClosed, ConfigError, StoreUnavailable
 from txsaga.model.arguments import check_kind, check_seconds
 from txsaga.model.claim import LONGEST, MOST, Claim, Hold, Style
 
@@ -106,20 +106,7 @@ class Consumer:
 
     def ack(self, messages: Sequence[Received]) -> None:
         """Acknowledge many messages at once; `ClaimLost` when any of them came too late."""
-        calls = [
-            (of_claim, self._kernel.acks.submit(claim))
-            for claim, of_claim in by_claim([message for message in messages if message.require_held()])
-        ]
-        lost = []
-        for of_claim, call in calls:
-            try:
-                call.result()
-                for message in of_claim:
-                    message.settle()
-            except ClaimLost as reason:
-                lost.append(reason)
-        if lost:
-            raise lost[0]
+        acknowledge(self._hands, messages)
 
     def close(self) -> None:
         """Give back what nobody has worked on; whoever iterates is at the end."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from txsaga.engine.hands import Hands
-from txsaga.engine.received import Received, Sent
+from txsaga.engine.received import Received, Sent, by_claim, handed_out
 from txsaga.errors import ClaimLost, TxSagaError
-from txsaga.model.claim import Claim
 
 logger = logging.getLogger("txsaga")
 
@@ -39,7 +38,7 @@ class Handing:
                     self._hold_longer()
                     renew_at = time.monotonic() + self._pause
                 if self._waiting:
-                    yield self._waiting.popleft().acknowledged_by(sent)
+                    yield handed_out(self._waiting.popleft(), sent)
         finally:
             failed = _answers(sent)
             self.give_back()
@@ -62,14 +61,6 @@ class Handing:
             except ClaimLost as lost:
                 logger.warning("%s", lost)
                 self._waiting = deque(message for message in self._waiting if message not in messages)
-
-
-def by_claim(messages: Iterable[Received]) -> list[tuple[Claim, list[Received]]]:
-    """Put messages together that are of one claim, with the claim on all of them."""
-    found: dict[tuple[int, int, int, int], list[Received]] = {}
-    for message in messages:
-        found.setdefault(message.claim.place, []).append(message)
-    return [(of[0].claim.with_all(message.claim for message in of), of) for of in found.values()]
 
 
 def _answers(sent: Sent) -> list[TxSagaError]:

@@ -52,12 +52,12 @@ class Hands:
             bury(self._kernel, policy, claim, message.delivered, cause)
             return
         rest = policy.retry_in(claim.attempts, self._jitter()) if delay is None else _span(delay)
-        with self._kernel.announce.around(facts.PuttingBack, about=claim.group):
+        with self._kernel.announce.around(facts.Returning, about=claim.group):
             self._claims.put_back(claim, rest, cause)
 
     def give_back(self, claim: Claim) -> None:
         """Let its open messages come again, uncounted."""
-        with self._kernel.announce.around(facts.GivingBack, about=claim.group):
+        with self._kernel.announce.around(facts.Surrendering, about=claim.group):
             patiently(lambda: self._claims.give_back(claim))
 
     def bind(self, claim: Claim, transaction: Transaction) -> None:

@@ -23,7 +23,8 @@ def joined(
     kernel: Kernel, name: str, style: Style, topics: Iterable[str], start: Start
 ) -> tuple[ConsumerGroup, Mapping[int, tuple[Topic, int]]]:
     """Return the group of a new reader and the queues of its topics, with the group's cursors on them."""
-    names = list_of(topics, "topics", "give a list of names")
+    advice = f"write [{topics!r}]" if isinstance(topics, str) else "give a list of names"
+    names = list_of(topics, "topics", advice)
     if not names:
         raise ConfigError("a group reads topics, and none was named; name at least one")
     for topic in names:

@@ -12,7 +12,7 @@ told so (`ClaimLost`): somebody else may have done the work, so whatever it did 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 from types import TracebackType
@@ -53,11 +53,6 @@ class Received:
         self.group = claim.group
         self._fate = Fate.HELD
         self._sent: Sent | None = None
-
-    def acknowledged_by(self, sent: Sent) -> Self:
-        """Leave it to a loop to wait for the acknowledgement that leaving the block sends off."""
-        self._sent = sent
-        return self
 
     @property
     def attempts(self) -> int:
@@ -104,34 +99,30 @@ class Received:
 
     def ack(self) -> None:
         """Take it off the group; `ClaimLost` when that comes too late."""
-        self.require_held()
+        self._require_held()
         self._hands.acknowledge(self.claim)
-        self.settle()
-
-    def settle(self) -> None:
-        """Remember that it is off the group."""
         self._fate = Fate.DONE
 
     def nack(self, cause: str = "", *, delay: timedelta | None = None) -> None:
         """Put it back; it comes again after `delay`, else as its group's policy says."""
-        self.require_held()
+        self._require_held()
         self._hands.fail(self, cause or "put back by its consumer", delay)
         self._fate = Fate.PUT_BACK
 
     def extend(self, by: timedelta | None = None) -> None:
         """Hold it for longer from now on: the consumer's invisible time, unless another one is given."""
-        self.require_held()
+        self._require_held()
         self._hands.extend(self.claim, by)
 
     def bind(self, transaction: Transaction) -> None:
         """Make it a transaction's (`tx.consume`)."""
-        self.require_held()
+        self._require_held()
         self._hands.bind(self.claim, transaction)
         self._fate = Fate.BOUND
 
     def __enter__(self) -> Self:
         """Work on it."""
-        self.require_held()
+        self._require_held()
         return self
 
     def __exit__(
@@ -156,7 +147,7 @@ class Received:
             self.ack()
         else:
             self._sent.append((self, self._hands.send_ack(self.claim)))
-            self.settle()
+            self._fate = Fate.DONE
 
     def _failed(self, error: Exception) -> None:
         logger.warning("work on message %s failed, delivery %d: %s", self.id, self.attempts, error, exc_info=error)
@@ -170,8 +161,39 @@ class Received:
             self._hands.give_back(self.claim)
             self._fate = Fate.PUT_BACK
 
-    def require_held(self) -> bool:
+    def _require_held(self) -> None:
         """Refuse what was settled already."""
         if self._fate is not Fate.HELD:
             raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
-        return True
+
+
+def handed_out(message: Received, sent: Sent) -> Received:
+    """Leave it to a loop to wait for the acknowledgement that leaving the message's block sends off."""
+    message._sent = sent
+    return message
+
+
+def acknowledge(hands: Hands, messages: Sequence[Received]) -> None:
+    """Acknowledge many messages at once; `ClaimLost` when any of them came too late, the others are done."""
+    for message in messages:
+        message._require_held()
+    calls = [(of_claim, hands.send_ack(claim)) for claim, of_claim in by_claim(messages)]
+    lost = []
+    for of_claim, call in calls:
+        try:
+            call.result()
+        except ClaimLost as reason:
+            lost.append(reason)
+        else:
+            for message in of_claim:
+                message._fate = Fate.DONE
+    if lost:
+        raise lost[0]
+
+
+def by_claim(messages: Iterable[Received]) -> list[tuple[Claim, list[Received]]]:
+    """Put messages together that are of one claim, with the claim on all of them."""
+    found: dict[tuple[int, int, int, int], list[Received]] = {}
+    for message in messages:
+        found.setdefault(message.claim.place, []).append(message)
+    return [(of[0].claim.with_all(message.claim for message in of), of) for of in found.values()]

@@ -157,11 +157,14 @@ class Transaction:
         """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
         if isinstance(consumed, Received):
             consumed.bind(self)
-        elif batch is None:
-            raise InvalidMessage("what is consumed is a message of a consumer, or a stream and a chunk of it")
         else:
-            check_kind(consumed, Consumed, "the stream", "give one that broker.stream opened")
-            consumed.bind(self, batch)
+            check_kind(
+                consumed,
+                Consumed,
+                "the stream",
+                "give one that broker.stream opened, or a message that a consumer received",
+            )
+            consumed.bind(self, batch)  # type: ignore[arg-type]  # it looks at its chunk itself
 
     def join_life(self) -> Life:
         """Open the transaction's row (for what needs one, like consumed offsets) and return it."""

@@ -216,11 +216,11 @@ class Taken(Fact):
     """They are invisible to the other members until the claim's time is over."""
 
 
-class LiningUp(Fact):
+class Ordering(Fact):
     """Messages of a group that keeps order are about to be put in line by their keys."""
 
 
-class LinedUp(Fact):
+class Ordered(Fact):
     """Each is handed out once nothing before it has its key."""
 
 
@@ -240,19 +240,19 @@ class Extended(Fact):
     """Its time is counted anew."""
 
 
-class PuttingBack(Fact):
+class Returning(Fact):
     """A message whose work failed is about to be put back."""
 
 
-class PutBack(Fact):
+class Returned(Fact):
     """It comes again when its time has come."""
 
 
-class GivingBack(Fact):
+class Surrendering(Fact):
     """Messages that nobody worked on are about to be given back."""
 
 
-class GivenBack(Fact):
+class Surrendered(Fact):
     """They come again as if they had not been taken."""
 
 

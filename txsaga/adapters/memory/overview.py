@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from txsaga.adapters.memory.doubts import Doubts
 from txsaga.adapters.memory.home import Home
@@ -10,7 +11,7 @@ from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.model.lifecycle import TxState
-from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+from txsaga.model.overview import Audited, Checks, Dispatch, Position, Reading, Undecided
 
 
 class MemoryOverview:
@@ -42,6 +43,11 @@ class MemoryOverview:
                 for (group, topic), positions in sorted(found.items())
             ]
 
+    def dead_letters(self) -> Mapping[str, int]:
+        """Count the dead letters of each group that has some."""
+        with self._home.lock:
+            return Counter(sorted(letter.row.group for letter in self._home.kept.letters.values()))
+
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""
         return self._log.dispatch()
@@ -62,6 +68,31 @@ class MemoryOverview:
             if listed is None or txid in self._home.kept.ops:
                 return None
             return Checks(asked=listed.checks, due=listed.due, parked=listed.parked)
+
+    def _position(self, group: str, qid: int, index: int, offset: int) -> Position:
+        now, (tail, head) = self._home.now(), self._log.bounds([qid])[qid]
+        claims = [row for row in self._home.kept.claims.values() if (row.group, row.qid) == (group, qid)]
+        lowest = min([row.base for row in claims if row.copy is None], default=offset)
+        held = sum(row.open.bit_count() for row in claims if row.is_held(now))
+        return Position(
+            queue=index,
+            tail=tail,
+            head=head,
+            offset=offset,
+            lowest=min(lowest, offset),
+            held=held,
+            resting=sum(row.open.bit_count() for row in claims) - held,
+        )
+
+    def _members(self, group: str, topic: str) -> int:
+        """Count who reads a topic: leases of a stream, hands that hold its messages."""
+        now, claims = self._home.now(), self._home.kept.claims.values()
+        hands = {
+            row.member
+            for row in claims
+            if row.group == group and self._names.place(row.qid)[0] == topic and row.is_held(now)
+        }
+        return len(hands) or len(self._queues.members(group, topic))
 
     def _is_parked(self, txid: int) -> bool:
         opened = self._home.kept.lives.get(txid)

@@ -93,6 +93,10 @@ class ClaimRow(NamedTuple):
         """Tell whether anybody may take it."""
         return self.until is not None and self.until <= now
 
+    def is_held(self, now: datetime) -> bool:
+        """Tell whether it is in a member's hands, or a transaction's."""
+        return self.receipt is not None and not self.is_due(now)
+
     def is_held_by(self, claim: Claim, now: datetime) -> bool:
         """Tell whether it is in the hands that a claim speaks of."""
         return self.receipt == claim.receipt and self.until is not None and self.until > now
