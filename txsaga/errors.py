@@ -12,6 +12,7 @@ TxSagaError
 ├── ReservedName                     a system name was used for something of the user's
 ├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
 ├── UnknownGroup                     no such consumer group
+├── GroupInUse                       members of the group are at work; stop them first
 ├── UnknownLetter                    no such dead letter
 ├── TransactionError                 what was asked can't be done with this transaction
 │   ├── UnknownTransaction           there is no such transaction, or the token is not its own
@@ -132,6 +133,17 @@ class UnknownGroup(TxSagaError):
         super().__init__(
             f"consumer group {group!r} does not exist; it is registered by its first reader, "
             f"or by `txsaga group create {group}`"
+        )
+        self.group = group
+
+
+class GroupInUse(TxSagaError):
+    """Members of the consumer group are at work."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"members of group {group!r} are at work, or were a moment ago; "
+            "stop them and wait until what they hold runs out, then try again"
         )
         self.group = group
 

@@ -19,6 +19,8 @@ from tests.chaos.child import BANK
 from tests.chaos.world import World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
+from txsaga.adapters.postgres.claims import PostgresClaims
+from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.adapters.postgres.ledger import PostgresLedger
 from txsaga.adapters.postgres.log import PostgresLog
@@ -30,20 +32,26 @@ from txsaga.model.facts import ALL, Fact
 WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
-        *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend"},
+        *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record"},
     },
     (ports.Log, PostgresLog): {
         *{"tick", "sweep", "postpone", "park", "settled", "extend_partitions", "drop_partitions"},
     },
     (ports.Queues, PostgresQueues): {
-        *{"renew", "leave", "create_cursors", "acquire", "release", "advance"},
+        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset"},
     },
-    (ports.Registry, PostgresRegistry): {"create_topic", "group", "resource", "reject_transactions"},
+    (ports.Claims, PostgresClaims): {
+        *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
+    },
+    (ports.ConsumerGroups, PostgresGroups): {"open", "alter"},
+    (ports.DeadLetters, PostgresDeadLetters): {"replay", "purge"},
+    (ports.Registry, PostgresRegistry): {"create_topic", "alter_topic", "group", "resource", "reject_transactions"},
     (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
+    *{"unread", "find", "all", "list", "get"},
     *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{
         "topic",
@@ -167,3 +175,12 @@ def test_a_write_that_nobody_announced_is_found(watch: Watch, world: World) -> N
     play(watch, world, lambda broker, _: broker.kernel.store.queues.leave("readers", "anna", ["orders"]))
     assert watch.unannounced == ["PostgresQueues.leave"]
     watch.unannounced.clear()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("program", [scenarios.work_off, scenarios.work_off_in_order])
+def test_those_who_work_messages_off_announce_every_durable_step(
+    watch: Watch, world: World, program: Callable[[Broker, World], None]
+) -> None:
+    play(watch, world, scenarios.place_orders, program)
+    assert {"Taken", "Acknowledged", "Extended", "Returned", "Buried", "Bound", "Replayed"} <= set(watch.seen)

@@ -44,7 +44,11 @@ def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str)
         ("news", 3, [3]),
         ("orders", 0, [0, 0]),
     ]
-    assert found["groups"] == [{"group": "readers", "topic": "news", "lag": 2, "members": 0}]
+    (group,) = found["groups"]
+    queue = {"queue": 0, "tail": 0, "head": 3, "offset": 1, "lowest": 1, "held": 0, "resting": 0, "lag": 2}
+    assert group.pop("queues") == [queue]
+    assert group == {"group": "readers", "topic": "news", "lag": 2, "held": 0, "resting": 0, "members": 0}
+    assert found["dead_letters"] == {}
 
 
 def test_people_are_told_the_same(bare: Cli, busy: Broker, own_url: str) -> None:
@@ -55,4 +59,4 @@ def test_people_are_told_the_same(bare: Cli, busy: Broker, own_url: str) -> None
     assert ("parked", "1") in told
     assert ("waiting", "for", "a", "tick", "1") in told
     assert ("news", "normal", "1", "3") in told
-    assert ("readers", "news", "2", "0") in told
+    assert ("readers", "news", "2", "0", "0", "0") in told

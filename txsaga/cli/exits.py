@@ -38,6 +38,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.OffsetOutOfRange: NOT_FOUND,
     errors.UnknownGroup: NOT_FOUND,
     errors.UnknownLetter: NOT_FOUND,
+    errors.GroupInUse: STANDS,
     errors.StoreError: UNAVAILABLE,
     errors.NotPrimary: REFUSED,
     errors.SchemaMissing: REFUSED,

@@ -11,6 +11,7 @@ import typer
 from txsaga.cli.home import opened
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.tail import start_of
 from txsaga.errors import UnknownGroup
 
 if TYPE_CHECKING:
@@ -101,6 +102,25 @@ def show(context: typer.Context, name: Name) -> None:
         for p in reading.positions
     ]
     table(("topic", "queue", "head", "offset", "lowest", "held", "resting"), rows)
+
+
+@app.command()
+def reset(
+    context: typer.Context,
+    name: Name,
+    to: Annotated[str, typer.Option(help="earliest, latest, a time with its zone, or an offset.")],
+    topic: Annotated[str | None, typer.Option(help="Only in this topic.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is changed.")] = False,
+) -> None:
+    """Put a group that nobody reads elsewhere; first without --yes, to see what would move."""
+    options, start = options_of(context), start_of(to, "--to")
+    with opened(options) as broker:
+        moves = broker.reset_group(name, start, topic=topic, dry_run=not yes)
+    if options.json:
+        document({"group": name, "done": yes, "moves": [move._asdict() for move in moves]})
+        return
+    table(("topic", "queue", "before", "after"), moves)
+    say(f"\n{name} was moved" if yes else "\nnothing was changed; say --yes to do it")
 
 
 def group_row(reading: Reading) -> tuple[object, ...]:

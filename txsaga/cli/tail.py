@@ -51,7 +51,7 @@ def tail(
             show(messages, options, follow=follow, at_once=follow or group is not None)
 
 
-def start_of(text: str) -> Start:
+def start_of(text: str, hint: str = "--from") -> Start:
     """Read where to begin."""
     if text == "earliest":
         return "earliest"
@@ -63,7 +63,7 @@ def start_of(text: str) -> Start:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint="--from"
+            f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint=hint
         ) from None
     if moment.tzinfo is None:
         raise ConfigError(f"start {text} has no time zone; add one, like {text}Z")

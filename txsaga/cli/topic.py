@@ -1,4 +1,4 @@
-"""`txsaga topic`: create, list and show topics."""
+"""`txsaga topic`: create, alter, list and show topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txsaga.model.topic import MAX_RETENTION_BYTES, TopicType
 if TYPE_CHECKING:
     from txsaga.cli.store_state import TopicState
 
-app = typer.Typer(help="Create, list and show topics.")
+app = typer.Typer(help="Create, alter, list and show topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 
@@ -41,6 +41,32 @@ def create(
         document({"name": topic.name, "type": topic.type, "queues": len(topic.qids)})
     else:
         say(f"topic {topic.name} of type {topic.type} has {len(topic.qids)} queues")
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    retention: Annotated[
+        float | None, typer.Option(min=0, max=LONGEST, help="Seconds for which read messages stay.")
+    ] = None,
+    retention_bytes: Annotated[
+        int | None, typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes to keep; noted, not applied yet.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep messages for ever.")] = False,
+) -> None:
+    """Change how long a topic keeps its messages; what is not said stays as it is."""
+    if keep is (retention is not None or retention_bytes is not None):
+        raise typer.BadParameter("say --retention or --retention-bytes, or else --keep", param_hint="--keep")
+    options = options_of(context)
+    with opened(options) as broker:
+        before = broker.kernel.store.registry.topic(name)
+        seconds = before.retention_seconds if retention is None else retention
+        size = before.retention_bytes if retention_bytes is None else retention_bytes
+        limits = (None, None) if keep else (None if seconds is None else timedelta(seconds=seconds), size)
+        topic = broker.alter_topic(name, retention=limits[0], retention_bytes=limits[1])
+    shown = {"name": topic.name, "retention_seconds": topic.retention_seconds, "retention_bytes": topic.retention_bytes}
+    (document if options.json else fields)(shown)
 
 
 @app.command("list")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from txsaga.engine.consumer import Consumer
-from txsaga.engine.groups import DeadLetters, alter_group, open_group
+from txsaga.engine.groups import DeadLetters, Move, alter_group, open_group, reset_group
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
@@ -118,6 +118,12 @@ class Broker:
         create = self._kernel.topics.create
         return create(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
 
+    def alter_topic(
+        self, name: str, *, retention: timedelta | None = None, retention_bytes: int | None = None
+    ) -> Topic:
+        """Keep a topic's messages for another time or size than before; what is left out is not limited."""
+        return self._kernel.topics.alter(name, retention=retention, retention_bytes=retention_bytes)
+
     def reject_transactions(self, rejecting: bool) -> None:
         """Let every process of this store refuse new halves and keyed transactions, or take them again."""
         check_kind(rejecting, bool, "rejecting", "give True or False")
@@ -192,6 +198,10 @@ class Broker:
         if unknown:
             raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
         return alter_group(self._kernel, name, changes)
+
+    def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
+        """Put a group that nobody reads elsewhere in its topics, or in one; a dry run only tells what would move."""
+        return reset_group(self._kernel, name, topic, start, dry_run=dry_run)
 
     def consumer(
         self,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import TopicTypeMismatch, UnknownTopic
+from txsaga.errors import InvalidMessage, TopicTypeMismatch, UnknownTopic
 from txsaga.model import facts
 from txsaga.model.claim import Burial, Claim, Policy
-from txsaga.model.dead_letter import CAUSE, Copy
+from txsaga.model.dead_letter import Copy
 from txsaga.model.message import Delivered, Message
 from txsaga.model.topic import Way
 
@@ -24,7 +24,6 @@ BACKOUT = ("backout-group", "backout-topic", "backout-message", "backout-attempt
 
 def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str) -> None:
     """Take a message off its group for good, to where its policy says."""
-    cause = cause[:CAUSE]
     with kernel.announce.around(facts.Burying, about=claim.group):
         to = _backout(kernel, policy, claim, message, cause)
         if to is None and not policy.dead_letters and policy.backout is None:
@@ -45,7 +44,7 @@ def _backout(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, c
     copied = Message(policy.backout, message.body, key=message.key, tag=message.tag, ordering_key=message.ordering_key)
     try:
         _, qid = kernel.topics.admit(copied, Way.PLAIN)
-    except (UnknownTopic, TopicTypeMismatch) as reason:
+    except (UnknownTopic, TopicTypeMismatch, InvalidMessage) as reason:
         logger.error("backout of group %s: %s; the message goes to the dead letters", claim.group, reason)
         return None
     return qid, Copy.of(message, **told)

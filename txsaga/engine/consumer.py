@@ -24,7 +24,7 @@ from txsaga.engine.reading import joined
 from txsaga.engine.received import Received, acknowledge
 from txsaga.engine.start import Start
 from txsaga.engine.taking import Taking
-from txsaga.errors import BrokerClosed, ConfigError, StoreUnavailable
+from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
 from txsaga.model.arguments import check_kind, check_seconds
 from txsaga.model.claim import LONGEST, MOST, Claim, Hold, Style
 
@@ -54,13 +54,11 @@ class Consumer:
         jitter: Callable[[], float] = lambda: 1.0,
         on_close: Callable[[Consumer], None] = lambda _: None,
     ) -> None:
-        if type(batch) is not int or not 1 <= batch <= MOST:
-            raise ConfigError(f"batch is {batch!r}; give a whole number from 1 to {MOST}")
         if not isinstance(invisible, timedelta) or not timedelta(milliseconds=100) <= invisible <= LONGEST:
             raise ConfigError(f"invisible is {invisible!r}; give a timedelta from 0.1 seconds to one day")
         if tag is not None:
             check_kind(tag, str, "tag", "give the tag that is received, or leave it out")
-        self.group, self.member, self._tag, self._batch = group, member, tag, batch
+        self.group, self.member, self._tag, self._batch = group, member, tag, _count(batch, "batch")
         self._kernel, self._on_close = kernel, on_close
         self._group, queues = joined(kernel, group, Style.WORK, topics, start)
         self._policy_until = time.monotonic() + POLICY
@@ -72,14 +70,16 @@ class Consumer:
     def receive(self, count: int | None = None, *, wait: float = 0.0) -> list[Received]:
         """Take up to `count` messages, waiting so many seconds for the first."""
         check_seconds(wait, "wait")
-        end = time.monotonic() + wait
+        end, most = time.monotonic() + wait, self._batch if count is None else _count(count, "count")
         while True:
-            if found := patiently(lambda: self._take(count or self._batch)):
+            if found := patiently(lambda: self._take(most)):
                 return found
             left = end - time.monotonic()
             if left <= 0 or self._closed:
                 return []
             self._kernel.store.log.wait(min(IDLE, left))
+            if self._closed:
+                return []
 
     def messages(self, *, wait: float | None = None) -> Generator[Received]:
         """Yield messages one by one; `wait` ends it after so many idle seconds, else it goes on for ever."""
@@ -130,8 +130,12 @@ class Consumer:
             raise BrokerClosed
         self._follow_policy()
         found: list[Received] = []
-        for claim in self._taking.take(self._group, count):
-            found += self._received(claim)
+        while not found and not self._closed and (claims := self._taking.take(self._group, count)):
+            for claim in claims:
+                try:
+                    found += self._received(claim)
+                except ClaimLost as lost:
+                    logger.warning("%s", lost)
         return found
 
     def _received(self, claim: Claim) -> list[Received]:
@@ -139,8 +143,8 @@ class Consumer:
         messages = self._taking.delivered(claim)
         wanted = [message for message in messages if self._tag is None or message.tag == self._tag]
         unwanted = set(claim.offsets()) - {message.offset for message in wanted}
-        if len(messages) < claim.open.bit_count():
-            logger.error("%d messages of group %s are gone by retention", len(unwanted), self.group)
+        if gone := claim.open.bit_count() - len(messages):
+            logger.error("%d messages of group %s are gone by retention", gone, self.group)
         if unwanted:
             self._hands.acknowledge(claim.only(*unwanted))
         policy = self._group.policy
@@ -154,3 +158,9 @@ class Consumer:
         if time.monotonic() > self._policy_until:
             self._group = self._kernel.store.groups.find(self.group) or self._group
             self._policy_until = time.monotonic() + POLICY
+
+
+def _count(given: object, name: str) -> int:
+    if type(given) is not int or not 1 <= given <= MOST:
+        raise ConfigError(f"{name} is {given!r}; give a whole number from 1 to {MOST}")
+    return given

@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.start import Start, first_offset
 from txsaga.errors import UnknownGroup
 from txsaga.model import facts
 from txsaga.model.claim import ConsumerGroup, Policy, Style
@@ -38,6 +40,33 @@ def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> Consum
     _require_backout(kernel, policy)
     with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
         return _warned(kernel.store.groups.alter(name, policy))
+
+
+class Move(NamedTuple):
+    """Where a group is put in one queue."""
+
+    topic: str
+    queue: int
+    before: int
+    after: int
+
+
+def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, dry_run: bool) -> Sequence[Move]:
+    """Put a group elsewhere in its topics; return the moves, which a dry run only plans."""
+    if kernel.store.groups.find(name) is None:
+        raise UnknownGroup(name)
+    readings = [r for r in kernel.store.overview.readings() if r.group == name and topic in (None, r.topic)]
+    moves, positions = [], {}
+    for reading in readings:
+        qids = kernel.store.registry.topic(reading.topic).qids
+        for position in reading.positions:
+            qid = qids[position.queue]
+            positions[qid] = first_offset(kernel.store.log, qid, start)
+            moves.append(Move(reading.topic, position.queue, position.lowest, positions[qid]))
+    if positions and not dry_run:
+        with kernel.announce.around(facts.Positioning, about=name):
+            kernel.store.queues.reset(name, positions)
+    return moves
 
 
 class DeadLetters:

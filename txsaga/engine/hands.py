@@ -19,7 +19,9 @@ from txsaga.engine.received import Received
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import ConfigError
 from txsaga.model import facts
+from txsaga.model.arguments import check_kind
 from txsaga.model.claim import LONGEST, Claim, Policy
+from txsaga.model.dead_letter import short_cause
 
 
 class Hands:
@@ -47,7 +49,8 @@ class Hands:
 
     def fail(self, message: Received, cause: str, delay: timedelta | None) -> None:
         """Put a message back, or bury it when its attempts are used up."""
-        policy, claim = self._policy(), message.claim
+        check_kind(cause, str, "cause", "give a text")
+        policy, claim, cause = self._policy(), message.claim, short_cause(cause)
         if policy.exhausted(claim.attempts):
             bury(self._kernel, policy, claim, message.delivered, cause)
             return

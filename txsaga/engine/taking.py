@@ -36,14 +36,16 @@ class Taking:
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         """Claim up to `limit` messages."""
         with self._kernel.announce.around(facts.Taking, about=group.name):
-            now = time.monotonic()
-            if now >= self._look_at:
+            looked = time.monotonic() >= self._look_at
+            if looked:
                 if due := self._due(group, limit):
                     return due
-                self._look_at = now + LOOK_AGAIN
-            if not group.policy.ordered:
-                return self._new(group, limit)
-        return self._due(group, limit) if self._line_up(group) else []
+                self._look_at = time.monotonic() + LOOK_AGAIN
+            if not group.policy.ordered and (new := self._new(group, limit)):
+                return new
+        if group.policy.ordered:
+            looked = not self._line_up(group) and looked
+        return [] if looked else self._due(group, limit)
 
     def delivered(self, claim: Claim) -> list[Delivered]:
         """Read the open messages of a claim; those that retention dropped are not among them."""

@@ -61,6 +61,14 @@ class Topics:
         with self._announce.around(facts.Registering, about=f"topic {name}"):
             return self._registry.create_topic(name, kind, queues, seconds, retention_bytes)
 
+    def alter(self, name: str, *, retention: timedelta | None, retention_bytes: int | None) -> Topic:
+        """Keep a topic's messages for another time or size; None keeps them for ever."""
+        check_name(name)
+        seconds = seconds_of(retention)
+        check_retention_bytes(retention_bytes)
+        with self._announce.around(facts.Registering, about=f"topic {name}"):
+            return self._registry.alter_topic(name, seconds, retention_bytes)
+
     def open(self, name: str, way: Way) -> Topic:
         """Return a topic that may be sent to in this way."""
         known = self._known.get((name, way))

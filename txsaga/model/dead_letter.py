@@ -21,6 +21,11 @@ CAUSE = 1_000
 """Characters that are kept of a cause."""
 
 
+def short_cause(cause: str) -> str:
+    """Return a cause as it is kept: the beginning of it, as text that every store takes."""
+    return cause[:CAUSE].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 class Copy(NamedTuple):
     """A message that does not lie in the log: its id, when it was born, and a chunk of one record."""
 

@@ -4,7 +4,9 @@ The ports: what the engine needs of the world, as narrow protocols whose docstri
 The PostgreSQL store and the in-memory store are held to the same contract suites (`txsaga.testing`).
 """
 
+from txsaga.ports.claims import Claims
 from txsaga.ports.evidence import Evidence
+from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
 from txsaga.ports.ledger import Ledger, Ledgers
 from txsaga.ports.log import Log
@@ -14,4 +16,18 @@ from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
 from txsaga.ports.store import Store
 
-__all__ = ["Evidence", "HalfStore", "Ledger", "Ledgers", "Log", "Observer", "Overview", "Queues", "Registry", "Store"]
+__all__ = [
+    "Claims",
+    "ConsumerGroups",
+    "DeadLetters",
+    "Evidence",
+    "HalfStore",
+    "Ledger",
+    "Ledgers",
+    "Log",
+    "Observer",
+    "Overview",
+    "Queues",
+    "Registry",
+    "Store",
+]

@@ -35,5 +35,12 @@ class Queues(Protocol):
         that does not know where the cursor stands would skip what was never read.
         """
 
+    def reset(self, group: str, positions: Mapping[int, int]) -> None:
+        """Put cursors elsewhere, by queue, and forget the claims there; all of them or none.
+
+        `GroupInUse` while a member lives that owns one of the queues, or holds messages of one, and while a
+        transaction is bound to one.
+        """
+
     def intent_on(self, group: str, qid: int) -> Intent | None:
         """Return the intent that is open on a queue."""

@@ -33,6 +33,9 @@ class Registry(Protocol):
     ) -> Topic:
         """Create a topic; the same again is no error, other settings are `TopicExists`."""
 
+    def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
+        """Keep a topic's messages for another time or size; `UnknownTopic` for one that does not exist."""
+
     def topic(self, name: str) -> Topic:
         """Return a topic or raise `UnknownTopic`."""
 

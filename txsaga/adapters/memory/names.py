@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from uuid import UUID
 
@@ -40,6 +41,13 @@ class Names:
                 self._places |= {qid: (asked.name, index) for index, qid in enumerate(qids)}
             elif _settings(known, len(known.qids)) != _settings(asked, queues):
                 raise TopicExists(f"topic {asked.name!r} exists as {known}; use it or choose another name")
+            return known
+
+    def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
+        """Keep a topic's messages for another time or size."""
+        with self._home.lock:
+            known = replace(self.topic(name), retention_seconds=retention_seconds, retention_bytes=retention_bytes)
+            self._topics[name] = known
             return known
 
     def topic(self, name: str) -> Topic:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import Cursor
-from txsaga.errors import LeaseLost
+from txsaga.errors import GroupInUse, LeaseLost
 from txsaga.model.records import Claimed, Intent
 
 
@@ -80,6 +80,21 @@ class MemoryQueues:
                 raise LeaseLost(f"offsets of queue {claim.qid} are bound to a transaction; it moves them")
             kept.cursors[place] = cursor._replace(offset=offset)
             return claim._replace(offset=offset)
+
+    def reset(self, group: str, positions: Mapping[int, int]) -> None:
+        """Put cursors elsewhere and forget the claims there."""
+        with self._home.writing() as kept:
+            claims = [row for row in kept.claims.values() if row.group == group and row.qid in positions]
+            if any(row.is_held(self._home.now()) for row in claims):
+                raise GroupInUse(group)
+            for qid in positions:
+                owner = kept.cursors[group, qid].owner
+                if (group, qid) in kept.intents or self._lives(group, self._topic(qid), owner):
+                    raise GroupInUse(group)
+            for row in claims:
+                del kept.claims[row.place]
+            for qid, offset in positions.items():
+                kept.cursors[group, qid] = Cursor(offset, None, kept.cursors[group, qid].epoch + 1)
 
     def intent_on(self, group: str, qid: int) -> Intent | None:
         """Return the intent that is open on a queue."""

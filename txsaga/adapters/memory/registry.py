@@ -63,6 +63,10 @@ class MemoryRegistry:
         )
         return self._names.create_topic(asked, queues)
 
+    def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
+        """Keep a topic's messages for another time or size."""
+        return self._names.alter_topic(name, retention_seconds, retention_bytes)
+
     def topic(self, name: str) -> Topic:
         """Return a topic."""
         return self._names.topic(name)

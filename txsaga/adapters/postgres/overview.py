@@ -30,7 +30,8 @@ SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.b
  WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)"""
 
 READINGS = """
-SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off), coalesce(k.held, 0), coalesce(k.resting, 0)
+SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
+       coalesce(k.held, 0)::int8, coalesce(k.resting, 0)::int8
   FROM {s}.cursor c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
   LEFT JOIN (
     SELECT grp, qid, min(base) FILTER (WHERE message IS NULL) AS lowest,

@@ -52,7 +52,9 @@ SELECT EXISTS (SELECT FROM {s}.log l
                   AND (t.retention_seconds IS NULL
                        OR l.at > clock_timestamp() - t.retention_seconds * interval '1 second'
                        OR l.base + l.n > coalesce(
-                            (SELECT min(c.off) FROM {s}.cursor c WHERE c.qid = l.qid), l.base)))""",
+                            (SELECT min(least(c.off, (SELECT min(k.base) FROM {s}.claim k
+                                    WHERE k.grp = c.grp AND k.qid = c.qid AND k.message IS NULL)))
+                               FROM {s}.cursor c WHERE c.qid = l.qid), l.base)))""",
     # undecided
     """
 SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound

@@ -27,10 +27,10 @@ from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
-from txsaga.errors import LeaseLost
+from txsaga.errors import GroupInUse, LeaseLost
 from txsaga.model.records import Claimed, Intent
 
-cursor, lease, intent = schema.cursor, schema.lease, schema.intent
+cursor, lease, intent, claim = schema.cursor, schema.lease, schema.intent, schema.claim
 queue, topic = schema.queue, schema.topic
 NOW = func.clock_timestamp()
 
@@ -136,6 +136,27 @@ class PostgresQueues:
         if moved != 1:
             raise LeaseLost(f"queue {claim.qid} of group {claim.group!r} is not {member}'s any more; drop the work")
         return claim._replace(offset=offset)
+
+    def reset(self, group: str, positions: Mapping[int, int]) -> None:
+        """Put cursors elsewhere and forget the claims there."""
+        qids = sorted(positions)
+        ours = (cursor.c.grp == group) & cursor.c.qid.in_(qids)
+        with transaction(self._engine) as connection:
+            connection.execute(select(cursor.c.qid).where(ours).order_by(cursor.c.qid).with_for_update())
+            self._require_unused(connection, group, qids)
+            connection.execute(delete(claim).where(claim.c.grp == group, claim.c.qid.in_(qids)))
+            for qid in qids:
+                moved = update(cursor).where(_cursor(group, qid))
+                connection.execute(moved.values(off=positions[qid], owner=None, epoch=cursor.c.epoch + 1))
+
+    def _require_unused(self, connection: Connection, group: str, qids: Sequence[int]) -> None:
+        for qid in qids:
+            owned = exists().where(_cursor(group, qid), _lives(group, qid, cursor.c.owner))
+            held = exists().where(
+                claim.c.grp == group, claim.c.qid == qid, claim.c.receipt.is_not(None), claim.c.until > NOW
+            )
+            if connection.execute(select(or_(owned, held, _undecided(group, qid)))).scalar_one():
+                raise GroupInUse(group)
 
     def intent_on(self, group: str, qid: int) -> Intent | None:
         """Return the intent that is open on a queue."""

@@ -75,6 +75,13 @@ class PostgresRegistry:
             raise TopicExists(f"topic {name!r} exists as {have}; use it or choose another name")
         return have
 
+    def alter_topic(self, name: str, retention_seconds: int | None, retention_bytes: int | None) -> Topic:
+        """Keep a topic's messages for another time or size."""
+        values = {"retention_seconds": retention_seconds, "retention_bytes": retention_bytes}
+        with transaction(self._engine) as connection:
+            connection.execute(update(topic).where(topic.c.name == name).values(**values))
+        return self.topic(name)
+
     def topic(self, name: str) -> Topic:
         """Return a topic."""
         with transaction(self._engine) as connection:

@@ -1,0 +1,88 @@
+"""`txsaga dlq` and `txsaga consume` through the entry point."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.services.databases import fresh_name
+from txsaga.engine.broker import Broker
+
+
+@pytest.fixture
+def group(cli: Cli, broker: Broker, topic: str) -> str:
+    """Give a group with one dead letter."""
+    name = fresh_name("billing")
+    broker.create_group(name, max_attempts=1, first_retry=timedelta(0))
+    cli("send", topic, "broken\x1b[2J", "--key", "7")
+    with broker.consumer(name, [topic]) as consumer:
+        (message,) = consumer.receive()
+        message.nack("no such product")
+    return name
+
+
+def test_a_letter_is_listed_shown_replayed_and_gone(cli: Cli, group: str, topic: str) -> None:
+    (listed,) = cli("dlq", "list", "--group", group, "--json").documents
+    assert (listed["cause"], listed["attempts"], listed["message"]["topic"]) == ("no such product", 1, topic)
+    assert [line for line in cli("dlq", "list", "--group", group).lines if "no such product" in line]
+    shown = cli("dlq", "show", str(listed["id"]))
+    assert any(line.endswith("key=7 broken\\x1b[2J") for line in shown.lines)
+    assert (shown.code, shown.lines[-1].split()[-3:]) == (0, ["no", "such", "product"])
+    assert cli("status", "--json").document["dead_letters"][group] == 1
+    assert cli("dlq", "replay", str(listed["id"])).out == "1 replayed\n"
+    again = json.loads(cli("consume", group, topic, "--json").out)
+    assert (again["id"], again["body"]) == (listed["message"]["id"], "broken\x1b[2J")
+    assert cli("dlq", "list", "--group", group, "--json").documents == []
+
+
+def test_all_letters_of_a_group_are_purged(cli: Cli, group: str) -> None:
+    assert cli("dlq", "purge", "--group", group, "--all", "--json").document == {"purged": 1}
+    assert cli("dlq", "purge", "--group", group, "--all").out == "0 purged\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("show", "987654321"), 4, "no dead letter 987654321"),
+        (("replay", "987654321"), 4, "no dead letter 987654321"),
+        (("purge",), 2, "IDS"),
+        (("replay", "--all"), 2, "name the group"),
+        (("replay", "1", "--all", "--group", "x"), 2, "name the group"),
+        (("list", "--limit", "0"), 2, "--limit"),
+    ],
+)
+def test_a_mistake_is_one_line(cli: Cli, words: tuple[str, ...], code: int, told: str) -> None:
+    said = cli("dlq", *words)
+    assert (said.code, said.out) == (code, "")
+    assert told in said.complaint
+
+
+def test_consume_takes_so_many_and_leaves_the_rest(cli: Cli, topic: str) -> None:
+    group = fresh_name("reader")
+    for body in ("one", "two", "three"):
+        cli("send", topic, body, "--key", "same")
+    first = cli("consume", group, topic, "--count", "1")
+    assert [line.split()[-1] for line in first.lines] == ["one"]
+    assert [line.split()[-1] for line in cli("consume", group, topic).lines] == ["two", "three"]
+    assert cli("consume", group, topic).out == ""
+
+
+def test_a_group_reads_in_one_way_only(cli: Cli, topic: str) -> None:
+    group = fresh_name("reader")
+    cli("tail", topic, "--group", group)
+    said = cli("consume", group, topic)
+    assert (said.code, said.out) == (3, "")
+    assert "is read as a stream in this store and can't also be worked off" in said.complaint
+
+
+def test_a_topic_is_altered(cli: Cli, topic: str) -> None:
+    kept = cli("topic", "alter", topic, "--retention", "60", "--json").document
+    assert (kept["retention_seconds"], kept["retention_bytes"]) == (60, None)
+    kept = cli("topic", "alter", topic, "--retention-bytes", "1000", "--json").document
+    assert (kept["retention_seconds"], kept["retention_bytes"]) == (60, 1000)
+    assert cli("topic", "alter", topic, "--keep", "--json").document["retention_seconds"] is None
+    assert cli("topic", "alter", "nowhere", "--keep").code == 3
+    assert cli("topic", "alter", topic).code == 2

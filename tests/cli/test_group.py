@@ -1,0 +1,92 @@
+"""`txsaga group` through the entry point."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.services.databases import fresh_name
+from txsaga.engine.broker import Broker
+
+
+def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None:
+    name = fresh_name("billing")
+    words = ("group", "create", name, "--max-attempts", "3", "--first-retry", "0.5", "--ordered")
+    for _ in range(2):
+        made = cli(*words, "--json").document
+        assert (made["style"], made["max_attempts"], made["first_retry"], made["ordered"]) == ("work", 3, 0.5, True)
+    changed = cli("group", "alter", name, "--backout", topic, "--max-attempts", "0", "--json").document
+    assert (changed["backout"], changed["max_attempts"], changed["first_retry"]) == (topic, None, 0.5)
+    assert cli("group", "alter", name, "--backout", "", "--json").document["backout"] is None
+    shown = cli("group", "show", name)
+    assert shown.lines[0].split() == ["group", name]
+    assert [line.split()[:2] for line in cli("group", "list").lines if name in line] == [[name, "work"]]
+
+
+@pytest.mark.req("IBM-63")
+def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
+    said = cli("group", "create", fresh_name("careless"), "--no-dead-letters", "--max-attempts", "2")
+    assert said.code == 0
+    assert "neither a backout topic nor dead letters: a message that fails 2 times is lost" in said.complaint
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("show", "nobody"), 4, "does not exist"),
+        (("alter", "nobody", "--max-attempts", "1"), 4, "does not exist"),
+        (("reset", "nobody", "--to", "latest"), 4, "does not exist"),
+        (("reset", "nobody", "--to", "yesterday"), 2, "--to"),
+        (("reset", "nobody", "--to", "2026-01-01T00:00:00"), 3, "no time zone"),
+        (("create", "a b"), 3, "a b"),
+        (("create", "ok", "--backout", "nowhere"), 3, "'nowhere' does not exist"),
+        (("create", "ok", "--max-attempts", "-1"), 2, "--max-attempts"),
+        (("create", "ok", "--first-retry", "86401"), 2, "--first-retry"),
+    ],
+)
+def test_a_mistake_is_one_line(cli: Cli, words: tuple[str, ...], code: int, told: str) -> None:
+    said = cli("group", *words)
+    assert (said.code, said.out) == (code, "")
+    assert told in said.complaint
+
+
+def test_a_group_is_reset_after_a_look_at_what_would_move(cli: Cli, broker: Broker, topic: str) -> None:
+    name = fresh_name("again")
+    cli("send", topic, "one")
+    assert len(cli("consume", name, topic).lines) == 1
+    planned = cli("group", "reset", name, "--to", "earliest", "--json").document
+    assert (planned["done"], sum(move["before"] - move["after"] for move in planned["moves"])) == (False, 1)
+    assert cli("consume", name, topic).out == ""
+    assert cli("group", "reset", name, "--to", "earliest").lines[-1].startswith("nothing was changed")
+    assert cli("group", "reset", name, "--to", "earliest", "--yes").lines[-1] == f"{name} was moved"
+    assert len(cli("consume", name, topic).lines) == 1
+
+
+def test_a_group_at_work_is_not_reset(cli: Cli, broker: Broker, topic: str) -> None:
+    name = fresh_name("busy")
+    cli("send", topic, "one")
+    with broker.consumer(name, [topic], invisible=timedelta(seconds=30)) as consumer:
+        (held,) = consumer.receive()
+        said = cli("group", "reset", name, "--to", "latest", "--yes")
+        assert said.code == 5
+        assert "are at work" in said.complaint
+        held.ack()
+    assert cli("group", "reset", name, "--to", "latest", "--yes").code == 0
+
+
+def test_where_a_group_stands_is_shown_queue_by_queue(cli: Cli, broker: Broker, topic: str) -> None:
+    name = fresh_name("counting")
+    for body in ("one", "two", "three"):
+        cli("send", topic, body, "--key", "same")
+    with broker.consumer(name, [topic], batch=2) as consumer:
+        first, second = consumer.receive()
+        second.nack(delay=timedelta(minutes=1))
+        (reading,) = cli("group", "show", name, "--json").document["topics"]
+        assert (reading["lag"], reading["held"], reading["resting"], reading["members"]) == (1, 1, 1, 1)
+        (queue,) = [each for each in reading["queues"] if each["head"]]
+        assert (queue["offset"], queue["lowest"], queue["lag"]) == (2, 0, 1)
+        first.ack()
+    (reading,) = [each for each in cli("status", "--json").document["groups"] if each["group"] == name]
+    assert (reading["held"], reading["resting"]) == (0, 1)
