@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
+    from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.timing import Later
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "QueueContract",
     "RedeliveryContract",
     "RegistryContract",
+    "ResetContract",
 ]
 
 _PLACES = {"FakeClock": "clock", "Later": "timing"}

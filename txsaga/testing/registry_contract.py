@@ -50,6 +50,15 @@ class RegistryContract:
         made = store.registry.create_topic("orders", TopicType.DELAY, 2, retention_seconds=60)
         assert store.registry.create_topic("orders", TopicType.DELAY, 2, retention_seconds=60) == made
 
+    def test_a_topic_may_keep_its_messages_for_another_time(self, store: Store) -> None:
+        made = store.registry.create_topic("orders", TopicType.NORMAL, 2, retention_seconds=60)
+        altered = store.registry.alter_topic("orders", None, 1_000)
+        assert (altered.retention_seconds, altered.retention_bytes) == (None, 1_000)
+        assert store.registry.topic("orders") == altered
+        assert (altered.id, altered.qids) == (made.id, made.qids)
+        with pytest.raises(UnknownTopic):
+            store.registry.alter_topic("nowhere", None, None)
+
     def test_a_topic_with_other_settings_is_refused(self, store: Store) -> None:
         made = store.registry.create_topic("orders", TopicType.NORMAL, 2)
         for type, queues, retention in (

@@ -25,6 +25,7 @@ from txsaga.testing import (
     QueueContract,
     RedeliveryContract,
     RegistryContract,
+    ResetContract,
 )
 
 
@@ -106,4 +107,8 @@ class TestRegistry(RegistryContract):
 
 
 class TestOverview(OverviewContract):
+    pass
+
+
+class TestReset(ResetContract):
     pass

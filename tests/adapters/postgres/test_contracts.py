@@ -24,6 +24,7 @@ from txsaga.testing import (
     QueueContract,
     RedeliveryContract,
     RegistryContract,
+    ResetContract,
 )
 from txsaga.wiring import open_store
 
@@ -103,4 +104,8 @@ class TestRegistry(RegistryContract):
 
 
 class TestOverview(OverviewContract):
+    pass
+
+
+class TestReset(ResetContract):
     pass

@@ -12,6 +12,7 @@ from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.errors import StoreError
+from txsaga.model.claim import Hold
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Claimed, Half
 from txsaga.model.topic import TopicType
@@ -329,6 +330,13 @@ def unread_by_one_group(scene: Scene) -> Callable[[], object]:
     return lambda: scene.read_to(claim, 10, "berta")
 
 
+def in_the_hands_of_a_member(scene: Scene) -> Callable[[], object]:
+    scene.store.queues.create_cursors("workers", {scene.qid: 0})
+    claim = scene.store.claims.take_new("workers", [scene.qid], 0, 60, Hold("anna", 3600))
+    assert claim is not None
+    return lambda: scene.store.claims.ack([claim])
+
+
 def read_by_nobody(scene: Scene) -> Callable[[], object]:
     (qid,) = scene.topic("quiet", timedelta(0))
     published(scene.store, scene.group, row(qid, "a"))
@@ -367,6 +375,7 @@ def kept_for_ever(scene: Scene) -> Callable[[], object]:
         parked_key,
         not_given_out,
         unread_by_one_group,
+        in_the_hands_of_a_member,
         read_by_nobody,
         within_retention,
         kept_for_ever,

@@ -1,0 +1,69 @@
+"""What every store promises of moving a group: nobody is at work, and nothing of before comes again."""
+
+# The name of a test is a sentence.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from txsaga.errors import GroupInUse, LeaseLost
+from txsaga.model.records import Intent
+from txsaga.ports.store import Store
+from txsaga.testing.claiming import GROUP, acked, due, filled, offsets, taken
+from txsaga.testing.samples import claimed, new_group, opened, position
+
+
+class ResetContract:
+    """`Queues.reset`, as the port promises it."""
+
+    def test_a_group_reads_on_from_where_it_is_put(self, store: Store) -> None:
+        qid = filled(store, *"abcdef")
+        assert acked(store, taken(store, qid)) == [True]
+        store.queues.reset(GROUP, {qid: 2})
+        assert position(store, qid) == 2
+        assert offsets(taken(store, qid)) == [2, 3, 4, 5]
+
+    def test_what_would_have_come_again_is_forgotten(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        claim = taken(store, qid, limit=1)
+        store.claims.put_back(claim, timedelta(0), "broken")
+        store.queues.reset(GROUP, {qid: 3})
+        assert due(store, qid) == []
+
+    def test_a_group_whose_messages_are_held_stays(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        claim = taken(store, qid)
+        with pytest.raises(GroupInUse):
+            store.queues.reset(GROUP, {qid: 0})
+        assert acked(store, claim) == [True]
+        store.queues.reset(GROUP, {qid: 0})
+
+    def test_a_stream_with_a_living_owner_stays(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        claim = claimed(store, qid)
+        with pytest.raises(GroupInUse):
+            store.queues.reset(GROUP, {qid: 3})
+        store.queues.leave(GROUP, "anna", ["orders"])
+        store.queues.reset(GROUP, {qid: 3})
+        with pytest.raises(LeaseLost):
+            store.queues.advance(claim, "anna", 1)
+
+    def test_a_queue_that_a_transaction_is_bound_to_stays(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        claim, life = claimed(store, qid), opened(store, new_group(store, "producers"))
+        with store.ledgers.open() as ledger:
+            intent = Intent(group=GROUP, qid=qid, start=0, end=1, epoch=claim.epoch, txid=life.txid)
+            ledger.intend(intent, "anna")
+        store.queues.leave(GROUP, "anna", ["orders"])
+        with pytest.raises(GroupInUse):
+            store.queues.reset(GROUP, {qid: 3})
+
+    def test_all_queues_are_moved_or_none(self, store: Store) -> None:
+        one, two = filled(store, *"abc"), filled(store, *"abc", name="news")
+        taken(store, two)
+        with pytest.raises(GroupInUse):
+            store.queues.reset(GROUP, {one: 3, two: 3})
+        assert position(store, one) == 0
