@@ -12,6 +12,7 @@ from txsaga.model.message import Delivered, Message
 from txsaga.model.topic import TopicType
 
 if _typing.TYPE_CHECKING:
+    from txsaga.adapters.evidence import inbox
     from txsaga.engine.broker import Broker
     from txsaga.wiring import connect
 
@@ -29,6 +30,7 @@ __all__ = [
     "TopicType",
     "TxSagaError",
     "connect",
+    "inbox",
 ]
 
 
@@ -38,6 +40,10 @@ def __getattr__(name: str) -> object:
         from txsaga.wiring import connect
 
         return connect
+    if name == "inbox":
+        from txsaga.adapters.evidence import inbox
+
+        return inbox
     if name == "Broker":
         from txsaga.engine.broker import Broker
 

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import w1, w1b, w1c, w1d, w1l, w8
+from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w8
 from tests.bench.home import Home, home
 from tests.bench.report import Row
 
@@ -22,7 +22,7 @@ WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W1L": ("tx/s", w1l.run, False),
     "W1b": ("messages/s", w1b.run, False),
     "W1c": ("ms", w1c.run, True),
-    "W1d": ("messages/s", w1d.run, False),
+    "W1d": ("messages/s", lambda *given: _both(w1d.run, w1d_work.run, *given), False),
     "W8": ("tx/s", w8.run, False),
 }
 
@@ -46,6 +46,11 @@ def main() -> None:
             _print(documents[-1])
     if chosen.json:
         chosen.json.write_text(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
+
+
+def _both(first: Run, second: Run, *given: Any) -> tuple[list[Row], list[str]]:
+    (rows, skipped), (more, others) = first(*given), second(*given)
+    return rows + more, skipped + others
 
 
 def _run(server: Home, name: str, chosen: argparse.Namespace) -> dict[str, Any]:

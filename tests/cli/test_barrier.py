@@ -12,7 +12,7 @@ from tests.cli.conftest import Cli
 from tests.services.free_port import free_port
 from txsaga.adapters import evidence
 
-TABLES = {"txsaga_database", "txsaga_evidence"}
+TABLES = {"txsaga_database", "txsaga_evidence", "txsaga_inbox"}
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "mysql", "mariadb", "sqlite"])
@@ -47,5 +47,28 @@ def test_what_cannot_be_used_is_refused_with_its_code(bare: Cli, tmp_path: Path)
     }
     for words, code in wrong.items():
         said = bare("barrier", *words)
+        assert (said.code, said.out) == (code, ""), words
+        assert said.complaint.startswith("txsaga: "), words
+
+
+def test_old_messages_are_forgotten(bare: Cli, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'bill.db'}"
+    bare("barrier", "create", url)
+    engine = create_engine(url, poolclass=NullPool)
+    for id, age in (("a", "-31 days"), ("b", "-29 days")):
+        with engine.begin() as connection:
+            insert = "insert into txsaga_inbox (grp, message, at) values ('g', ?, datetime('now', ?))"
+            connection.exec_driver_sql(insert, (id, age))
+    assert bare("barrier", "forget", url, "--older-than", "30d", "--json").document == {"forgotten": 1, "url": url}
+    assert bare("barrier", "forget", url, "--older-than", "30d").out == f"0 messages were forgotten in {url}\n"
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("select message from txsaga_inbox").scalars().all() == ["b"]
+
+
+def test_what_is_forgotten_must_be_said(bare: Cli, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'bill.db'}"
+    wrong = {(): 2, ("--older-than", "soon"): 2, ("--older-than", "99999999999d"): 2, ("--older-than", "30d"): 7}
+    for words, code in wrong.items():
+        said = bare("barrier", "forget", url, *words)
         assert (said.code, said.out) == (code, ""), words
         assert said.complaint.startswith("txsaga: "), words

@@ -1,15 +1,22 @@
-"""`txsaga barrier`: the tables that hold the evidence of local work, in the databases that do it."""
+"""`txsaga barrier`: the tables that hold evidence of local work and the inbox, in the databases that do the work."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.options import options_of
+from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, say
 
-app = typer.Typer(help="Tables that hold the evidence (and the rollback barrier) of local work.")
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+app = typer.Typer(help="Tables that hold the evidence (and the rollback barrier) of local work, and the inbox.")
+Url = Annotated[str, typer.Argument(metavar="URL", help="SQLAlchemy URL of the database.")]
 
 
 @app.command()
@@ -28,21 +35,49 @@ def ddl(
 
 
 @app.command()
-def create(
-    context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="SQLAlchemy URL of the database.")],
-) -> None:
+def create(context: typer.Context, url: Url) -> None:
     """Create the tables in a database, unless they are there."""
     from txsaga.adapters import evidence
-    from txsaga.wiring import resource_engine
 
-    engine = resource_engine(url, "the URL")
-    try:
-        uuid = evidence.create(engine)
-        name = engine.url.render_as_string(hide_password=True)
-    finally:
-        engine.dispose()
+    with engine_of(url) as engine:
+        uuid, name = evidence.create(engine), name_of(engine)
     if options_of(context).json:
         document({"database": uuid, "url": name})
     else:
         say(f"evidence tables are in {name}, database {uuid}")
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    url: Url,
+    older_than: Annotated[
+        timedelta, typer.Option(parser=span_of, metavar="TIME", help="How long ago the effect was: 12h, 30d.")
+    ],
+) -> None:
+    """Forget messages that the inbox of a database has known for long; one that still comes is done again."""
+    from txsaga.adapters import evidence
+
+    with engine_of(url) as engine:
+        forgotten, name = evidence.forget(engine, older_than), name_of(engine)
+    if options_of(context).json:
+        document({"forgotten": forgotten, "url": name})
+    else:
+        say(f"{forgotten} messages were forgotten in {name}")
+
+
+@contextmanager
+def engine_of(url: str) -> Iterator[Engine]:
+    """Give the engine of a URL, and dispose of it."""
+    from txsaga.wiring import resource_engine
+
+    engine = resource_engine(url, "the URL")
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def name_of(engine: Engine) -> str:
+    """Write a URL without its password."""
+    return engine.url.render_as_string(hide_password=True)

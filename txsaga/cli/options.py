@@ -7,8 +7,10 @@ moved: what follows is somebody's text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import typer
 
@@ -18,6 +20,8 @@ WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")
 LONGEST = MAX_RETENTION.total_seconds()
 """Seconds: more is a slip, and no calendar holds it."""
+UNITS = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,18 @@ def options_of(context: typer.Context) -> Options:
     options = context.find_object(Options)
     assert options is not None
     return options
+
+
+def span_of(text: str) -> timedelta:
+    """Read a length of time, like 90, 90s, 15m, 12h or 30d."""
+    found = SPAN.fullmatch(text)
+    try:
+        span = timedelta(**{UNITS[found[2]]: float(found[1])}) if found else None
+    except OverflowError:
+        span = None
+    if span is None or span.total_seconds() > LONGEST:
+        raise typer.BadParameter(f"{text!r} is no length of time; write seconds, or 15m, 12h, 30d")
+    return span
 
 
 def in_front(words: Sequence[str]) -> list[str]:

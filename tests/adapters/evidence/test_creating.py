@@ -13,7 +13,7 @@ from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
 from txsaga.adapters.evidence import SqlEvidence, create, ddl
 from txsaga.errors import ConfigError, EvidenceMissing, RightsMissing, StoreUnavailable
 
-TABLES = {"txsaga_database", "txsaga_evidence"}
+TABLES = {"txsaga_database", "txsaga_evidence", "txsaga_inbox"}
 DIALECTS = ["mariadb", "mysql", "postgresql", "sqlite"]
 
 

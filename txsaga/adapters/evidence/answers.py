@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE
+from txsaga.adapters.evidence.schema import RIGHTS
 from txsaga.errors import RightsMissing, StoreError, StoreUnavailable
 
 Code = str | int
@@ -48,6 +48,11 @@ def is_forbidden(error: DBAPIError) -> bool:
     return _code(error) in _FORBIDDEN
 
 
+def is_absent(error: DBAPIError) -> bool:
+    """Tell whether PostgreSQL found no such table on the search path."""
+    return _code(error) == "42P01"
+
+
 def refuses_commit(error: DBAPIError) -> bool:
     """Tell whether an error at COMMIT is a clear no; everything else leaves the outcome unknown."""
     code = _code(error)
@@ -73,8 +78,7 @@ def edge(resource: str) -> Iterator[None]:
 def _ours(resource: str, error: DBAPIError) -> StoreError:
     reason = _line(error.orig or error)
     if is_forbidden(error):
-        rights = f"select on {DATABASE}; select and insert on {EVIDENCE}"
-        return RightsMissing(f"resource {resource!r} must grant us {rights}: {reason}")
+        return RightsMissing(f"resource {resource!r} must grant us {RIGHTS}: {reason}")
     if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
         return StoreUnavailable(f"resource {resource!r} does not answer: {reason}")
     return StoreError(f"resource {resource!r} refused: {reason}")

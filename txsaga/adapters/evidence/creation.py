@@ -1,4 +1,4 @@
-"""Finds the evidence tables of a database, and creates them where that is allowed.
+"""Finds our tables in a user's database, and creates them where that is allowed.
 
 Many processes may start at once: the statements keep what is there, and PostgreSQL, whose
 `create table if not exists` fails when raced, takes them one by one. If it stops half way, the next use
@@ -11,8 +11,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Table, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.evidence.answers import edge, is_forbidden
-from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE, database_table, evidence_table, statements
+from txsaga.adapters.evidence.answers import edge, is_absent, is_forbidden
+from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE, INBOX, database_table, evidence_table, statements
 from txsaga.adapters.evidence.sessions import begin_now, settle_level
 from txsaga.errors import ConfigError, EvidenceMissing
 
@@ -39,9 +39,9 @@ def resource_name(engine: Engine) -> str:
 
 
 def create(engine: Engine, name: str | None = None) -> UUID:
-    """Create both tables and the database's uuid unless they are there; return the uuid."""
+    """Create the tables and the database's uuid unless they are there; return the uuid."""
     resource = name or resource_name(engine)
-    place = find(engine, resource)
+    place = find(engine, resource) if has_inbox(engine, resource) else None
     if place is None:
         _create(engine, resource)
         place = find(engine, resource)
@@ -50,8 +50,30 @@ def create(engine: Engine, name: str | None = None) -> UUID:
     return place.database
 
 
+def has_inbox(engine: Engine, resource: str) -> bool:
+    """Tell whether the inbox is there."""
+    with edge(resource), engine.connect() as connection:
+        settle_level(connection)
+        return sees_inbox(connection)
+
+
+def sees_inbox(connection: Connection) -> bool:
+    """Tell whether the inbox is there for this connection, in whatever transaction it is."""
+    if connection.dialect.name != "postgresql":
+        return connection.dialect.has_table(connection, INBOX)
+    try:
+        # By use, not by catalogue: a transaction that has looked before keeps what it saw there.
+        with connection.begin_nested():
+            connection.exec_driver_sql(f"select from {INBOX} where false").close()
+    except DBAPIError as error:
+        if is_absent(error):
+            return False
+        raise
+    return True
+
+
 def find(engine: Engine, resource: str) -> Place | None:
-    """Find the tables and the uuid; None when any of it is missing."""
+    """Find the tables of evidence and the uuid; None when any of it is missing."""
     with edge(resource), engine.connect() as connection:
         settle_level(connection)
         _refuse_memory(connection)
@@ -66,7 +88,7 @@ def missing(engine: Engine, resource: str) -> EvidenceMissing:
     """Say what to do where the tables can't be created here."""
     dialect = engine.dialect.name
     return EvidenceMissing(
-        f"resource {resource!r} has no evidence table and we may not create it; "
+        f"resource {resource!r} lacks a table of ours and we may not create it; "
         f"have its owner run what `txsaga barrier ddl {dialect}` prints"
     )
 

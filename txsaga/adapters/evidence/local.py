@@ -22,8 +22,8 @@ from txsaga.errors import OutcomeUnknown, TransactionError
 
 Announce = Callable[[bool], None]
 
-_IDLE: Final = 0  # libpq's numbers of a session's state
-_IN_ERROR: Final = 3
+IDLE: Final = 0  # libpq's numbers of a session's state
+IN_ERROR: Final = 3
 
 
 @contextmanager
@@ -46,18 +46,18 @@ def committing(
 def _assert_evidence(transaction: RootTransaction, id: str, question: Callable[[], Select[int]]) -> None:
     if not transaction.is_active:
         raise _ended_inside(id)
-    state = _session_state(transaction.connection)
-    if state == _IDLE:
+    state = session_state(transaction.connection)
+    if state == IDLE:
         raise _ended_inside(id)
     # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
-    if state == _IN_ERROR or (state is None and not transaction.connection.scalar(question())):
+    if state == IN_ERROR or (state is None and not transaction.connection.scalar(question())):
         raise TransactionError(
             f"the database rolled the local transaction of {id} back inside its block; "
             "let the error that said so leave the block"
         )
 
 
-def _session_state(connection: Connection) -> int | None:
+def session_state(connection: Connection) -> int | None:
     """Return what libpq knows without asking the server; None for other clients."""
     info = getattr(connection.connection.driver_connection, "info", None)
     state = getattr(info, "transaction_status", None)

@@ -1,4 +1,4 @@
-"""The two tables in the user's database, as plain SQL to print and as columns to build statements from.
+"""The tables in the user's database, as plain SQL to print and as columns to build statements from.
 
 Creating them runs the very text that is printed, so an administrator's tables are never other than ours.
 Every statement can be run again and leaves what is there.
@@ -13,6 +13,8 @@ from txsaga.errors import ConfigError
 
 DATABASE = "txsaga_database"
 EVIDENCE = "txsaga_evidence"
+INBOX = "txsaga_inbox"
+RIGHTS = f"select on {DATABASE}; select and insert on {EVIDENCE}; select, insert and delete on {INBOX}"
 MAIN = ""  # the branch of the local transaction itself
 
 _POSTGRESQL = (
@@ -32,6 +34,13 @@ _POSTGRESQL = (
 )""",
     f"""insert into {DATABASE} (id, uuid)
 values (1, replace(gen_random_uuid()::text, '-', '')) on conflict do nothing""",
+    f"""create table if not exists {INBOX} (
+  grp varchar(127) not null,
+  message varchar(160) not null,
+  at timestamptz not null default now(),
+  primary key (grp, message)
+)""",
+    f"create index if not exists {INBOX}_at on {INBOX} (at)",
 )
 
 # InnoDB by name: in an engine without transactions the row would outlive the work it speaks for.
@@ -51,6 +60,13 @@ _MYSQL = (
   primary key (store, incarnation, txid, branch)
 ) engine=InnoDB""",
     f"insert ignore into {DATABASE} (id, uuid) values (1, replace(uuid(), '-', ''))",
+    f"""create table if not exists {INBOX} (
+  grp varchar(127) character set utf8mb4 collate utf8mb4_bin not null,
+  message varchar(160) character set ascii collate ascii_bin not null,
+  at timestamp(6) not null default current_timestamp(6),
+  primary key (grp, message),
+  key {INBOX}_at (at)
+) engine=InnoDB""",
 )
 
 _SQLITE = (
@@ -69,6 +85,13 @@ _SQLITE = (
   primary key (store, incarnation, txid, branch)
 )""",
     f"insert or ignore into {DATABASE} (id, uuid) values (1, lower(hex(randomblob(16))))",
+    f"""create table if not exists {INBOX} (
+  grp varchar(127) not null,
+  message varchar(160) not null,
+  at timestamp not null default current_timestamp,
+  primary key (grp, message)
+)""",
+    f"create index if not exists {INBOX}_at on {INBOX} (at)",
 )
 
 _STATEMENTS: Mapping[str, Sequence[str]] = MappingProxyType(
@@ -77,7 +100,7 @@ _STATEMENTS: Mapping[str, Sequence[str]] = MappingProxyType(
 
 
 def statements(dialect_name: str) -> Sequence[str]:
-    """Return what creates both tables and the database's own uuid; `ConfigError` for other databases."""
+    """Return what creates the tables and the database's own uuid; `ConfigError` for other databases."""
     if dialect_name not in _STATEMENTS:
         raise ConfigError(f"no evidence can be kept in {dialect_name!r}; use one of {', '.join(sorted(_STATEMENTS))}")
     return _STATEMENTS[dialect_name]
@@ -86,7 +109,7 @@ def statements(dialect_name: str) -> Sequence[str]:
 def ddl(dialect_name: str) -> str:
     """Return the same as plain SQL, for databases whose administrator creates tables."""
     text = "".join(f"{statement};\n" for statement in statements(dialect_name))
-    return f"{text}-- The application needs select on {DATABASE}; select and insert on {EVIDENCE}.\n"
+    return f"{text}-- The application needs {RIGHTS}.\n"
 
 
 def database_table(schema: str | None = None) -> Table:

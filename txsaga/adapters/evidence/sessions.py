@@ -24,13 +24,28 @@ def settle_level(connection: Connection) -> None:
 
 def leave_autocommit(connection: Connection) -> None:
     """Give a connection a real transaction, whatever its engine does by default."""
+    if _is_autocommitting(connection):
+        settle_level(connection)
+
+
+def refuse_autocommit(connection: Connection) -> None:
+    """Refuse somebody's connection on which a row would be there before the effect that it stands for."""
+    if _is_autocommitting(connection):
+        raise ConfigError(
+            "the connection is in AUTOCOMMIT, where an effect and its row can't share a commit; "
+            'open it with engine.execution_options(isolation_level="READ COMMITTED")'
+        )
+
+
+def _is_autocommitting(connection: Connection) -> bool:
+    """Tell whether each statement commits by itself; what opens SQLite's transaction is `begin_now`."""
     driver = connection.connection.dbapi_connection
     assert driver is not None
-    if connection.dialect.name == "sqlite":
-        if getattr(driver, "autocommit", None) is True:  # then the driver's commit() does nothing
-            raise ConfigError("sqlite3 with autocommit=True can't keep evidence; leave it at its default")
-    elif connection.dialect.detect_autocommit_setting(driver):
-        settle_level(connection)
+    if connection.dialect.name != "sqlite":
+        return connection.dialect.detect_autocommit_setting(driver)
+    if getattr(driver, "autocommit", None) is True:  # then the driver's commit() does nothing
+        raise ConfigError("sqlite3 with autocommit=True can't keep evidence; leave it at its default")
+    return False
 
 
 def begin_now(connection: Connection) -> None:
