@@ -124,6 +124,9 @@ class ClaimContract:
         assert acked(store, claim) == [False]  # of what is left all is done, but that was not all
         assert acked(store, claim.only(2)) == [False]
 
+    def test_nothing_may_be_acknowledged(self, store: Store) -> None:
+        assert list(store.claims.ack([])) == []
+
     def test_the_same_claim_twice_in_one_call_is_one_claim(self, store: Store) -> None:
         qid = filled(store, *"ab")
         claim = taken(store, qid)

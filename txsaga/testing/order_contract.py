@@ -121,6 +121,18 @@ class OrderContract:
         store.claims.drop(second)
         assert offsets(*due(store, qid)) == [2]
 
+    def test_what_is_replayed_holds_up_nobody_and_waits_for_nobody(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        lined_up(store, qid, [7, 7, 7])
+        first = due(store, qid)[0]
+        buried(store, first)
+        (second,) = due(store, qid)
+        (letter,) = store.dead_letters.list(None, 1)
+        store.dead_letters.replay([letter.id])
+        (again,) = due(store, qid)
+        assert (again.base, acked(store, second)) == (0, [True])
+        assert offsets(*due(store, qid)) == [2]
+
     def test_keys_of_other_queues_and_groups_hold_up_nobody(self, store: Store) -> None:
         one, two = filled(store, "a", name="orders"), filled(store, "b", name="news")
         store.queues.create_cursors("mail", {one: 0})

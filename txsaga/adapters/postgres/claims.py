@@ -61,6 +61,8 @@ class PostgresClaims:
 
     def ack(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
         """Take messages off the group."""
+        if not claims:
+            return []
         asked: dict[tuple[str, int, int, int, int], int] = {}
         for claim in claims:
             asked[_place(claim)] = asked.get(_place(claim), 0) | claim.open
