@@ -17,12 +17,19 @@ from tests.bench.home import Home, home
 from tests.bench.report import Row
 
 Run = Callable[..., tuple[list[Row], list[str]]]
+
+
+def _w1d(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    (rows, skipped), (more, others) = w1d.run(server, seconds, rounds), w1d_work.run(server, seconds, rounds)
+    return rows + more, skipped + others
+
+
 WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W1": ("tx/s", w1.run, False),
     "W1L": ("tx/s", w1l.run, False),
     "W1b": ("messages/s", w1b.run, False),
     "W1c": ("ms", w1c.run, True),
-    "W1d": ("messages/s", lambda *given: _both(w1d.run, w1d_work.run, *given), False),
+    "W1d": ("messages/s", _w1d, False),
     "W8": ("tx/s", w8.run, False),
 }
 
@@ -46,11 +53,6 @@ def main() -> None:
             _print(documents[-1])
     if chosen.json:
         chosen.json.write_text(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
-
-
-def _both(first: Run, second: Run, *given: Any) -> tuple[list[Row], list[str]]:
-    (rows, skipped), (more, others) = first(*given), second(*given)
-    return rows + more, skipped + others
 
 
 def _run(server: Home, name: str, chosen: argparse.Namespace) -> dict[str, Any]:

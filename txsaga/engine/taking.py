@@ -35,16 +35,15 @@ class Taking:
 
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         """Claim up to `limit` messages."""
-        with self._kernel.announce.around(facts.Taking, about=group.name):
-            looked = time.monotonic() >= self._look_at
-            if looked:
-                if due := self._due(group, limit):
-                    return due
-                self._look_at = time.monotonic() + LOOK_AGAIN
-            if not group.policy.ordered and (new := self._new(group, limit)):
-                return new
+        looked = time.monotonic() >= self._look_at
+        if looked:
+            if due := self._due(group, limit):
+                return due
+            self._look_at = time.monotonic() + LOOK_AGAIN
         if group.policy.ordered:
             looked = not self._line_up(group) and looked
+        elif new := self._new(group, limit):
+            return new
         return [] if looked else self._due(group, limit)
 
     def delivered(self, claim: Claim) -> list[Delivered]:
@@ -56,10 +55,12 @@ class Taking:
         return [m for m in self._read(claim.qid, claim.base, claim.base + claim.size) if m.offset in wanted]
 
     def _due(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
-        return self._claims.take_due(group.name, self._qids, limit, self._hold)
+        with self._kernel.announce.around(facts.Taking, about=group.name):
+            return self._claims.take_due(group.name, self._qids, limit, self._hold)
 
     def _new(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
-        claim = self._claims.take_new(group.name, self._qids, self._after, limit, self._hold)
+        with self._kernel.announce.around(facts.Taking, about=group.name):
+            claim = self._claims.take_new(group.name, self._qids, self._after, limit, self._hold)
         if claim is None:
             return []
         self._after = claim.qid
