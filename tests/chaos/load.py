@@ -10,7 +10,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from itertools import count
 
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +20,7 @@ from tests.chaos.child import BANK
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.world import debit
 from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.consumer import Consumer
 from txsaga.engine.stream import Stream
 from txsaga.errors import AlreadyCommitted, InDoubt, TxSagaError
 from txsaga.model.decision import Decision, LocalState
@@ -34,6 +36,7 @@ class Tally:
     def __init__(self) -> None:
         self.acknowledged: list[str] = []
         self.seen: set[str] = set()
+        self.worked: set[str] = set()
         self.decided: dict[int, int] = {}
         self.refused: dict[str, Exception] = {}
         self._news = threading.Condition()
@@ -85,6 +88,11 @@ class Load:
     def stream(self) -> Stream:
         """Give the consumer of everything."""
         return self._broker.stream("readers", [CREDITS, NEWS], member="reader")
+
+    def consumer(self) -> Consumer:
+        """Give a member of the group that works plain messages off; nothing is ever given up."""
+        self._broker.create_group("workers", max_attempts=None, longest_retry=timedelta(seconds=0.5))
+        return self._broker.consumer("workers", [NEWS], invisible=timedelta(seconds=2))
 
     def shop(self) -> JoiningProducer:
         """Give the plain producer."""
@@ -177,6 +185,20 @@ def reads(load: Load) -> None:
     stream = load.stream()
     while not load.stopped.is_set():
         load.tally.seen.update(message.text() for message in stream.messages(wait=0.1))
+
+
+def works_off(load: Load) -> None:
+    """Work plain messages off, some of them at the second try; a worker finds back by itself."""
+    with load.consumer() as consumer:
+        while not load.stopped.is_set():
+            with suppress(TxSagaError):  # an acknowledgement that was lost or late: the message comes again
+                for message in consumer.messages(wait=0.1):
+                    with message:
+                        if message.attempts == 1 and message.text().endswith("7"):
+                            raise ValueError("at the second try")
+                        load.tally.worked.add(message.text())
+                    if load.stopped.is_set():
+                        break
 
 
 PRODUCERS = (plain_sends, transfers, keyed_transfers, awaited_halves)

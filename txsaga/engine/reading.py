@@ -7,10 +7,11 @@ worked off at the same time, and each way would skip what the other took.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from txsaga.engine.groups import open_group
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.patience import patiently
 from txsaga.engine.start import Start, first_offset
 from txsaga.errors import ConfigError
 from txsaga.model import facts
@@ -30,9 +31,14 @@ def joined(
     for topic in names:
         check_name(topic)
     check_name(name, what="consumer group")
-    queues = kernel.topics.by_queue(list(dict.fromkeys(names)))
-    starts = {qid: first_offset(kernel.store.log, qid, start) for qid in queues}
+    queues = patiently(lambda: kernel.topics.by_queue(list(dict.fromkeys(names))))
+    group = patiently(lambda: _positioned(kernel, name, style, list(queues), start))
+    return group, queues
+
+
+def _positioned(kernel: Kernel, name: str, style: Style, qids: Sequence[int], start: Start) -> ConsumerGroup:
+    starts = {qid: first_offset(kernel.store.log, qid, start) for qid in qids}
     group = open_group(kernel, name, style, Policy())
     with kernel.announce.around(facts.Positioning, about=name):
         kernel.store.queues.create_cursors(name, starts)
-    return group, queues
+    return group
