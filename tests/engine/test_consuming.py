@@ -10,7 +10,7 @@ import pytest
 from tests.engine.shop import ORDERS, Shop
 from tests.engine.worker import bodies, told, worker, wrote
 from txsaga import Decision
-from txsaga.errors import ClaimLost, TransactionError
+from txsaga.errors import ClaimLost, Superseded, TransactionError
 
 HALF_A_MINUTE, LONG = timedelta(seconds=30), 600.0
 
@@ -92,6 +92,20 @@ def test_a_producer_that_died_is_rolled_back_and_its_message_comes_again(moody_s
         (again,) = worker(moody_shop).receive()
         assert (again.text(), again.attempts) == ("a", 2)
         tx.consume(again)
+    moody_shop.later(LONG)
+    assert bodies(moody_shop) == []
+
+
+@pytest.mark.rule("R3", "R4", "R11")
+def test_an_owner_that_was_superseded_consumes_nothing(moody_shop: Shop) -> None:
+    wrote(moody_shop, "a")
+    (message,) = worker(moody_shop).receive()
+    late = moody_shop.producer().transaction(key="order-42").__enter__()
+    with moody_shop.producer().transaction(key="order-42") as tx:
+        with pytest.raises(Superseded):
+            late.consume(message)
+        tx.consume(message)
+    assert tx.decision is Decision.COMMIT
     moody_shop.later(LONG)
     assert bodies(moody_shop) == []
 

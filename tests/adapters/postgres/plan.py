@@ -12,7 +12,19 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from txsaga.adapters.postgres.line import Line
-from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int8, int8s
+from txsaga.adapters.postgres.values import (
+    Value,
+    bools,
+    byteas,
+    float8,
+    int4,
+    int4_array,
+    int4s,
+    int8,
+    int8s,
+    text,
+    texts,
+)
 from txsaga.adapters.postgres.wire import Call
 
 BINARY: dict[str, Callable[[Any], Value]] = {
@@ -24,8 +36,19 @@ BINARY: dict[str, Callable[[Any], Value]] = {
     "min_age": int4,
     "low": int8,
     "batch": int8,
+    "group": text,
+    "groups": texts,
+    "queues": int4_array,
+    "count": int4,
+    "counts": int4s,
+    "numbers": int8s,
+    "masks": int8s,
+    "offsets": int8s,
+    "seconds": float8,
+    "receipt": int8,
+    "member": text,
 }
-GROWING = re.compile(r"(half|op)_\d+|log|part|tx")
+GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
 

@@ -26,11 +26,12 @@ INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, mem
 SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * interval '1 second', $6, $7 FROM pick
 RETURNING qid, base, size, open, attempts, receipt, {copy}, {lazy}"""
 
+# The index by time leads: it can't use a clock that moves within a statement, and `+ 0` keeps the key from leading.
 # A run that ran out comes apart: what was in it comes alone, each taken out of it by whoever comes first.
 TAKE_DUE = """
 WITH due AS MATERIALIZED (
     SELECT qid, base, size, open, attempts, until, history FROM {s}.claim c
-     WHERE grp = $1 AND until <= clock_timestamp() AND qid = ANY ($2)
+     WHERE grp = $1 AND until <= statement_timestamp() AND qid + 0 = ANY ($2)
        AND (key IS NULL OR NOT EXISTS (SELECT FROM {s}.claim e
             WHERE e.grp = c.grp AND e.qid = c.qid AND e.key = c.key AND e.base < c.base))
      ORDER BY until, qid, base LIMIT $3 FOR UPDATE SKIP LOCKED),
