@@ -1,7 +1,8 @@
-"""W1d `work`: 16 consumers receive and acknowledge messages that were sent one by one.
+"""W1d `work`: 16 consumers receive and acknowledge messages.
 
-Baseline: the queue that a Python programmer writes by hand with the same driver: a table, `SKIP LOCKED`, delete, one
-commit per batch of the same size.
+Baseline: the queue that a Python programmer writes by hand with the same driver: a table, `SKIP LOCKED`, delete, commit.
+`work` is a loop over single messages on both sides; the other cases take and acknowledge 32 at once on both sides, of
+messages that were sent one by one, or in transactions of many.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from txsaga import connect
 from txsaga.engine.broker import Broker
+from txsaga.engine.consumer import Consumer
 from txsaga.wiring import open_store
 
 COUNT, CONSUMERS, BATCH = 40_000, 16, 32
@@ -34,42 +36,86 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     address = home.namespace()
     open_store(address).close()
     with connect(address, roles=False, env={}) as broker:
-        broker.create_topic("work")
-        fill(broker, COUNT)
-        row = alternate(
-            "work", rounds, lambda: _ours(home, broker, next(turns)), {"skip-locked": lambda: _by_hand(home)}
-        )
-    return [row], []
+        for topic, send in (("work", fill), ("chunks", fill_chunks)):
+            broker.create_topic(topic)
+            send(broker, topic, COUNT)
+
+        def case(name: str, topic: str, ways: Callable[[Consumer], Callable[[], int]], size: int) -> Row:
+            def ours() -> Mapping[str, float]:
+                return _ours(home, broker, f"{name} {next(turns)}".replace(" ", "-").replace(",", ""), topic, ways)
+
+            return alternate(name, rounds, ours, {"skip-locked": lambda: _by_hand(home, size)})
+
+        rows = [
+            case("work", "work", _loop, 1),
+            case("work, batches", "work", _batches, BATCH),
+            case("work, batches of chunks", "chunks", _batches, BATCH),
+        ]
+    return rows, []
 
 
-def fill(broker: Broker, messages: int) -> None:
+def fill(broker: Broker, topic: str, messages: int) -> None:
     """Send messages one by one and give them offsets."""
     producer = broker.producer("bench")
     for _ in range(0, messages, 1_000):
-        for sent in [producer.submit("work", BODY) for _ in range(1_000)]:
+        for sent in [producer.submit(topic, BODY) for _ in range(1_000)]:
             sent.result()
+    _dispatch(broker)
+
+
+def fill_chunks(broker: Broker, topic: str, messages: int) -> None:
+    """Send messages many at a time and give them offsets."""
+    producer = broker.producer("bench")
+    for _ in range(0, messages, 8_000):
+        producer.send_many(topic, [BODY] * 8_000)
+    _dispatch(broker)
+
+
+def _dispatch(broker: Broker) -> None:
     dispatcher = broker.roles()[0]
     while dispatcher.run_once():
         pass
 
 
-def _ours(home: Home, broker: Broker, turn: int) -> Mapping[str, float]:
-    consumers = [broker.consumer(f"work-{turn}", ["work"], batch=BATCH) for _ in range(CONSUMERS)]
+def _loop(consumer: Consumer) -> Callable[[], int]:
+    """Work as a user does: message by message."""
+    messages = consumer.messages(wait=0.5)
 
-    def work(at: int) -> int:
-        messages = consumers[at].receive()
-        consumers[at].ack(messages)
+    def work() -> int:
+        message = next(messages, None)
+        if message is None:
+            return 0
+        with message:
+            return 1
+
+    return work
+
+
+def _batches(consumer: Consumer) -> Callable[[], int]:
+    """Take and acknowledge many at once."""
+
+    def work() -> int:
+        messages = consumer.receive()
+        consumer.ack(messages)
         return len(messages)
 
+    return work
+
+
+def _ours(
+    home: Home, broker: Broker, group: str, topic: str, ways: Callable[[Consumer], Callable[[], int]]
+) -> Mapping[str, float]:
+    consumers = [broker.consumer(group, [topic], batch=BATCH) for _ in range(CONSUMERS)]
+    works = [ways(consumer) for consumer in consumers]
     cpu = home.server_seconds()
-    rate = _drained(work)
+    rate = _drained(lambda at: works[at]())
     cpu = home.server_seconds() - cpu
     for consumer in consumers:
         consumer.close()
     return {"txsaga": rate, "server_us": 1e6 * cpu / COUNT}
 
 
-def _by_hand(home: Home) -> float:
+def _by_hand(home: Home, size: int) -> float:
     home.execute(JOBS)
     with psycopg.connect(home.url(driver=None)) as connection, connection.cursor() as cursor:
         with cursor.copy("COPY jobs(body) FROM STDIN") as copy:
@@ -80,7 +126,7 @@ def _by_hand(home: Home) -> float:
 
     def work(at: int) -> int:
         with connections[at].transaction():
-            rows = connections[at].execute(TAKE, [BATCH]).fetchall()
+            rows = connections[at].execute(TAKE, [size]).fetchall()
             connections[at].execute(DONE, [[id for id, _ in rows]])
         return len(rows)
 

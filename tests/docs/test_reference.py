@@ -57,7 +57,7 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     Transaction: {"decision"},
     Stream: {"group", "member"},
     Consumer: {"group", "member"},
-    Received: {"claim", "delivered", "group"},
+    Received: {"delivered"},
 }
 ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"TXSAGA_[A-Z]+(?:_[A-Z]+)*")

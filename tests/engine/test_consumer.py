@@ -223,11 +223,11 @@ class SlowLog:
     def __init__(self, shop: Shop) -> None:
         self._log, self._shop, self._slow = shop.store.log, shop, True
 
-    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
+    def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
         if self._slow:
             self._slow = False
             self._shop.later(30.0)
-        return self._log.fetch(qid, offset, limit)
+        return self._log.fetch(qid, offset, limit, end)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)

@@ -80,9 +80,9 @@ class Reads:
         self._log = shop.store.log
         self.asked: list[tuple[int, int]] = []
 
-    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
+    def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
         self.asked.append((qid, offset))
-        return self._log.fetch(qid, offset, limit)
+        return self._log.fetch(qid, offset, limit, end)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
@@ -105,7 +105,7 @@ def test_a_consumer_reads_by_queue_and_offset_alone(shop: Shop, monkeypatch: pyt
 @pytest.mark.req("RMQ-18")
 def test_that_read_goes_through_the_index_and_never_over_the_halves(shop: Shop, stored: Stored) -> None:
     fetch = shop.store.log._hot.fetch  # type: ignore[attr-defined]  # the statement itself
-    sql = fetch.replace("%(qid)s", "1").replace("%(offset)s", "0").replace("%(limit)s", "16")
+    sql = fetch.replace("%(qid)s", "1").replace("%(offset)s", "0").replace("%(limit)s", "16").replace("%(end)s", "99")
     plan = stored.plan(sql)
     assert "using log_pkey" in plan
     assert "Index Scan using half_" in plan and "Seq Scan" not in plan

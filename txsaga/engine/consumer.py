@@ -142,17 +142,17 @@ class Consumer:
         """Read a claim's messages; those that nobody is to work on are put where they belong."""
         messages = self._taking.delivered(claim)
         wanted = [message for message in messages if self._tag is None or message.tag == self._tag]
-        unwanted = set(claim.offsets()) - {message.offset for message in wanted}
         if gone := claim.open.bit_count() - len(messages):
             logger.error("%d messages of group %s are gone by retention", gone, self.group)
-        if unwanted:
+        if claim.open.bit_count() > len(wanted):
+            unwanted = set(claim.offsets()) - {message.offset for message in wanted}
             self._hands.acknowledge(claim.only(*unwanted))
         policy = self._group.policy
         if policy.max_attempts is not None and claim.attempts > policy.max_attempts:
             for message in wanted:
                 bury(self._kernel, policy, claim.only(message.offset), message, LOST)
             return []
-        return [Received(self._hands, claim.only(message.offset), message) for message in wanted]
+        return [Received(self._hands, claim, message) for message in wanted]
 
     def _follow_policy(self) -> None:
         if time.monotonic() > self._policy_until:

@@ -5,8 +5,9 @@ A message in the hands of a consumer: to be acknowledged, put back, held for lon
         …                          an exception puts it back, with the cause; it is logged and the loop goes on
         tx.consume(message)        from here on only that transaction's decision says what becomes of it
 
-What is neither acknowledged nor put back comes again when the claim's time is over. A member that comes too late is
-told so (`ClaimLost`): somebody else may have done the work, so whatever it did must bear being done twice.
+Errors that say that the work is done count as success: the inbox knows the message, or the key of a transaction is
+committed. What is neither acknowledged nor put back comes again when the claim's time is over. A member that comes
+too late is told so (`ClaimLost`): somebody else may have done the work, so whatever it did must bear being done twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from txsaga.engine.pending import Pending
-from txsaga.errors import AlreadyDone, ClaimLost, TransactionError
+from txsaga.errors import AlreadyCommitted, AlreadyDone, ClaimLost, TransactionError
 from txsaga.model.claim import Claim
 from txsaga.model.message import Delivered
 
@@ -46,18 +47,27 @@ class Fate(Enum):
 class Received:
     """One message of a claim."""
 
-    __slots__ = ("_fate", "_hands", "_sent", "claim", "delivered", "group")
+    __slots__ = ("_fate", "_hands", "_run", "_sent", "delivered")
 
-    def __init__(self, hands: Hands, claim: Claim, delivered: Delivered) -> None:
-        self._hands, self.claim, self.delivered = hands, claim, delivered
-        self.group = claim.group
+    def __init__(self, hands: Hands, run: Claim, delivered: Delivered) -> None:
+        self._hands, self._run, self.delivered = hands, run, delivered
         self._fate = Fate.HELD
         self._sent: Sent | None = None
 
     @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._run.group
+
+    @property
+    def claim(self) -> Claim:
+        """What the store knows of it in these hands."""
+        return self._run.only(self.delivered.offset)
+
+    @property
     def attempts(self) -> int:
         """How often it was handed out, this time included."""
-        return self.claim.attempts
+        return self._run.attempts
 
     @property
     def topic(self) -> str:
@@ -136,7 +146,7 @@ class Received:
             if error is not None:
                 logger.warning("work on message %s raised: %s", self.id, error, exc_info=error)
             return error is not None
-        if error is None or isinstance(error, AlreadyDone):
+        if error is None or isinstance(error, AlreadyDone | AlreadyCommitted):
             self._send_ack()
         else:
             self._failed(error)
@@ -195,5 +205,5 @@ def by_claim(messages: Iterable[Received]) -> list[tuple[Claim, list[Received]]]
     """Put messages together that are of one claim, with the claim on all of them."""
     found: dict[tuple[int, int, int, int], list[Received]] = {}
     for message in messages:
-        found.setdefault(message.claim.place, []).append(message)
-    return [(of[0].claim.with_all(message.claim for message in of), of) for of in found.values()]
+        found.setdefault(message._run.place, []).append(message)
+    return [(of[0]._run.only(*(message.delivered.offset for message in of)), of) for of in found.values()]

@@ -51,8 +51,11 @@ class Taking:
         topic, index = self._queues[claim.qid]
         if claim.copy is not None:
             return [claim.copy.delivered(topic.name, index, claim.base)]
+        found = self._read(claim.qid, claim.base, claim.base + claim.size)
+        if claim.open.bit_count() == claim.size:
+            return found
         wanted = set(claim.offsets())
-        return [m for m in self._read(claim.qid, claim.base, claim.base + claim.size) if m.offset in wanted]
+        return [message for message in found if message.offset in wanted]
 
     def _due(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         with self._kernel.announce.around(facts.Taking, about=group.name):
@@ -81,10 +84,10 @@ class Taking:
         topic, index = self._queues[qid]
         store, found = self._kernel.store.registry.identity, list[Delivered]()
         while start < end:
-            entries = self._log.fetch(qid, start, end - start)
+            entries = self._log.fetch(qid, start, end - start, end)
             for entry in entries:
-                batch = Batch(entry, topic=topic.name, queue=index, qid=qid, store=store, start=start)
-                found += [message for message in batch.messages() if message.offset < end]
+                batch = Batch(entry, topic=topic.name, queue=index, qid=qid, store=store, start=start, end=end)
+                found += batch.messages()
                 start = batch.end
             if not entries:
                 break

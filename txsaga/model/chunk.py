@@ -109,19 +109,19 @@ class Chunk:
         self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + columns])
         self._at = self._starts()
 
-    def column(self, at: int) -> list[bytes] | list[bytes | None] | None:
-        """Read a column as a list of bytes; None where it is absent."""
+    def column(self, at: int, first: int = 0, last: int | None = None) -> list[bytes] | list[bytes | None] | None:
+        """Read a column, or its records from `first` up to `last`, as a list of bytes; None where it is absent."""
         kind, start = self._kinds[at], self._at[at]
         if kind == _ABSENT:
             return None
-        offsets = self._offsets(at)
-        first = start + _room(4 * (self.count + 1))
-        data = bytes(self._view[first : first + offsets[-1]])
-        values = [data[a:b] for a, b in pairwise(offsets)]
+        offsets = self._offsets(at, first, self.count if last is None else last)
+        before, data = offsets[0], start + _room(4 * (self.count + 1))
+        joined = bytes(self._view[data + before : data + offsets[-1]])
+        values = [joined[a - before : b - before] for a, b in pairwise(offsets)]
         if kind == _ALL:
             return values
         size = _room((self.count + 7) // 8)
-        bits = int.from_bytes(self._view[start - size : start], "little")
+        bits = int.from_bytes(self._view[start - size : start], "little") >> first
         return [value if bits >> n & 1 else None for n, value in enumerate(values)]
 
     def raw(self, at: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
@@ -130,13 +130,13 @@ class Chunk:
         if kind == _ABSENT:
             return None
         room = _room(4 * (self.count + 1))
-        end = self._offsets(at)[-1]
+        end = self._offsets(at, 0, self.count)[-1]
         bitmap = self._view[start - _room((self.count + 7) // 8) : start] if kind == _SOME else None
         return bitmap, self._view[start : start + 4 * (self.count + 1)], self._view[start + room :][:end]
 
-    def _offsets(self, at: int) -> array[int]:
+    def _offsets(self, at: int, first: int, last: int) -> array[int]:
         start = self._at[at]
-        offsets = array("i", bytes(self._view[start : start + 4 * (self.count + 1)]))
+        offsets = array("i", bytes(self._view[start + 4 * first : start + 4 * (last + 1)]))
         if sys.byteorder == "big":
             offsets.byteswap()
         return offsets

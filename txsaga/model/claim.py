@@ -8,12 +8,10 @@ of a claim were not the store's alone, a member that stalled would acknowledge w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 
 from txsaga.errors import ConfigError
@@ -112,10 +110,6 @@ class Claim(NamedTuple):
     def place(self) -> tuple[int, int, int, int]:
         """Where it lies, and in whose hands."""
         return self.qid, self.base, self.size, self.receipt
-
-    def with_all(self, others: Iterable[Claim]) -> Claim:
-        """Widen it to the messages of other claims on its place."""
-        return self._replace(open=reduce(or_, (other.open for other in others), self.open))
 
     def only(self, *offsets: int) -> Claim:
         """Narrow it to some of its messages."""

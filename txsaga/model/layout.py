@@ -65,17 +65,28 @@ def weight(message: Message) -> int:
 class Batch:
     """One chunk of the log as a reader gets it: columns first, messages on demand."""
 
-    __slots__ = ("_chunk", "_skip", "_store", "entry", "qid", "queue", "topic")
+    __slots__ = ("_chunk", "_skip", "_stop", "_store", "entry", "qid", "queue", "topic")
 
-    def __init__(self, entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId, start: int) -> None:
+    def __init__(
+        self,
+        entry: LogEntry,
+        *,
+        topic: str,
+        queue: int,
+        qid: int,
+        store: StoreId,
+        start: int,
+        end: int | None = None,
+    ) -> None:
         self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
         self._store = store
         self._chunk = Chunk(entry.body)
         self._skip = max(0, start - entry.base)
+        self._stop = entry.count if end is None else min(entry.count, end - entry.base)
 
     def __len__(self) -> int:
         """Count the records that are left to read."""
-        return self.entry.count - self._skip
+        return self._stop - self._skip
 
     @property
     def offset(self) -> int:
@@ -85,7 +96,7 @@ class Batch:
     @property
     def end(self) -> int:
         """The offset behind the last record."""
-        return self.entry.base + self.entry.count
+        return self.entry.base + self._stop
 
     @property
     def chunk(self) -> Chunk:
@@ -99,10 +110,10 @@ class Batch:
 
     def texts(self, column: int) -> Sequence[str | None]:
         """Read a text column."""
-        values = self._chunk.column(column)
+        values = self._read(column)
         if values is None:
             return [None] * len(self)
-        return [None if value is None else value.decode() for value in values[self._skip :]]
+        return [None if value is None else value.decode() for value in values]
 
     @property
     def keys(self) -> Sequence[str | None]:
@@ -117,10 +128,9 @@ class Batch:
     def messages(self) -> Iterator[Delivered]:
         """Read the records as messages."""
         entry, count = self.entry, len(self)
-        heads = self._chunk.column(chunk.HEADERS)
-        persistent = self._chunk.column(chunk.PERSISTENT)
-        headers = repeat(NO_HEADERS, count) if heads is None else map(_headers, heads[self._skip :])
-        flags = repeat(True, count) if persistent is None else (v is None for v in persistent[self._skip :])
+        heads, persistent = self._read(chunk.HEADERS), self._read(chunk.PERSISTENT)
+        headers = repeat(NO_HEADERS, count) if heads is None else map(_headers, heads)
+        flags = repeat(True, count) if persistent is None else (v is None for v in persistent)
         return map(
             Delivered,
             repeat(self.topic, count),
@@ -135,12 +145,14 @@ class Batch:
             self.texts(chunk.UNIQUE_KEY),
             repeat(entry.born, count),
             repeat(HalfId(self._store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count),
-            range(self._skip, entry.count),
+            range(self._skip, self._stop),
         )
 
     def _present(self, column: int) -> Sequence[bytes]:
-        values = self._chunk.column(column) or []
-        return [value for value in values[self._skip :] if value is not None]
+        return [value for value in self._read(column) or [] if value is not None]
+
+    def _read(self, column: int) -> Column:
+        return self._chunk.column(column, self._skip, self._stop)
 
 
 def _texts(values: Texts) -> Column:

@@ -19,8 +19,8 @@ class Log(Protocol):
         None when a rival was first: nothing was written. A tick without news writes nothing.
         """
 
-    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
-        """Return up to `limit` chunks from the one that holds `offset` on."""
+    def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
+        """Return up to `limit` chunks from the one that holds `offset` on, none that begins at `end` or behind it."""
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
         """Return tail and head of queues."""

@@ -132,6 +132,7 @@ class LogContract:
             published(store, group, row(qid, *texts))
         drain(store)
         assert [entry.base for entry in store.log.fetch(qid, 1, 2)] == [0, 3]
+        assert [entry.base for entry in store.log.fetch(qid, 1, 10, 3)] == [0]
 
     @pytest.mark.req("RMQ-18")
     def test_the_log_leads_to_the_stored_chunk(self, store: Store) -> None:

@@ -63,14 +63,14 @@ class MemoryLog:
                 self._news.notify_all()
             return Ticked(self._tick, len(halves), self._taken < len(kept.order))
 
-    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
+    def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
         """Return chunks from the one that holds `offset` on."""
         with self._home.lock:
             given, head = self._given.get(qid, []), self._heads.get(qid, 0)
             if offset >= head:
                 return []
             first = max(bisect_right(given, offset, key=lambda each: each.base) - 1, 0)
-            return [_entry(each) for each in given[first : first + limit]]
+            return [_entry(each) for each in given[first : first + limit] if each.base < end]
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
         """Return tail and head; nothing is ever dropped here, so every tail is nought."""

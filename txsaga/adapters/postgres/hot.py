@@ -143,7 +143,7 @@ SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k),
 
 FETCH = """
 SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
-  FROM (SELECT * FROM {s}.log WHERE qid = %(qid)s
+  FROM (SELECT * FROM {s}.log WHERE qid = %(qid)s AND base < %(end)s
            AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = %(qid)s AND base <= %(offset)s), 0)
          ORDER BY base LIMIT %(limit)s) l
   JOIN LATERAL (SELECT born, body FROM {s}.half h WHERE h.txid = l.txid AND h.part = l.part

@@ -52,9 +52,9 @@ class PostgresLog:
         """Run an uncapped tick and read in its snapshot before it commits; None when a rival was first."""
         return self._in_tick(UNCAPPED, lambda connection, ticked: (ticked.tick, read(connection)))
 
-    def fetch(self, qid: int, offset: int, limit: int) -> Sequence[LogEntry]:
+    def fetch(self, qid: int, offset: int, limit: int, end: int = UNCAPPED) -> Sequence[LogEntry]:
         """Return chunks from the one that holds an offset."""
-        parameters = {"qid": qid, "offset": offset, "limit": limit}
+        parameters = {"qid": qid, "offset": offset, "limit": limit, "end": end}
         return [LogEntry(*row) for row in self._read(self._hot.fetch, parameters)]
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
