@@ -2,7 +2,8 @@
 
 Baseline: the queue that a Python programmer writes by hand with the same driver: a table, `SKIP LOCKED`, delete, commit.
 `work` is a loop over single messages on both sides; the other cases take and acknowledge 32 at once on both sides, of
-messages that were sent one by one, or in transactions of many.
+messages that were sent one by one, or in transactions of many. `receive` is how much longer the slowest hundredth of
+single receives takes with a million messages waiting than with none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from txsaga.engine.consumer import Consumer
 from txsaga.wiring import open_store
 
 COUNT, CONSUMERS, BATCH = 40_000, 16, 32
+WAITING, RECEIVES = 1_000_000, 1_000
 BODY = b"x" * 100
 JOBS = """
 DROP TABLE IF EXISTS jobs;
@@ -51,6 +53,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
             case("work, batches", "work", _batches, BATCH),
             case("work, batches of chunks", "chunks", _batches, BATCH),
         ]
+        rows.append(alternate("receive", rounds, lambda: _receive(broker), {}))
     return rows, []
 
 
@@ -86,7 +89,8 @@ def _loop(consumer: Consumer) -> Callable[[], int]:
         if message is None:
             return 0
         with message:
-            return 1
+            pass  # the work itself
+        return 1
 
     return work
 
@@ -100,6 +104,35 @@ def _batches(consumer: Consumer) -> Callable[[], int]:
         return len(messages)
 
     return work
+
+
+def _receive(broker: Broker) -> Mapping[str, float]:
+    """Time one receive with a million messages waiting, and with no other than the one that comes."""
+    name = f"waiting-{time.time_ns()}"
+    broker.create_topic(name)
+    fill_chunks(broker, name, WAITING)
+    few = f"few-{time.time_ns()}"
+    broker.create_topic(few)
+    with broker.consumer(few, [few]) as idle, broker.consumer(name, [name]) as busy:
+
+        def one_more() -> None:
+            broker.producer("bench").send(few, BODY)
+            _dispatch(broker)
+
+        empty = _p99(idle, one_more)
+        waiting = _p99(busy, lambda: None)
+    return {"txsaga": waiting / empty, "waiting_p99_ms": waiting, "empty_p99_ms": empty}
+
+
+def _p99(consumer: Consumer, before: Callable[[], None]) -> float:
+    times = []
+    for _ in range(RECEIVES):
+        before()
+        started = time.perf_counter()
+        messages = consumer.receive(1)
+        times.append(1000 * (time.perf_counter() - started))
+        consumer.ack(messages)
+    return sorted(times)[int(RECEIVES * 0.99)]
 
 
 def _ours(
