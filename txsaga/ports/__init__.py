@@ -12,6 +12,19 @@ from txsaga.ports.observer import Observer
 from txsaga.ports.overview import Overview
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
+from txsaga.ports.schedule import Schedule
 from txsaga.ports.store import Store
 
-__all__ = ["Evidence", "HalfStore", "Ledger", "Ledgers", "Log", "Observer", "Overview", "Queues", "Registry", "Store"]
+__all__ = [
+    "Evidence",
+    "HalfStore",
+    "Ledger",
+    "Ledgers",
+    "Log",
+    "Observer",
+    "Overview",
+    "Queues",
+    "Registry",
+    "Schedule",
+    "Store",
+]

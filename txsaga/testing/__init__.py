@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from txsaga.testing.overview_contract import OverviewContract
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.registry_contract import RegistryContract
+    from txsaga.testing.schedule_contract import ScheduleContract
     from txsaga.testing.timing import Later
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "OverviewContract",
     "QueueContract",
     "RegistryContract",
+    "ScheduleContract",
 ]
 
 _PLACES = {"FakeClock": "clock", "Later": "timing"}

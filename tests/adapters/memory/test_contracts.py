@@ -19,6 +19,7 @@ from txsaga.testing import (
     OverviewContract,
     QueueContract,
     RegistryContract,
+    ScheduleContract,
 )
 
 
@@ -76,4 +77,8 @@ class TestRegistry(RegistryContract):
 
 
 class TestOverview(OverviewContract):
+    pass
+
+
+class TestSchedule(ScheduleContract):
     pass

@@ -25,7 +25,7 @@ BINARY: dict[str, Callable[[Any], Value]] = {
     "low": int8,
     "batch": int8,
 }
-GROWING = re.compile(r"(half|op)_\d+|log|part|tx")
+GROWING = re.compile(r"(half|op)_\d+|log|part|tx|scheduled")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
 

@@ -18,6 +18,7 @@ from txsaga.testing import (
     OverviewContract,
     QueueContract,
     RegistryContract,
+    ScheduleContract,
 )
 from txsaga.wiring import open_store
 
@@ -73,4 +74,8 @@ class TestRegistry(RegistryContract):
 
 
 class TestOverview(OverviewContract):
+    pass
+
+
+class TestSchedule(ScheduleContract):
     pass

@@ -82,6 +82,7 @@ class Kept:
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
     cursors: dict[tuple[str, int], Cursor] = field(default_factory=dict)
     audits: list[Audit] = field(default_factory=list)
+    scheduled: dict[int, datetime] = field(default_factory=dict)  # when messages for later are due
 
     def copy(self) -> Kept:
         """Return a copy that can be changed without touching this one."""

@@ -15,6 +15,7 @@ from txsaga.adapters.memory.overview import MemoryOverview
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.registry import MemoryRegistry
 from txsaga.adapters.memory.rows import Audit
+from txsaga.adapters.memory.schedule import MemorySchedule
 
 
 class MemoryStore:
@@ -27,6 +28,7 @@ class MemoryStore:
         self.ledgers = MemoryLedgers(home, names)
         self.log = MemoryLog(home, names, doubts)
         self.queues = MemoryQueues(home, names)
+        self.schedule = MemorySchedule(home)
         self.registry = MemoryRegistry(home, names, doubts)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues)
 
