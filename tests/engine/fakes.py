@@ -70,6 +70,7 @@ class FakeStore:
     def __init__(self, real: Store) -> None:
         self.halves = FakeHalves(real.halves)
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
+        self.schedule = real.schedule
         self.registry, self.overview = real.registry, real.overview
         self.close = real.close
 
