@@ -2,8 +2,8 @@
 
 Baseline: the queue that a Python programmer writes by hand with the same driver: a table, `SKIP LOCKED`, delete, commit.
 `work` is a loop over single messages on both sides; the other cases take and acknowledge 32 at once on both sides, of
-messages that were sent one by one, or in transactions of many. `receive` is how much longer the slowest hundredth of
-single receives takes with a million messages waiting than with none.
+messages that were sent one by one, or in transactions of many. `receive` is how much longer the slowest hundredth
+of single receives takes with a million messages waiting than with none.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from txsaga.adapters.postgres.ledger import PostgresLedger
 from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
+from txsaga.adapters.postgres.schedule import PostgresSchedule
 from txsaga.engine.broker import Broker
 from txsaga.model.facts import ALL, Fact
 
@@ -38,6 +39,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Log, PostgresLog): {
         *{"tick", "sweep", "postpone", "park", "settled", "extend_partitions", "drop_partitions"},
     },
+    (ports.Schedule, PostgresSchedule): {"commit_due"},
     (ports.Queues, PostgresQueues): {
         *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset"},
     },

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.engine.stored import Stored
+from tests.services.databases import fresh_name
 from txsaga.engine.broker import Broker
 from txsaga.model.message import MAX_BODY, MAX_KEY
 
@@ -85,3 +86,54 @@ def test_an_ordered_topic_asks_for_an_ordering_key(cli: Cli, broker: Broker, top
     assert said.code == 3
     assert "ordering_key" in said.complaint
     assert cli("send", fifo, "x", "--ordering-key", "o").code == 0
+
+
+@pytest.fixture
+def later(broker: Broker) -> str:
+    """Give a fresh topic for messages for later."""
+    return broker.create_topic(fresh_name("later"), "delay", queues=1).name
+
+
+def test_a_message_for_later_waits_and_comes_where_no_engine_runs(cli: Cli, later: str, stored: Stored) -> None:
+    moment = "2100-01-31T12:00:00+02:00"
+    for words in (("--delay", "12h"), ("--deliver-at", moment), ("--deliver-at", "2000-01-31T12:00:00Z")):
+        said = cli("send", later, words[1], *words)
+        assert (said.code, said.err) == (0, "")
+        assert said.out.endswith(", for later\n")
+    (message,) = cli("tail", later, "--json").documents
+    assert message["body"] == "2000-01-31T12:00:00Z"
+    views = [view for view in cli("tx", "list", "--json").documents if view["state"] == "scheduled"]
+    assert next(view["due"][:19] for view in views) == "2100-01-31T10:00:00"
+    assert cli("status", "--json").document["scheduled"] == 2
+    stored.rows("UPDATE scheduled SET at = now()")
+    assert [message["body"] for message in cli("tail", later, "--json").documents][1:] == ["12h", moment]
+
+
+def test_a_message_for_later_is_taken_back_by_hand(cli: Cli, later: str, stored: Stored) -> None:
+    id = cli("send", later, "x", "--delay", "1h", "--json").document["id"]
+    assert cli("tx", "rollback", id, "--reason", "sent by mistake").code == 0
+    assert cli("tx", "show", id, "--json").document["state"] == "rolled_back"
+    stored.rows("UPDATE scheduled SET at = now()")
+    assert cli("tail", later, "--json").documents == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--delay", "soon"), 2, "no length of time"),
+        (("--delay", "41d"), 3, "40 days"),
+        (("--delay", "0"), 3, "between 0"),
+        (("--deliver-at", "tomorrow"), 2, "no time"),
+        (("--deliver-at", "2030-01-01T00:00:00"), 2, "no time zone"),
+        (("--deliver-at", "2030-01-01T00:00:00Z", "--delay", "1m"), 3, "give one"),
+        ((), 3, "delayed messages only"),
+    ],
+)
+def test_a_time_that_means_nothing_is_refused(
+    cli: Cli, later: str, stored: Stored, words: tuple[str, ...], code: int, told: str
+) -> None:
+    before = stored.value("SELECT count(*) FROM half")
+    said = cli("send", later, "x", *words)
+    assert (said.code, said.out) == (code, "")
+    assert told in said.complaint
+    assert stored.value("SELECT count(*) FROM half") == before

@@ -80,9 +80,17 @@ def test_an_ordered_topic_wants_ordering_keys(way: Way) -> None:
         topic(type=TopicType.FIFO).admit(way, ordered=False)
 
 
-def test_nothing_is_delivered_later_yet() -> None:
-    with pytest.raises(InvalidMessage, match="not there yet; send without delay"):
-        topic().admit(Way.PLAIN, ordered=False, scheduled=True)
+@pytest.mark.parametrize("type", TopicType)
+@pytest.mark.parametrize("way", Way)
+def test_only_a_topic_for_later_takes_a_delay_and_it_takes_nothing_else(type: TopicType, way: Way) -> None:
+    if way not in TAKES[type]:
+        return
+    if type is TopicType.DELAY:
+        topic(type=type).admit(way, ordered=False, scheduled=True)
+        topic(type=type).admit(way, ordered=True, scheduled=True)
+    else:
+        with pytest.raises(InvalidMessage, match=f"of type {type}; delay and deliver_at are for a plain send"):
+            topic(type=type).admit(way, ordered=True, scheduled=True)
     with pytest.raises(InvalidMessage, match="takes delayed messages only"):
         topic(type=TopicType.DELAY).admit(Way.PLAIN, ordered=False)
 

@@ -25,6 +25,7 @@ def roles() -> set[str]:
         "txsaga-dispatcher",
         "txsaga-check-back",
         "txsaga-partitions",
+        "txsaga-scheduler",
     }
 
 
@@ -35,7 +36,7 @@ def in_child(broker: Broker, producer: JoiningProducer, books: Engine, session: 
         return 2
     if transfer(producer) == session:
         return 3
-    if len(roles()) != 3:
+    if len(roles()) != 4:
         return 4
     broker.close()
     return 5 if roles() else 0
@@ -52,7 +53,7 @@ def main() -> int:
     if pid == 0:
         os._exit(in_child(broker, producer, books, session))
     _, status = os.waitpid(pid, 0)
-    same = transfer(producer) == session and len(roles()) == 3
+    same = transfer(producer) == session and len(roles()) == 4
     broker.close()
     books.dispose()
     return os.waitstatus_to_exitcode(status) if same else 1

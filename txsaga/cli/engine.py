@@ -49,7 +49,7 @@ def engine(
     min_age: Annotated[float | None, typer.Option(min=0, max=LONGEST, help="Seconds before the first check.")] = None,
     max_checks: Annotated[int | None, typer.Option(min=1, help="Checks before a transaction is parked.")] = None,
 ) -> None:
-    """Run dispatcher, check-back and partitions until told to stop."""
+    """Run dispatcher, scheduler, check-back and partitions until told to stop."""
     options = options_of(context)
     asked = profile_of(profile, check_interval, min_age, max_checks)
     to_stderr(debug=options.debug, level=logging.INFO)
@@ -74,8 +74,10 @@ def profile_of(profile: Profile, interval: float | None, min_age: float | None, 
 
 
 def run_once(roles: list[Role], options: Options) -> None:
-    """Run each role once and say how much it did."""
-    done = {role.name: role.run_once() for role in roles}
+    """Run each role once and say how much it did; what the scheduler commits is dispatched in the same go."""
+    from txsaga.engine.scheduler import Scheduler
+
+    done = {role.name: role.run_once() for role in sorted(roles, key=lambda role: role.name != Scheduler.name)}
     if options.json:
         document(done)
     else:

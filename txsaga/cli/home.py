@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
 
 ROUNDS = 1_000
-"""Ticks after which dispatching stops even if others go on deciding."""
+"""After so many of a role dispatching stops, even if others go on deciding."""
 
 
 @contextmanager
@@ -68,10 +68,11 @@ def with_namespace(url: str, namespace: str | None) -> str:
 
 
 def dispatch(broker: Broker) -> None:
-    """Give offsets to what is decided, so that it can be read even where no engine runs."""
+    """Give offsets to what is decided or due, so that it can be read even where no engine runs."""
     from txsaga.engine.roles import Dispatcher
+    from txsaga.engine.scheduler import Scheduler
 
-    dispatcher = Dispatcher(broker.kernel)
-    for _ in range(ROUNDS):
-        if not dispatcher.run_once():
-            return
+    for role in (Scheduler(broker.kernel), Dispatcher(broker.kernel)):
+        for _ in range(ROUNDS):
+            if not role.run_once():
+                break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import typer
 
@@ -51,6 +51,17 @@ def span_of(text: str) -> timedelta:
     if span is None or span.total_seconds() > LONGEST:
         raise typer.BadParameter(f"{text!r} is no length of time; write seconds, or 15m, 12h, 30d")
     return span
+
+
+def moment_of(text: str) -> datetime:
+    """Read a time with its zone, like 2026-01-31T12:00:00Z."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time; write it like 2026-01-31T12:00:00Z") from None
+    if moment.tzinfo is None:
+        raise typer.BadParameter(f"{text} has no time zone; add one, like {text}Z")
+    return moment
 
 
 def in_front(words: Sequence[str]) -> list[str]:

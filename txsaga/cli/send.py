@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from txsaga.cli.home import dispatch, opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import moment_of, options_of, span_of
 from txsaga.cli.printing import document, say
 
 GROUP = "txsaga-cli"
@@ -24,6 +25,13 @@ def send(
     header: Annotated[list[str] | None, typer.Option(help="Header as name=value; may be repeated.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Messages of one ordering key stay in order.")] = None,
     group: Annotated[str, typer.Option(help="Producer group.")] = GROUP,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option(parser=span_of, metavar="TIME", help="Deliver so much later: 90s, 15m, 12h, 30d."),
+    ] = None,
+    deliver_at: Annotated[
+        datetime | None, typer.Option(parser=moment_of, metavar="TIME", help="Deliver at a time with its zone.")
+    ] = None,
 ) -> None:
     """Send a plain message; it is durable when this returns."""
     from txsaga.model.message import Message
@@ -31,7 +39,7 @@ def send(
     options = options_of(context)
     headers = dict(_pair(text) for text in header or ())
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
-    message = Message(topic, content, key, tag, headers or None, ordering_key)
+    message = Message(topic, content, key, tag, headers or None, ordering_key, deliver_at=deliver_at, delay=delay)
     with opened(options) as broker:
         receipt = broker.producer(group).send(message)
         dispatch(broker)
@@ -39,7 +47,7 @@ def send(
     if options.json:
         document({"topic": topic, "txid": receipt.txid, "id": id, "bytes": len(content)})
     else:
-        say(f"sent {len(content)} bytes to {topic} as {id}")
+        say(f"sent {len(content)} bytes to {topic} as {id}{', for later' if message.scheduled else ''}")
 
 
 def _pair(text: str) -> tuple[str, str]:

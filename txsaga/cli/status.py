@@ -34,6 +34,7 @@ def status(context: typer.Context) -> None:
             "undecided": found.undecided.count,
             "oldest undecided": found.undecided.oldest,
             "parked": found.undecided.parked,
+            "scheduled": found.undecided.scheduled,
             "waiting for a tick": found.dispatch.waiting,
             "last tick": f"{found.dispatch.tick}, {found.dispatch.age.total_seconds():.1f} s ago",
         }
@@ -61,6 +62,7 @@ def status_document(found: Status) -> dict[str, object]:
             "parked": undecided.parked,
             "oldest_seconds": undecided.oldest,
         },
+        "scheduled": undecided.scheduled,
         "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
         "topics": [topic_document(state) for state in found.topics],
         "groups": [group_document(reading) for reading in found.readings],

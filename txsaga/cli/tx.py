@@ -45,8 +45,8 @@ def list_transactions(
     if options.json:
         document([view_document(view) for view in views])
     else:
-        columns = ("number", "state", "group", "key", "resource", "born", "id")
-        table(columns, [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.id) for v in views])
+        columns = ("number", "state", "group", "key", "resource", "born", "due", "id")
+        table(columns, [(v.txid, v.state, v.group, v.key, v.resource, v.born, v.due, v.id) for v in views])
 
 
 @app.command()
@@ -121,6 +121,7 @@ def view_document(view: TxView) -> dict[str, object]:
         "epoch": view.epoch,
         "resource": view.resource,
         "born": view.born,
+        "due": view.due,
         "decision": None if view.decision is None else view.decision.name,
         "from_check": view.from_check,
     }

@@ -19,6 +19,7 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
 from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
+from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.settle import Checker
 from txsaga.engine.start import Start
@@ -243,7 +244,8 @@ class Broker:
         """Return the roles of this store, to be run by a loop or one by one."""
         if profile is not None:
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
-        return [Dispatcher(self._kernel), CheckBack(self._kernel, profile), Partitions(self._kernel)]
+        kernel = self._kernel
+        return [Dispatcher(kernel), CheckBack(kernel, profile), Partitions(kernel), Scheduler(kernel)]
 
     def close(self) -> None:
         """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""

@@ -25,7 +25,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
 from txsaga.model.message import Message
-from txsaga.model.records import End, Group, Half, Receipt, Row, Standing
+from txsaga.model.records import Due, End, Group, Half, Receipt, Row, Standing
 from txsaga.model.sending import EndHook, SendResult
 from txsaga.model.topic import Way, check_name
 from txsaga.model.validation import validate_key
@@ -92,6 +92,12 @@ class Producer:
         outbox.add_many(topic, bodies, keys, tags)
         return self._kernel.stores.call(Half(self.group.id, outbox.take(), plain=True))
 
+    def recall(self, receipt: Receipt) -> Standing:
+        """Take a delayed message back before it is delivered; `DecidedOtherwise` when it is too late."""
+        _check_receipt(receipt)
+        end = End(receipt.txid, self.group.id, receipt.token, Decision.ROLLBACK, recalls=True)
+        return self._won(self._kernel.decides.call(end), Decision.ROLLBACK)
+
     def prepare(
         self, topic: str | Message, body: bytes = b"", *, immunity: int | None = None, **options: object
     ) -> Pending[Receipt]:
@@ -136,17 +142,16 @@ class Producer:
         return self._sending.send(message, local, arg, immunity)
 
     def _decided(self, receipt: Receipt, decision: Decision) -> Standing:
-        standing = self._kernel.decides.call(self._end(receipt, decision))
+        return self._won(self._kernel.decides.call(self._end(receipt, decision)), decision)
+
+    def _won(self, standing: Standing, decision: Decision) -> Standing:
         if standing.decision is not decision:
             raise DecidedOtherwise(standing.txid, standing.decision.name)
         return standing
 
     def _end(self, receipt: Receipt, decision: Decision) -> End:
         """Write the end of a half of this group; another group's receipt does not make it ours."""
-        if not isinstance(receipt, Receipt):
-            raise InvalidMessage(
-                f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare"
-            )
+        _check_receipt(receipt)
         if not isinstance(decision, Decision):
             raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
         self._kernel.tell_hooks(self.group, receipt, decision)
@@ -154,7 +159,10 @@ class Producer:
 
     def _plain(self, message: Message) -> Half:
         message, qid = self._kernel.topics.admit(message, Way.PLAIN)
-        return Half(self.group.id, [Row(qid, 0, 1, lay_out([message]))], plain=True)
+        rows = [Row(qid, 0, 1, lay_out([message]))]
+        if message.scheduled:
+            return Half(self.group.id, rows, due=Due(message.delay, message.deliver_at))
+        return Half(self.group.id, rows, plain=True)
 
     def _half(self, message: Message, immunity: int | None) -> Half:
         self._require_checker()
@@ -163,6 +171,11 @@ class Producer:
     def _require_checker(self) -> None:
         if self.checker is None:
             raise CheckerMissing(self.group.name)
+
+
+def _check_receipt(receipt: object) -> None:
+    if not isinstance(receipt, Receipt):
+        raise InvalidMessage(f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare")
 
 
 def _kind(value: object) -> str:

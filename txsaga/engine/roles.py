@@ -1,5 +1,5 @@
 """
-The roles of a store: dispatcher, check-back, partitions. Each is one `run_once()`.
+The roles of a store: dispatcher, check-back, partitions; the scheduler has a file of its own. Each is one `run_once()`.
 
 Any number of copies may run anywhere at once. Dispatcher: without it decisions stand but nobody sees the
 messages. Check-back: without it halves of dead producers stay undecided. Partitions: without it numbers

@@ -69,11 +69,11 @@ class Topics:
         with self._announce.around(facts.Registering, about=f"topic {name}"):
             return self._registry.alter_topic(name, seconds, retention_bytes)
 
-    def open(self, name: str, way: Way) -> Topic:
+    def open(self, name: str, way: Way, *, scheduled: bool = False) -> Topic:
         """Return a topic that may be sent to in this way."""
         known = self._known.get((name, way))
         if known is None:
-            topic = self._look_up(name, way)
+            topic = self._look_up(name, way, scheduled)
             topic.check(way)
             known = self._known[name, way] = topic
         return known
@@ -81,7 +81,7 @@ class Topics:
     def admit(self, message: Message, way: Way) -> tuple[Message, int]:
         """Let a message in and choose its queue; a half comes without its delay, with a warning."""
         validate(message)
-        topic = self.open(message.topic, way)
+        topic = self.open(message.topic, way, scheduled=message.scheduled)
         if way is Way.HALF and message.scheduled:  # it could be due before it is decided
             logger.warning("message to %s: a half message has no delay, it was dropped", message.topic)
             message = message.unscheduled()
@@ -101,11 +101,12 @@ class Topics:
         topics = [self._registry.topic(name) for name in names]
         return {qid: (topic, index) for topic in topics for index, qid in enumerate(topic.qids)}
 
-    def _look_up(self, name: str, way: Way) -> Topic:
+    def _look_up(self, name: str, way: Way, scheduled: bool) -> Topic:
         check_name(name)
         try:
             return self._registry.topic(name)
         except UnknownTopic:
             if not self._auto_create:
                 raise
-        return self.create(name, TopicType.TRANSACTION if way is Way.HALF else TopicType.NORMAL)
+        plain = TopicType.DELAY if scheduled and way is Way.PLAIN else TopicType.NORMAL
+        return self.create(name, TopicType.TRANSACTION if way is Way.HALF else plain)

@@ -120,6 +120,14 @@ class Ticked(Fact):
     """Consumers see the batch."""
 
 
+class Scheduling(Fact):
+    """Messages for later that are due are about to be committed."""
+
+
+class Scheduled(Fact):
+    """They are committed; the next tick gives their offsets."""
+
+
 class Positioning(Fact):
     """The cursors of a consumer group are about to be created where they are missing."""
 

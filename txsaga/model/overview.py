@@ -17,6 +17,8 @@ class Undecided:
     count: int
     parked: int
     oldest: timedelta | None
+    scheduled: int = 0
+    """Messages for later are counted by themselves: nobody needs to decide them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

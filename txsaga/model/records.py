@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -27,6 +27,13 @@ class Row(NamedTuple):
     body: bytes
 
 
+class Due(NamedTuple):
+    """When a message is to come: so long after it is stored, or at a moment. Only the store's clock counts."""
+
+    delay: timedelta | None = None
+    at: datetime | None = None
+
+
 class Half(NamedTuple):
     """The halves of one transaction, to be stored in one statement."""
 
@@ -35,6 +42,7 @@ class Half(NamedTuple):
     evidence: int | None = None  # the resource that will hold the evidence of its local work
     immunity: int | None = None  # whole seconds before the first check
     plain: bool = False  # stored together with its COMMIT
+    due: Due | None = None  # a plain message for later: stored without a decision, committed when it is due
 
 
 class Receipt(NamedTuple):
@@ -54,6 +62,7 @@ class End(NamedTuple):
     token: bytes
     decision: Decision
     from_check: bool = False
+    recalls: bool = False  # a message for later
 
 
 class Standing(NamedTuple):
@@ -193,6 +202,10 @@ class HalfView:
     born: datetime
 
 
+SCHEDULED = "scheduled"
+"""How a message for later is listed while it waits; it is a half like any other."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxView:
     """A transaction as `txsaga tx` lists it."""
@@ -207,6 +220,7 @@ class TxView:
     born: datetime
     decision: Decision | None
     from_check: bool
+    due: datetime | None = None  # of a message for later, while it waits
 
 
 class Ticked(NamedTuple):

@@ -76,10 +76,15 @@ class Topic:
     def admit(self, way: Way, *, ordered: bool, scheduled: bool = False) -> None:
         """Raise unless a message with or without an ordering key and a delay may come in this way."""
         self.check(way)
-        if scheduled:
-            raise InvalidMessage("delayed delivery is not there yet; send without delay and deliver_at")
-        if self.type is TopicType.DELAY:
-            raise InvalidMessage(f"topic {self.name!r} takes delayed messages only, and those are not there yet")
+        if scheduled and not (self.type is TopicType.DELAY and way is Way.PLAIN):
+            raise InvalidMessage(
+                f"topic {self.name!r} is of type {self.type}; "
+                "delay and deliver_at are for a plain send to one of type delay"
+            )
+        if self.type is TopicType.DELAY and not scheduled:
+            raise InvalidMessage(
+                f"topic {self.name!r} takes delayed messages only; give each message a delay or deliver_at with send(…)"
+            )
         if self.type is TopicType.FIFO and not ordered:
             raise InvalidMessage(f"topic {self.name!r} is ordered; give each message an ordering_key with send(…)")
 

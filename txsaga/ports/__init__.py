@@ -14,6 +14,7 @@ from txsaga.ports.observer import Observer
 from txsaga.ports.overview import Overview
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
+from txsaga.ports.schedule import Schedule
 from txsaga.ports.store import Store
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "Overview",
     "Queues",
     "Registry",
+    "Schedule",
     "Store",
 ]

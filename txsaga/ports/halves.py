@@ -23,6 +23,8 @@ class HalfStore(Protocol):
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
         """Store halves in the order given, plain ones together with their COMMIT, and write decisions.
 
+        One with `due` goes on the schedule, as it is; a ROLLBACK that `recalls` takes it off.
+
         A half is durable and invisible when this returns. Of decisions the first durable one stands. Refused
         (an error at its place, nothing changed): a half that is not there, that belongs to another
         group or a keyed transaction, a wrong token, an ordinary end after the message's own immunity.

@@ -10,6 +10,7 @@ from txsaga.ports.log import Log
 from txsaga.ports.overview import Overview
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
+from txsaga.ports.schedule import Schedule
 
 
 class Store(Protocol):
@@ -26,6 +27,10 @@ class Store(Protocol):
     @property
     def log(self) -> Log:
         """Offsets and doubts."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Messages for later."""
 
     @property
     def queues(self) -> Queues:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
     from txsaga.testing.reset_contract import ResetContract
+    from txsaga.testing.schedule_contract import ScheduleContract
     from txsaga.testing.timing import Later
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "RedeliveryContract",
     "RegistryContract",
     "ResetContract",
+    "ScheduleContract",
 ]
 
 _PLACES = {"FakeClock": "clock", "Later": "timing"}

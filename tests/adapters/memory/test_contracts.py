@@ -26,6 +26,7 @@ from txsaga.testing import (
     RedeliveryContract,
     RegistryContract,
     ResetContract,
+    ScheduleContract,
 )
 
 
@@ -111,4 +112,8 @@ class TestOverview(OverviewContract):
 
 
 class TestReset(ResetContract):
+    pass
+
+
+class TestSchedule(ScheduleContract):
     pass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from txsaga.adapters.postgres import batch
-from txsaga.adapters.postgres.batch import Batch
+from txsaga.adapters.postgres.batch import Batch, Kind
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import ConnectionLost
 from txsaga.adapters.postgres.wire import Call
@@ -88,14 +88,14 @@ def test_a_batch_that_breaks_every_connection_is_not_sent_for_ever() -> None:
 @pytest.mark.rule("R14")
 def test_what_was_found_is_not_sent_again_and_its_decisions_are_asked_for() -> None:
     line = ScriptedLine([ConnectionLost(), [STORED], [[(3,)]]])
-    assert run(line, End(3, 1, b"", Decision.COMMIT)) == (STORED, (), [(3,)])
+    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
     assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")
 def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
-    assert run(line, End(3, 1, b"", Decision.COMMIT)) == (STORED, (), [(3,)])
+    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
     assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.prepare.one, HOT.decide.one]]
 
 
@@ -107,4 +107,4 @@ def test_a_session_that_ended_before_anything_was_sent_leaves_no_doubt(turned_aw
         run(line)
     assert line.sent == []
     back = ScriptedLine([[STORED]], hung_up=True)
-    assert run(back) == (STORED, (), ())
+    assert run(back) == ({Kind.HELD: STORED}, [])

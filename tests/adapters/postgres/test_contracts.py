@@ -25,6 +25,7 @@ from txsaga.testing import (
     RedeliveryContract,
     RegistryContract,
     ResetContract,
+    ScheduleContract,
 )
 from txsaga.wiring import open_store
 
@@ -108,4 +109,8 @@ class TestOverview(OverviewContract):
 
 
 class TestReset(ResetContract):
+    pass
+
+
+class TestSchedule(ScheduleContract):
     pass

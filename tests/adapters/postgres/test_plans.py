@@ -18,6 +18,7 @@ from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.hot import TOKEN, Form, Hot
+from txsaga.adapters.postgres.schedule import COMMIT_DUE
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -43,7 +44,10 @@ SELECT i % {queues} + 1, i / {queues}, 1, i, 0, 0, 0 FROM generate_series(1, {ne
 INSERT INTO tick (id, snap, last_txid) VALUES (100, '{snap}', {new});
 INSERT INTO doubt (txid, pgroup, check_at)
 SELECT i, 1, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour' ELSE interval '1 hour' END
-  FROM generate_series(10, {count}, 10) i"""
+  FROM generate_series(10, {count}, 10) i;
+INSERT INTO scheduled (txid, at, pgroup)
+SELECT i, now() + CASE WHEN i % 100 = 0 THEN interval '-1 hour' ELSE interval '1 hour' END, 1
+  FROM generate_series(5001, 9999) i"""
 BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 
 SOME = list(range(4_990, 5_010))
@@ -64,6 +68,9 @@ VALUES: dict[str, dict[str, object]] = {
     "standing": ENDS,
     "decide one": {**ENDS, "decision": [1] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
     "standing one": ENDS,
+    "recall": {**ENDS, "decision": [2] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
+    "recall one": {**ENDS, "decision": [2] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
+    "due": {"limit": 1_000},
     "doubts": {"limit": 50},
     "doubt": {"txid": 12_345},
     "batch": {"low": 14_800, "batch": 745},
@@ -76,13 +83,16 @@ READS = {
     "standing": {"half_0", "half_1", "op_0", "op_1"},
     "decide one": {"half_0"},
     "standing one": {"half_0", "op_0"},
+    "recall": {"half_0", "half_1", "scheduled"},
+    "recall one": {"half_0", "scheduled"},
+    "due": {"half_1", "scheduled"},
     "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx"},
     "doubt": {"half_2", "tx"},
     "batch": {"half_2"},
 }
 
 
-ALONE = {"decide one", "standing one"}
+ALONE = {"decide one", "standing one", "recall one"}
 
 
 class Filled(NamedTuple):
@@ -94,8 +104,10 @@ class Filled(NamedTuple):
     statements: dict[str, Prepared]
 
 
-def written(hot: Hot, name: str) -> str:
+def written(hot: Hot, namespace: str, name: str) -> str:
     """Return a statement, in its form for one row where the name says so."""
+    if name == "due":
+        return COMMIT_DUE.format(s=f'"{namespace}"').strip()
     found = getattr(hot, name.removesuffix(" one"))
     if isinstance(found, Form):
         return found.one if name in ALONE else found.many
@@ -117,12 +129,14 @@ def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Fille
             values = {**values, **tokens} if "token" in values else values
             if name in ALONE:
                 values = {column: value[:1] if isinstance(value, list) else value for column, value in values.items()}
-            statements[name] = stack.enter_context(closing(Prepared(store.engine, written(hot, name), values)))
+            statements[name] = stack.enter_context(
+                closing(Prepared(store.engine, written(hot, stored.namespace, name), values))
+            )
         stored.rows("DELETE FROM tick")  # those above
         for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):
             stored.rows(statement)
         if request.param == "analyzed":
-            for table in ("half", "op", "log", "tick", "doubt", "part", "tx"):
+            for table in ("half", "op", "log", "tick", "doubt", "part", "tx", "scheduled"):
                 stored.rows(f"ANALYZE {table}")
         yield Filled(store.engine, stored.namespace, hot, statements)
 
@@ -141,7 +155,7 @@ def test_a_sweep_looks_at_its_range_only(filled: Filled) -> None:
         explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {filled.hot.sweep}"
         plans = connection.exec_driver_sql(explain, values).scalar_one()
     scans = list(scans_of(plans))
-    assert {scan.table for scan in scans} == {"half_1", "half_2", "op_1", "op_2"}
+    assert {scan.table for scan in scans} == {"half_1", "half_2", "op_1", "op_2", "scheduled"}
     assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []
 
 

@@ -45,7 +45,8 @@ class Doubts:
         """List what is older than `age` and undecided; return how many were not listed before."""
         with self._home.lock:
             now, kept = self._home.now(), self._home.kept
-            halves = {txid for txid in _undecided_halves(kept) - self._seen if kept.halves[txid][0].born <= now - age}
+            waiting = _undecided_halves(kept) - kept.scheduled.keys() - self._seen
+            halves = {txid for txid in waiting if kept.halves[txid][0].born <= now - age}
             lives = {txid for txid in _lives(kept, CLOSED) if kept.lives[txid].touched <= now - age}
             given_up = now - max(age, ABANDONED)
             lives |= {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= given_up}

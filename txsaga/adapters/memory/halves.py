@@ -44,7 +44,7 @@ class MemoryHalves(HalfStore):
             return [self._view(self._home.kept, half) for half in halves]
 
     def _store(self, kept: Kept, half: Half) -> Receipt | TxSagaError:
-        if self._home.rejecting and not half.plain:
+        if self._home.rejecting and not half.plain and half.due is None:
             return TransactionsRejected(str(self._home.identity))
         wrong = self._names.wrong_rows(half.rows)
         if wrong is not None or not half.rows:
@@ -52,6 +52,8 @@ class MemoryHalves(HalfStore):
         txid, born = self._home.next_txid(), self._home.now()
         for row in half.rows:
             kept.lie(StoredHalf(txid, 0, 0, half.group, row, born, evidence=half.evidence, immunity=half.immunity))
+        if half.due is not None:
+            kept.scheduled[txid] = half.due.at or born + (half.due.delay or timedelta(0))
         if half.plain:
             kept.decide(Op(txid, Decision.COMMIT, False))
         return Receipt(txid, half.group, self._home.token(half.group, txid))
@@ -68,6 +70,8 @@ class MemoryHalves(HalfStore):
             reason = f"the immunity of transaction {end.txid} is over; its check decides it"
             return EndRefused(Code.ILLEGAL_OPERATION, reason)
         kept.decide(Op(end.txid, end.decision, end.from_check))
+        if end.recalls:
+            kept.scheduled.pop(end.txid, None)
         return Standing(end.txid, end.decision, won=True)
 
     def _half_of(self, kept: Kept, end: End) -> StoredHalf:

@@ -25,11 +25,12 @@ class MemoryOverview:
         """Count the transactions without a decision."""
         with self._home.lock:
             kept = self._home.kept
-            txids = {*kept.halves, *kept.lives} - kept.ops.keys()
+            scheduled = kept.scheduled.keys() - kept.ops.keys()
+            txids = {*kept.halves, *kept.lives} - kept.ops.keys() - scheduled
             born = [kept.lives[t].born if t in kept.lives else kept.halves[t][0].born for t in txids]
             parked = sum(self._is_parked(txid) for txid in txids)
             oldest = self._home.now() - min(born) if born else None
-            return Undecided(count=len(txids), parked=parked, oldest=oldest)
+            return Undecided(count=len(txids), parked=parked, oldest=oldest, scheduled=len(scheduled))
 
     def readings(self) -> Sequence[Reading]:
         """Tell how far each group has read each topic."""

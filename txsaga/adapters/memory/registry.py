@@ -13,7 +13,7 @@ from txsaga.errors import ConfigError
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Group, Resource, TxView
+from txsaga.model.records import SCHEDULED, Group, Resource, TxView
 from txsaga.model.topic import Topic, TopicType
 
 DECIDED = {Decision.COMMIT: TxState.COMMITTED, Decision.ROLLBACK: TxState.ROLLED_BACK}
@@ -119,6 +119,7 @@ class MemoryRegistry:
             first = kept.halves[txid][0]
             group, key, epoch, state = first.group, None, None, TxState.PREPARED
             evidence, born = first.evidence, first.born
+        due = None if op else kept.scheduled.get(txid)
         if self._doubts.parked(txid):
             state = TxState.PARKED
         return TxView(
@@ -127,9 +128,10 @@ class MemoryRegistry:
             group=self._names.group_name(group),
             key=key,
             epoch=epoch,
-            state=DECIDED[op.decision] if op else state,
+            state=DECIDED[op.decision] if op else state if due is None else SCHEDULED,
             resource=None if evidence is None else self.resource_by_id(evidence).name,
             born=born,
             decision=op.decision if op else None,
             from_check=op is not None and op.from_check,
+            due=due,
         )

@@ -142,6 +142,7 @@ class Kept:
     audits: list[Audit] = field(default_factory=list)
     claims: dict[Place, ClaimRow] = field(default_factory=dict)
     letters: dict[int, Letter] = field(default_factory=dict)
+    scheduled: dict[int, datetime] = field(default_factory=dict)  # when messages for later are due
 
     def copy(self) -> Kept:
         """Return a copy that can be changed without touching this one."""

@@ -17,6 +17,7 @@ from txsaga.adapters.memory.overview import MemoryOverview
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.registry import MemoryRegistry
 from txsaga.adapters.memory.rows import Audit
+from txsaga.adapters.memory.schedule import MemorySchedule
 
 
 class MemoryStore:
@@ -32,6 +33,7 @@ class MemoryStore:
         self.claims = MemoryClaims(home, self.log)
         self.groups = MemoryGroups(home)
         self.dead_letters = MemoryDeadLetters(home, names)
+        self.schedule = MemorySchedule(home)
         self.registry = MemoryRegistry(home, names, doubts)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues)
 

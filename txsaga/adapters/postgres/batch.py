@@ -11,26 +11,53 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from enum import IntEnum, auto
 from typing import NamedTuple
 
 from txsaga.adapters.postgres.hot import Form, Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line
-from txsaga.adapters.postgres.values import Value, bools, byteas, int4, int4s, int4s_or_null, int8, int8s
+from txsaga.adapters.postgres.values import (
+    Value,
+    bools,
+    byteas,
+    float8s_or_null,
+    int4,
+    int4s,
+    int4s_or_null,
+    int8,
+    int8s,
+)
 from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, TxSagaError
 from txsaga.model.immunity import MIN_AGE
-from txsaga.model.records import End, Half, Row
+from txsaga.model.records import Due, End, Half, Row
 
 RESENDS = 3
 """A batch that breaks each connection it is sent on would be sent for ever."""
 
 
+class Kind(IntEnum):
+    """What is stored with a half; a number, since it is looked up for each."""
+
+    HELD = auto()  # nothing: somebody decides it
+    PLAIN = auto()  # its COMMIT
+    LATER = auto()  # when it is due
+
+
+def kind_of(half: Half) -> Kind:
+    """Tell the kind of a half."""
+    if half.plain:
+        return Kind.PLAIN
+    return Kind.HELD if half.due is None else Kind.LATER
+
+
 class Store(NamedTuple):
-    """A call that stores halves, and the number that finds them again."""
+    """A call that stores halves of one kind, and the number that finds them again."""
 
     call: Call
     number: Value
+    kind: Kind
 
 
 class Batch:
@@ -38,14 +65,18 @@ class Batch:
 
     def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End]) -> None:
         self._hot, self.ends = hot, ends
-        self.held = [half for half in halves if not half.plain]
-        self.plain = [half for half in halves if half.plain]
-        kinds = ((hot.prepare, self.held), (hot.publish, self.plain))
-        self._stores = [_store(form, stored) for form, stored in kinds if stored]
-        self._decides = [Call(hot.decide.of(len(ends)), _end_values(ends))] if ends else []
+        self.stored: dict[Kind, list[Half]] = {kind: [] for kind in Kind}
+        for half in halves:
+            self.stored[kind_of(half)].append(half)
+        forms = {Kind.HELD: hot.prepare, Kind.PLAIN: hot.publish, Kind.LATER: hot.schedule}
+        self._stores = [_store(forms[kind], stored, kind) for kind, stored in self.stored.items() if stored]
+        recalls = [end for end in ends if end.recalls]
+        decides = [end for end in ends if not end.recalls] if recalls else ends
+        kinds = ((hot.decide, decides), (hot.recall, recalls))
+        self._decides = [Call(form.of(len(some)), _end_values(some)) for form, some in kinds if some]
 
-    def answered(self, line: Line, low: int) -> tuple[Rows, Rows, Rows]:
-        """Run the batch until its answer is known: rows of held halves, of plain ones, of decisions."""
+    def answered(self, line: Line, low: int) -> tuple[dict[Kind, Rows], Rows]:
+        """Run the batch until its answer is known: rows of each kind of halves, and of decisions."""
         calls = [*(store.call for store in self._stores), *self._decides]
         if line.hung_up():
             line.close()
@@ -79,11 +110,10 @@ class Batch:
             return None
         return stored + (line.exchange(self._decides) if self._decides else [])
 
-    def _by_kind(self, answers: Sequence[Rows]) -> tuple[Rows, Rows, Rows]:
+    def _by_kind(self, answers: Sequence[Rows]) -> tuple[dict[Kind, Rows], Rows]:
         found = iter(answers)
-        kinds = (self.held, self.plain, self.ends)
-        held, plain, decided = (next(found) if asked else () for asked in kinds)
-        return held, plain, decided
+        stored = {store.kind: next(found) for store in self._stores}
+        return stored, [row for rows in found for row in rows]
 
 
 def standing(hot: Hot, ends: Sequence[End]) -> Call:
@@ -91,12 +121,13 @@ def standing(hot: Hot, ends: Sequence[End]) -> Call:
     return Call(hot.standing.of(len(ends)), _named(ends))
 
 
-def _store(form: Form, halves: Sequence[Half]) -> Store:
+def _store(form: Form, halves: Sequence[Half], kind: Kind) -> Store:
     number = int8(random.getrandbits(63))  # tells batches apart, guards nothing
     rows = [(at == 0, half, row) for half in halves for at, row in enumerate(half.rows)]
     if not all(half.rows for half in halves):
         raise InvalidMessage("a transaction without messages can't be stored; send at least one")
-    return Store(Call(form.of(len(rows)), [number, *_half_values(rows)]), number)
+    times = _times(rows) if kind is Kind.LATER else []
+    return Store(Call(form.of(len(rows)), [number, *_half_values(rows), *times]), number, kind)
 
 
 def _half_values(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
@@ -109,6 +140,14 @@ def _half_values(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
         int4s_or_null([half.evidence for _, half, _ in rows]),
         int4s_or_null([half.immunity for _, half, _ in rows]),
         byteas([row.body for _, _, row in rows]),
+    ]
+
+
+def _times(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
+    due = [half.due or Due() for _, half, _ in rows]
+    return [
+        float8s_or_null([None if each.delay is None else each.delay.total_seconds() for each in due]),
+        float8s_or_null([None if each.at is None else each.at.timestamp() for each in due]),
     ]
 
 

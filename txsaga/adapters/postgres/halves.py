@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine, func, select
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.batch import Batch, standing
+from txsaga.adapters.postgres.batch import Batch, kind_of, standing
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
@@ -51,16 +51,13 @@ class PostgresHalves(HalfStore):
         repeats = [end for end in ends if first.setdefault(end.txid, end) is not end]
         batch = Batch(self._hot, halves, sorted(first.values()))
         with self._line.lock:
-            held, plain, decided = batch.answered(self._line, self._newest() if halves else 0)
+            stored, decided = batch.answered(self._line, self._newest() if halves else 0)
             standings = self._standings(batch.ends, {txid for (txid,) in decided})
         # The batch is written: from here on what fails is an answer at its place, never the whole.
-        receipts = {
-            False: iter(self._receipts(batch.held, held)),
-            True: iter(self._receipts(batch.plain, plain)),
-        }
+        receipts = {kind: iter(self._receipts(batch.stored[kind], rows)) for kind, rows in stored.items()}
         later = iter(self._repeated(repeats))
         return Written(
-            [next(receipts[half.plain]) for half in halves],
+            [next(receipts[kind_of(half)]) for half in halves],
             [standings[end.txid] if first[end.txid] is end else next(later) for end in ends],
         )
 

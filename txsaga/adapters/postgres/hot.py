@@ -1,8 +1,8 @@
 """
-The hot statements, written for one namespace: prepare, publish, decide, tick, fetch, sweep.
+The hot statements, written for one namespace: prepare, publish, schedule, decide, recall, tick, fetch, sweep.
 
 They are plain SQL; those with numbered parameters go straight to the server by `Line.exchange`. Nothing here updates
-or deletes but one queue row per queue and tick. Their plans are held by tests. They run under
+or deletes but one queue row per queue and tick, and what is recalled. Their plans are held by tests. They run under
 `plan_cache_mode = force_generic_plan`: planning anew each time costs more than running them.
 """
 
@@ -72,6 +72,19 @@ RETURNING txid, pgroup),
 SELECT DISTINCT h.txid, {token} FROM h ORDER BY h.txid"""
 )
 
+# A message for later is a half that nobody but the schedule is to decide: both rows at once, or it would be in doubt.
+SCHEDULE = """
+WITH x AS MATERIALIZED (
+    SELECT CASE WHEN first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') END AS txid, r.*
+      FROM {rows} AS r(first, pgroup, qid, chunk, n, evidence, immunity, body, delay, moment)),
+ h AS (INSERT INTO {s}.half (txid, batch, pgroup, qid, chunk, n, body)
+    SELECT txid, $1, pgroup, qid, chunk, n, body FROM x RETURNING txid, pgroup),
+ w AS (INSERT INTO {s}.scheduled (txid, at, pgroup)
+    SELECT txid, coalesce(to_timestamp(moment), clock_timestamp() + delay * interval '1 second'), pgroup
+      FROM x WHERE first)
+SELECT DISTINCT h.txid, {token} FROM h ORDER BY h.txid"""
+TIMED_ROWS = Source(2, (*ROWS.types, "float8", "float8"))
+
 NEWEST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq"
 
 # A batch whose answer was lost: its numbers, if it was stored.
@@ -89,6 +102,14 @@ SELECT x.txid, x.decision, x.from_check
     ON CONFLICT (txid) DO NOTHING
 RETURNING txid"""
 ENDS = Source(1, ("int8", "int4", "bytea", "int4", "bool"))
+
+RECALL = (
+    "WITH o AS ("
+    + DECIDE
+    + """),
+ d AS (DELETE FROM {s}.scheduled WHERE txid = ANY (ARRAY(SELECT txid FROM o)))
+SELECT txid FROM o"""
+)
 
 # Why an end got no row of its own: what stands, or what was wrong with it.
 STANDING = """
@@ -159,6 +180,7 @@ SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
   FROM {s}.half h
  WHERE h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed
    AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
+   AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = h.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
 # Decisions are looked up one by one: an anti join would read every decision there is, each time.
@@ -186,9 +208,11 @@ class Hot:
 
     prepare: Form
     publish: Form
+    schedule: Form
     batch: str
     newest: str
     decide: Form
+    recall: Form
     standing: Form
     news: str
     tick: str
@@ -212,9 +236,11 @@ class Hot:
         return cls(
             prepare=form(PREPARE, ROWS),
             publish=form(PUBLISH, ROWS, "h.pgroup", "h.txid"),
+            schedule=form(SCHEDULE, TIMED_ROWS, "h.pgroup", "h.txid"),
             batch=write(BATCH),
             newest=write(NEWEST),
             decide=form(DECIDE, ENDS, "x.pgroup", "x.txid"),
+            recall=form(RECALL, ENDS, "x.pgroup", "x.txid"),
             standing=form(STANDING, NAMES, "x.pgroup", "x.txid"),
             news=write(NEWS),
             tick=write(TICK),

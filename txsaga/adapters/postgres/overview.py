@@ -24,10 +24,12 @@ WITH u AS (
     UNION SELECT txid FROM {s}.doubt
     UNION SELECT h.txid FROM {s}.half h
      WHERE h.txid > coalesce((SELECT txid FROM {s}.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed)
-SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.born))
+SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.born)),
+       (SELECT count(*) FROM {s}.scheduled w WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = w.txid))
   FROM u LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
   LEFT JOIN LATERAL (SELECT born FROM {s}.half WHERE half.txid = u.txid LIMIT 1) h ON true
- WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)"""
+ WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)
+   AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = u.txid)"""
 
 READINGS = """
 SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
@@ -65,8 +67,8 @@ class PostgresOverview:
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision."""
-        ((count, parked, oldest),) = self._rows(UNDECIDED)
-        return Undecided(count=count, parked=parked, oldest=oldest)
+        ((count, parked, oldest, scheduled),) = self._rows(UNDECIDED)
+        return Undecided(count=count, parked=parked, oldest=oldest, scheduled=scheduled)
 
     def readings(self) -> Sequence[Reading]:
         """Tell how far each group has read each topic."""

@@ -129,7 +129,7 @@ class Partitions:
                 for table in TABLES:
                     connection.execute(text(f'DROP TABLE IF EXISTS {s}."{_name(table, low)}"'))
                 connection.execute(text(FORGET.format(s=s)), {"bound": high})
-                for table in ("part", "effect", "tx", "doubt", "event"):
+                for table in ("part", "effect", "tx", "doubt", "event", "scheduled"):
                     connection.execute(text(f"DELETE FROM {s}.{table} WHERE txid < :bound"), {"bound": high})
         except StoreUnavailable:
             return False  # a long reader or writer holds it; the next round tries again

@@ -328,6 +328,15 @@ doubt = Table(
     Column("parked", String),  # why it is out of checks
 )
 
+scheduled = Table(
+    "scheduled",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Moment, nullable=False),
+    Column("pgroup", Integer, nullable=False),
+)
+Index("scheduled_due", scheduled.c.at, scheduled.c.txid)
+
 checkpoint = Table(
     "checkpoint",
     metadata,

@@ -19,6 +19,7 @@ from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.overview import PostgresOverview
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
+from txsaga.adapters.postgres.schedule import PostgresSchedule
 from txsaga.errors import IdentityChanged
 from txsaga.model.identity import StoreId
 
@@ -32,6 +33,7 @@ class PostgresStore:
         self.halves = PostgresHalves(engine, hot, identity)
         self.ledgers = PostgresLedgers(engine, namespace)
         self.log = PostgresLog(engine, hot, namespace)
+        self.schedule = PostgresSchedule(engine, namespace)
         self.queues = PostgresQueues(engine)
         self.claims = PostgresClaims(engine, namespace)
         self.groups = PostgresGroups(engine)
@@ -60,6 +62,7 @@ class PostgresStore:
         """Give back every connection."""
         self.halves.close()
         self.log.close()
+        self.schedule.close()
         self.claims.close()
         self.engine.dispose()
 

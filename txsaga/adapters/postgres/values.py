@@ -77,6 +77,12 @@ class Float8(Value):
     oid = _FLOAT8
 
 
+class Float8Array(Value):
+    """One float8[]."""
+
+    oid = 1022
+
+
 class BoolArray(Value):
     """One bool[]."""
 
@@ -130,8 +136,14 @@ def int4s_or_null(values: Sequence[int | None]) -> Int4 | Int4Array | None:
     """Lay out a column of int4 that may hold NULL."""
     if len(values) == 1:
         return None if values[0] is None else int4(values[0])
-    pieces = [b"\xff\xff\xff\xff" if v is None else struct.pack(">ii", 4, v) for v in values]
-    return Int4Array(_HEADER.pack(1, 1, _INT4, len(pieces), 1) + b"".join(pieces))
+    return Int4Array(_nullable(_INT4, ">ii", 4, values))
+
+
+def float8s_or_null(values: Sequence[float | None]) -> Float8 | Float8Array | None:
+    """Lay out a column of float8 that may hold NULL."""
+    if len(values) == 1:
+        return None if values[0] is None else float8(values[0])
+    return Float8Array(_nullable(_FLOAT8, ">id", 8, values))
 
 
 def int8s(values: Sequence[int]) -> Int8 | Int8Array:
@@ -156,6 +168,11 @@ def _varying(oid: int, values: Sequence[bytes]) -> bytes:
     for value in values:
         pieces += (len(value).to_bytes(4, "big"), value)
     return b"".join(pieces)
+
+
+def _nullable(oid: int, layout: str, size: int, values: Sequence[float | None]) -> bytes:
+    pieces = [b"\xff\xff\xff\xff" if value is None else struct.pack(layout, size, value) for value in values]
+    return _HEADER.pack(1, 1, oid, len(pieces), 1) + b"".join(pieces)
 
 
 def _fixed(oid: int, code: str, size: int, values: Sequence[int]) -> bytes:

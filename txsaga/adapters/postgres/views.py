@@ -11,11 +11,12 @@ from sqlalchemy import Connection, text
 
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
-from txsaga.model.records import TxView
+from txsaga.model.records import SCHEDULED, TxView
 
 LIST = """
 SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, t.state, r.name AS resource,
-       coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check, d.parked
+       coalesce(t.opened, h.born) AS born, o.decision, coalesce(o.from_check, false) AS from_check, d.parked,
+       CASE WHEN o.decision IS NULL THEN w.at END AS due
   FROM (
     SELECT txid FROM (SELECT DISTINCT txid FROM {s}.half {halves} ORDER BY txid DESC LIMIT :limit) a
     UNION SELECT txid FROM (SELECT txid FROM {s}.tx {lives} ORDER BY txid DESC LIMIT :limit) b) f
@@ -25,6 +26,7 @@ SELECT f.txid, coalesce(g.name, '') AS group_name, t.key, t.epoch, t.state, r.na
   LEFT JOIN {s}.resource r ON r.id = coalesce(t.evidence, h.evidence)
   LEFT JOIN {s}.op o USING (txid)
   LEFT JOIN {s}.doubt d USING (txid)
+  LEFT JOIN {s}.scheduled w USING (txid)
  ORDER BY f.txid DESC LIMIT :limit"""
 
 UNDECIDED = "WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = {t}.txid)"
@@ -54,7 +56,8 @@ def transactions(
 
 def _view(identity: StoreId, row: Any) -> TxView:
     decision = None if row.decision is None else Decision(row.decision)
-    state = {None: row.state or "prepared", Decision.COMMIT: "committed", Decision.ROLLBACK: "rolled_back"}
+    waits = "prepared" if row.due is None else SCHEDULED
+    state = {None: row.state or waits, Decision.COMMIT: "committed", Decision.ROLLBACK: "rolled_back"}
     return TxView(
         txid=row.txid,
         id=identity.transaction(row.txid),
@@ -66,4 +69,5 @@ def _view(identity: StoreId, row: Any) -> TxView:
         born=row.born,
         decision=decision,
         from_check=row.from_check,
+        due=row.due,
     )

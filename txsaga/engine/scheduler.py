@@ -1,0 +1,29 @@
+"""
+The role of messages for later: commits what is due, by the store's clock.
+
+Any number of copies may run anywhere at once. Without it messages for later wait, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from txsaga.engine.kernel import Kernel
+from txsaga.model import facts
+
+
+class Scheduler:
+    """Commits messages that are due; the dispatcher gives them out."""
+
+    name = "scheduler"
+    pause = 0.005
+    LIMIT = 1_000
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._schedule = kernel, kernel.store.schedule
+
+    def run_once(self) -> int:
+        """Commit what is due, one bounded round; return how many left the schedule."""
+        with self._kernel.announce.around(facts.Scheduling):
+            done = self._schedule.commit_due(self.LIMIT)
+        if done:
+            self._kernel.tell_decided()
+        return done
