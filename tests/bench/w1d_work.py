@@ -1,6 +1,6 @@
 """W1d `work`: 16 consumers receive and acknowledge messages.
 
-Baseline: the queue that a Python programmer writes by hand with the same driver: a table, `SKIP LOCKED`, delete, commit.
+Baseline: the queue that a Python programmer writes by hand with the same driver: a table, `SKIP LOCKED`, delete.
 `work` is a loop over single messages on both sides; the other cases take and acknowledge 32 at once on both sides, of
 messages that were sent one by one, or in transactions of many. `receive` is how much longer the slowest hundredth
 of single receives takes with a million messages waiting than with none.

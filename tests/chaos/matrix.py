@@ -94,6 +94,14 @@ def nothing_acknowledged_is_lost(world: World) -> None:
     assert len(sent) == len(set(sent))
 
 
+def what_was_due_came(world: World) -> None:
+    """Every message for later that was acknowledged is there once, and none that was recalled."""
+    came = delivered(world, scenarios.REMINDERS)
+    assert set(came) <= set(world.notes("tried")) - set(world.notes("recalled"))
+    assert set(world.notes("acknowledged")) <= set(came)
+    assert len(came) == len(set(came))
+
+
 def everything_was_read(world: World) -> None:
     """Readers saw each message, at least once."""
     assert set(world.notes("read")) == set(delivered(world, scenarios.CREDITS))
@@ -178,6 +186,13 @@ PLAIN = Scenario(
     check=nothing_acknowledged_is_lost,
     end=everything_was_read,
 )
+LATER = Scenario(
+    name="send for later and recall",
+    run=scenarios.send_for_later,
+    after=(scenarios.come_due,),
+    check=what_was_due_came,
+    end=nothing_more,
+)
 CHECK_BACK = Scenario(
     name="check-back of what others left",
     before=(
@@ -193,6 +208,7 @@ CHECK_BACK = Scenario(
     check=debits_are_credits,
     end=all_that_can_be_known_is_settled,
 )
+<<<<<<< HEAD
 WORK = Scenario(
     name="work off, put back, bury, consume, replay",
     before=((scenarios.place_orders, None),),
@@ -210,3 +226,6 @@ WORK_IN_ORDER = Scenario(
     end=everything_was_worked_off,
 )
 SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, CHECK_BACK, WORK, WORK_IN_ORDER)
+=======
+SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, LATER, CHECK_BACK)
+>>>>>>> wt-d

@@ -7,7 +7,7 @@ order each time. Amounts are left out: one row in `debit` is one transfer, one m
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tests.chaos.child import BANK
 from tests.chaos.world import World, database, debit
@@ -22,6 +22,8 @@ from txsaga.model.message import TRANSACTION_ID, Message
 AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3)
 CREDITS = "credits"
 ORDERS = "orders"
+REMINDERS = "reminders"
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 ROUNDS = 30
 HOLD = timedelta(seconds=0.5)
 """How long a member that is killed keeps its messages from the others."""
@@ -152,6 +154,25 @@ def send_and_read(broker: Broker, world: World) -> None:
         world.note("acknowledged", id)
     settle(broker, world)
     read(broker, world)
+
+
+def send_for_later(broker: Broker, world: World) -> None:
+    """Send messages that are due at once, and recall one before anybody commits it."""
+    broker.create_topic(REMINDERS, "delay", queues=2)
+    producer = broker.producer("calendar")
+    for id in ("1", "2", "mistake"):
+        world.note("tried", id)
+        receipt = producer.send(REMINDERS, id.encode(), key=id, deliver_at=LONG_AGO)
+        if id != "mistake":
+            world.note("acknowledged", id)
+    producer.recall(receipt)
+    world.note("recalled", "mistake")
+    settle(broker, world)
+
+
+def come_due(broker: Broker, world: World) -> None:
+    """Deliver what is due."""
+    settle(broker, world)
 
 
 def read(broker: Broker, world: World) -> None:

@@ -155,6 +155,12 @@ def test_readers_announce_every_durable_step(watch: Watch, world: World) -> None
 
 
 @pytest.mark.postgres
+def test_messages_for_later_announce_every_durable_step(watch: Watch, world: World) -> None:
+    play(watch, world, scenarios.send_for_later)
+    assert {"Prepared", "Decided", "Scheduled", "Ticked"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
 def test_check_back_announces_every_durable_step(watch: Watch, world: World) -> None:
     with pytest.raises(SystemExit):
         play(watch, world, scenarios.leave_in_doubt)

@@ -74,6 +74,9 @@ class Line:
             return cursor.execute(sql, parameters, prepare=True).fetchall()
         except psycopg.Error as error:
             raise self._understood(error) from error
+        except BaseException:
+            self.close()  # as below
+            raise
 
     def exchange(self, calls: Sequence[Call]) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each."""
