@@ -208,7 +208,6 @@ CHECK_BACK = Scenario(
     check=debits_are_credits,
     end=all_that_can_be_known_is_settled,
 )
-<<<<<<< HEAD
 WORK = Scenario(
     name="work off, put back, bury, consume, replay",
     before=((scenarios.place_orders, None),),
@@ -225,7 +224,16 @@ WORK_IN_ORDER = Scenario(
     check=debits_are_credits,
     end=everything_was_worked_off,
 )
-SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, CHECK_BACK, WORK, WORK_IN_ORDER)
-=======
-SCENARIOS = (TRANSFER, KEYED, KEYED_AT_ONCE, CONSUME, CONSUME_BY_KEY, HALF, PLAIN, LATER, CHECK_BACK)
->>>>>>> wt-d
+SCENARIOS = (
+    TRANSFER,
+    KEYED,
+    KEYED_AT_ONCE,
+    CONSUME,
+    CONSUME_BY_KEY,
+    HALF,
+    PLAIN,
+    LATER,
+    CHECK_BACK,
+    WORK,
+    WORK_IN_ORDER,
+)

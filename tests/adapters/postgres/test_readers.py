@@ -47,7 +47,7 @@ class Fickle(list[object]):
 def test_threads_that_read_at_the_same_time_each_have_a_line(broker: Broker, paid: int) -> None:
     log = broker.kernel.store.log
     assert isinstance(log, PostgresLog)
-    log._readers = Fickle()  # type: ignore[assignment]
+    log._readers._free = Fickle()  # type: ignore[assignment]
     assert len(log.fetch(paid, 0, 10)) == 4
 
 
