@@ -13,6 +13,7 @@ from txsaga.testing import (
     DecisionContract,
     DoubtContract,
     EndContract,
+    ExpiryContract,
     FakeClock,
     GroupContract,
     HalfContract,
@@ -26,6 +27,7 @@ from txsaga.testing import (
     RedeliveryContract,
     RegistryContract,
     ResetContract,
+    Unseen,
 )
 
 
@@ -44,6 +46,11 @@ def store(clock: FakeClock) -> Iterator[Store]:
 @pytest.fixture
 def later(clock: FakeClock) -> Later:
     return clock.advance
+
+
+@pytest.fixture
+def unseen(clock: FakeClock) -> Unseen:
+    return lambda _, since: clock.advance(since.total_seconds())
 
 
 class TestHalves(HalfContract):
@@ -111,4 +118,8 @@ class TestOverview(OverviewContract):
 
 
 class TestReset(ResetContract):
+    pass
+
+
+class TestExpiry(ExpiryContract):
     pass

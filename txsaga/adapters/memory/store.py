@@ -30,8 +30,8 @@ class MemoryStore:
         self.log = MemoryLog(home, names, doubts)
         self.queues = MemoryQueues(home, names)
         self.claims = MemoryClaims(home, self.log)
-        self.groups = MemoryGroups(home)
-        self.dead_letters = MemoryDeadLetters(home, names)
+        self.groups = MemoryGroups(home, self.queues)
+        self.dead_letters = MemoryDeadLetters(home, names, self.groups)
         self.registry = MemoryRegistry(home, names, doubts)
         self.overview = MemoryOverview(home, names, doubts, self.log, self.queues)
 
