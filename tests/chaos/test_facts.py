@@ -46,7 +46,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Claims, PostgresClaims): {
         *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
     },
-    (ports.ConsumerGroups, PostgresGroups): {"open", "alter"},
+    (ports.ConsumerGroups, PostgresGroups): {"open", "alter", "touch", "expire"},
     (ports.DeadLetters, PostgresDeadLetters): {"replay", "purge"},
     (ports.Registry, PostgresRegistry): {"create_topic", "alter_topic", "group", "resource", "reject_transactions"},
     (ports.Evidence, SqlEvidence): {"fence"},

@@ -25,6 +25,14 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
     assert [line.split()[:2] for line in cli("group", "list").lines if name in line] == [[name, "work"]]
 
 
+def test_a_group_expires_when_it_is_told_to(cli: Cli) -> None:
+    name = fresh_name("brief")
+    assert cli("group", "create", name, "--json").document["expires"] == 30 * 86_400
+    assert cli("group", "alter", name, "--expires", "3600", "--json").document["expires"] == 3600
+    assert cli("group", "alter", name, "--max-attempts", "2", "--json").document["expires"] == 3600
+    assert cli("group", "alter", name, "--expires", "0", "--json").document["expires"] is None
+
+
 @pytest.mark.req("IBM-63")
 def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
     said = cli("group", "create", fresh_name("careless"), "--no-dead-letters", "--max-attempts", "2")
@@ -43,6 +51,7 @@ def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
         (("create", "a b"), 3, "a b"),
         (("create", "ok", "--backout", "nowhere"), 3, "'nowhere' does not exist"),
         (("create", "ok", "--max-attempts", "-1"), 2, "--max-attempts"),
+        (("create", "ok", "--expires", "599"), 3, "from 10 minutes on"),
         (("create", "ok", "--first-retry", "86401"), 2, "--first-retry"),
     ],
 )

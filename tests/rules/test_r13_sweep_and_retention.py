@@ -159,12 +159,6 @@ def unread_by_one_group(broker: Broker, shop: Producer, probe: Probe) -> None:
     read_all(broker)
 
 
-def in_nobodys_topic(broker: Broker, shop: Producer, probe: Probe) -> None:
-    broker.create_topic("quiet", "transaction", queues=1, retention=timedelta(0))
-    sent(shop, 1, "quiet")
-    drain(broker.kernel.store)
-
-
 def kept_for_ever(broker: Broker, shop: Producer, probe: Probe) -> None:
     sent(shop, 1, "orders")
     drain(broker.kernel.store)
@@ -185,7 +179,6 @@ KEEP = [
     closed,
     unread,
     unread_by_one_group,
-    in_nobodys_topic,
     kept_for_ever,
     kept_for_a_day,
 ]
@@ -286,6 +279,25 @@ def test_reading_below_the_tail_of_an_empty_queue_is_an_error(broker: Broker, sh
     broker.kernel.store.queues.create_cursors("late", {qid: 1})
     with pytest.raises(OffsetOutOfRange):
         broker.stream("late", ["short"]).poll()
+
+
+def test_a_group_that_works_off_below_the_tail_goes_on_and_says_what_is_gone(
+    broker: Broker, shop: Producer, probe: Probe, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent(shop, 3)
+    read_all(broker)
+    take_numbers(probe, SPAN)
+    assert broker.kernel.store.log.drop_partitions() == 1
+    sent(shop, 1)
+    drain(broker.kernel.store)
+    (qid,) = broker.kernel.store.registry.topic("short").qids
+    broker.kernel.store.queues.create_cursors("late", {qid: 1})
+    with broker.consumer("late", ["short"]) as late:
+        (message,) = late.receive()
+        assert message.body == b"0"
+        message.ack()
+    assert "2 messages of group late are gone by retention" in caplog.text
+    assert probe.value("SELECT count(*) FROM claim") == 0
 
 
 # Sweeping

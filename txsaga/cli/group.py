@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import LONGEST, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.tail import start_of
 from txsaga.errors import UnknownGroup
@@ -25,6 +25,10 @@ Backout = Annotated[str | None, typer.Option(help="Topic for messages that fail 
 Letters = Annotated[bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep what fails to the end.")]
 FirstRetry = Annotated[float | None, typer.Option(min=0, max=86_400, help="Seconds before the second delivery.")]
 LongestRetry = Annotated[float | None, typer.Option(min=0, max=86_400, help="Seconds that it rests at most.")]
+Expires = Annotated[
+    float | None,
+    typer.Option(min=0, max=LONGEST, help="Seconds without a member behind which it is forgotten; 0: never."),
+]
 GROUP = ("group", "topic", "lag", "held", "resting", "members")
 
 
@@ -38,9 +42,10 @@ def create(
     dead_letters: Letters = None,
     first_retry: FirstRetry = None,
     longest_retry: LongestRetry = None,
+    expires: Expires = None,
 ) -> None:
     """Create a group whose members work messages off one by one; one that exists stays as it is."""
-    changes = _changes(max_attempts, backout, dead_letters, first_retry, longest_retry)
+    changes = _changes(max_attempts, backout, dead_letters, first_retry, longest_retry, expires)
     options = options_of(context)
     with opened(options) as broker:
         group = broker.create_group(name, ordered=ordered, **changes)  # type: ignore[arg-type]
@@ -56,9 +61,10 @@ def alter(
     dead_letters: Letters = None,
     first_retry: FirstRetry = None,
     longest_retry: LongestRetry = None,
+    expires: Expires = None,
 ) -> None:
-    """Change what a group does with messages that fail; its members follow within seconds."""
-    changes = _changes(max_attempts, backout, dead_letters, first_retry, longest_retry)
+    """Change what a group does with messages that fail, or when it expires; its members follow within seconds."""
+    changes = _changes(max_attempts, backout, dead_letters, first_retry, longest_retry, expires)
     options = options_of(context)
     with opened(options) as broker:
         group = broker.alter_group(name, **changes)
@@ -148,6 +154,7 @@ def _changes(
     dead_letters: bool | None,
     first_retry: float | None,
     longest_retry: float | None,
+    expires: float | None,
 ) -> dict[str, object]:
     given = {
         "max_attempts": max_attempts,
@@ -155,8 +162,9 @@ def _changes(
         "dead_letters": dead_letters,
         "first_retry": None if first_retry is None else timedelta(seconds=first_retry),
         "longest_retry": None if longest_retry is None else timedelta(seconds=longest_retry),
+        "expires": None if expires is None else timedelta(seconds=expires),
     }
     changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     # On a command line nothing can be said by None.
-    none = {"max_attempts": 0, "backout": ""}
+    none = {"max_attempts": 0, "backout": "", "expires": timedelta()}
     return {name: None if name in none and value == none[name] else value for name, value in changes.items()}

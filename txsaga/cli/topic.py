@@ -29,7 +29,8 @@ def create(
         float | None, typer.Option(min=0, max=LONGEST, help="Seconds for which read messages stay.")
     ] = None,
     retention_bytes: Annotated[
-        int | None, typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes to keep; noted, not applied yet.")
+        int | None,
+        typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes that newer messages take before old ones go."),
     ] = None,
 ) -> None:
     """Create a topic; the same again is no error."""
@@ -51,7 +52,8 @@ def alter(
         float | None, typer.Option(min=0, max=LONGEST, help="Seconds for which read messages stay.")
     ] = None,
     retention_bytes: Annotated[
-        int | None, typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes to keep; noted, not applied yet.")
+        int | None,
+        typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes that newer messages take before old ones go."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep messages for ever.")] = False,
 ) -> None:

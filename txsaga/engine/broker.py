@@ -80,7 +80,7 @@ class JoiningProducer(Producer):
         return self._home.join(connection, self._kernel, self.group.id)
 
 
-CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry"}
+CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
 
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
 
@@ -181,6 +181,7 @@ class Broker:
         dead_letters: bool = True,
         first_retry: timedelta = timedelta(seconds=1),
         longest_retry: timedelta = timedelta(minutes=5),
+        expires: timedelta | None = timedelta(days=30),
     ) -> ConsumerGroup:
         """Register a group whose members work messages off one by one; one that exists stays as it is."""
         policy = Policy(
@@ -190,11 +191,12 @@ class Broker:
             dead_letters=dead_letters,
             first_retry=first_retry,
             longest_retry=longest_retry,
+            expires=expires,
         )
         return open_group(self._kernel, name, Style.WORK, policy)
 
     def alter_group(self, name: str, **changes: object) -> ConsumerGroup:
-        """Change parts of what a group does with messages that fail, named as in `create_group`."""
+        """Change parts of what a group does with messages that fail, or when it expires, named as in `create_group`."""
         unknown = changes.keys() - CHANGEABLE
         if unknown:
             raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")

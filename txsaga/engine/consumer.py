@@ -25,6 +25,7 @@ from txsaga.engine.received import Received, acknowledge
 from txsaga.engine.start import Start
 from txsaga.engine.taking import Taking
 from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
+from txsaga.model import facts
 from txsaga.model.arguments import check_kind, check_seconds
 from txsaga.model.claim import LONGEST, MOST, Claim, Hold, Style
 
@@ -34,7 +35,7 @@ IDLE = 0.5
 """Seconds between two looks when no tick announces news."""
 LOST = "its member was lost, or its transaction rolled back, at each delivery"
 POLICY = 5.0
-"""Seconds until a policy that somebody changed is followed."""
+"""Seconds until a policy that somebody changed is followed, and the group counts as seen again."""
 
 
 class Consumer:
@@ -156,7 +157,8 @@ class Consumer:
 
     def _follow_policy(self) -> None:
         if time.monotonic() > self._policy_until:
-            self._group = self._kernel.store.groups.find(self.group) or self._group
+            with self._kernel.announce.around(facts.Renewing, about=self.group):
+                self._group = self._kernel.store.groups.touch(self.group)
             self._policy_until = time.monotonic() + POLICY
 
 

@@ -73,6 +73,7 @@ class Membership:
     def _keep(self) -> None:
         now = time.monotonic()
         with self._kernel.announce.around(facts.Renewing, about=self._group):
+            self._kernel.store.groups.touch(self._group)
             live = self._queues.renew(self._group, self._member, self._topics, self._ttl)
         mine = self._share(live)
         for qid in sorted(set(self.claims) - mine):

@@ -138,16 +138,23 @@ class CheckBack:
 
 
 class Partitions:
-    """Makes room for numbers ahead of time and drops what nobody needs."""
+    """Makes room for numbers ahead of time, drops what nobody needs, and forgets groups that nobody is seen in."""
 
     name = "partitions"
     pause = 5.0
     AHEAD = 1_000_000
 
     def __init__(self, kernel: Kernel) -> None:
-        self._log, self._announce = kernel.store.log, kernel.announce
+        self._log, self._groups, self._announce = kernel.store.log, kernel.store.groups, kernel.announce
 
     def run_once(self) -> int:
-        """Add and drop partitions."""
+        """Let groups expire, then add and drop partitions."""
         with self._announce.around(facts.Partitioning):
-            return self._log.extend_partitions(self.AHEAD) + self._log.drop_partitions()
+            expired = self._groups.expire()
+            for name in expired:
+                logger.warning(
+                    "group %s expired: nobody was seen in it for as long as it says; where it stood is forgotten, "
+                    "its dead letters stay",
+                    name,
+                )
+            return len(expired) + self._log.extend_partitions(self.AHEAD) + self._log.drop_partitions()

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from txsaga.errors import ConfigError
 from txsaga.model.dead_letter import Copy
-from txsaga.model.topic import check_name
+from txsaga.model.topic import MAX_RETENTION, check_name
 
 MOST = 60
 """Messages in one claim: their mask is one 64-bit number."""
 LONGEST = timedelta(days=1)
+SOONEST = timedelta(minutes=10)
+"""After which a group may expire: its members show themselves every minute."""
 FOREVER = 1_000_000_000
 """Attempts of a group that never gives up."""
 
@@ -39,7 +41,7 @@ class Style(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a group does with messages whose work failed."""
+    """What a group does with messages whose work failed, and how long it is kept when nobody reads."""
 
     ordered: bool = False
     max_attempts: int | None = 16
@@ -47,6 +49,7 @@ class Policy:
     dead_letters: bool = True
     first_retry: timedelta = timedelta(seconds=1)
     longest_retry: timedelta = timedelta(minutes=5)
+    expires: timedelta | None = timedelta(days=30)
 
     def __post_init__(self) -> None:
         """Refuse a policy that can't be followed."""
@@ -58,6 +61,12 @@ class Policy:
             value = getattr(self, name)
             if not isinstance(value, timedelta) or not timedelta() <= value <= LONGEST:
                 raise ConfigError(f"{name} is {value!r}; give a timedelta of at most {LONGEST.days} day")
+        if self.expires is not None and not (isinstance(self.expires, timedelta) and self._may_expire(self.expires)):
+            raise ConfigError(f"expires is {self.expires!r}; give a timedelta from 10 minutes on, or None for never")
+
+    @staticmethod
+    def _may_expire(behind: timedelta) -> bool:
+        return SOONEST <= behind <= MAX_RETENTION
 
     @property
     def loses(self) -> bool:

@@ -209,11 +209,11 @@ class Parked(Fact):
 
 
 class Partitioning(Fact):
-    """Partitions are about to be added or dropped."""
+    """Partitions are about to be added or dropped, and groups that nobody is seen in to be forgotten."""
 
 
 class Partitioned(Fact):
-    """Partitions were added or dropped."""
+    """There is room for numbers, and what nobody needs is gone."""
 
 
 class Taking(Fact):

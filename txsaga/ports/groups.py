@@ -11,13 +11,23 @@ class ConsumerGroups(Protocol):
     """The consumer groups of a store."""
 
     def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
-        """Register a group, or find it; a policy counts only for one that is new.
+        """Register a group, or find it; a policy counts only for one that is new. It counts as seen.
 
         `GroupKindMismatch` for a group of the other style: a cursor can't be moved in both.
         """
 
     def find(self, name: str) -> ConsumerGroup | None:
         """Return a group that is registered."""
+
+    def touch(self, name: str) -> ConsumerGroup:
+        """Note that a member is at work, at most every minute; `UnknownGroup` for one that expired meanwhile."""
+
+    def expire(self) -> Sequence[str]:
+        """Delete groups that nobody was seen in for as long as they say, with their cursors and claims; name them.
+
+        One with a living member, with messages in somebody's hands or bound to a transaction stays, and so do the
+        dead letters of all.
+        """
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""

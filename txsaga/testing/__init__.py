@@ -1,13 +1,16 @@
 """
 Contract suites for stores, and the kill harness (`txsaga.testing.kill`), for whoever writes a store or flows.
 
-The stores of txsaga are held to the same suites. Give pytest two fixtures and name a class per suite::
+The stores of txsaga are held to the same suites. Give pytest three fixtures and name a class per suite::
 
     @pytest.fixture
     def store() -> Iterator[Store]: ...     # a fresh, empty store, closed after the test
 
     @pytest.fixture
     def later() -> Later: ...               # lets seconds pass: `FakeClock.advance`, or `time.sleep`
+
+    @pytest.fixture
+    def unseen() -> Unseen: ...             # lets a group be without members for so long
 
     class TestHalves(HalfContract): ...
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from txsaga.testing.decision_contract import DecisionContract
     from txsaga.testing.doubt_contract import DoubtContract
     from txsaga.testing.end_contract import EndContract
+    from txsaga.testing.expiry_contract import ExpiryContract
     from txsaga.testing.group_contract import GroupContract
     from txsaga.testing.half_contract import HalfContract
     from txsaga.testing.intent_contract import IntentContract
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from txsaga.testing.registry_contract import RegistryContract
     from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.schedule_contract import ScheduleContract
-    from txsaga.testing.timing import Later
+    from txsaga.testing.timing import Later, Unseen
 
 __all__ = [
     "BindingContract",
@@ -52,6 +56,7 @@ __all__ = [
     "DecisionContract",
     "DoubtContract",
     "EndContract",
+    "ExpiryContract",
     "FakeClock",
     "GroupContract",
     "HalfContract",
@@ -66,9 +71,10 @@ __all__ = [
     "RegistryContract",
     "ResetContract",
     "ScheduleContract",
+    "Unseen",
 ]
 
-_PLACES = {"FakeClock": "clock", "Later": "timing"}
+_PLACES = {"FakeClock": "clock", "Later": "timing", "Unseen": "timing"}
 
 
 def __getattr__(name: str) -> object:

@@ -13,6 +13,7 @@ from txsaga.testing import (
     DecisionContract,
     DoubtContract,
     EndContract,
+    ExpiryContract,
     FakeClock,
     GroupContract,
     HalfContract,
@@ -27,6 +28,7 @@ from txsaga.testing import (
     RegistryContract,
     ResetContract,
     ScheduleContract,
+    Unseen,
 )
 
 
@@ -45,6 +47,11 @@ def store(clock: FakeClock) -> Iterator[Store]:
 @pytest.fixture
 def later(clock: FakeClock) -> Later:
     return clock.advance
+
+
+@pytest.fixture
+def unseen(clock: FakeClock) -> Unseen:
+    return lambda _, since: clock.advance(since.total_seconds())
 
 
 class TestHalves(HalfContract):
@@ -116,4 +123,8 @@ class TestReset(ResetContract):
 
 
 class TestSchedule(ScheduleContract):
+    pass
+
+
+class TestExpiry(ExpiryContract):
     pass

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
+from tests.engine.stored import Stored
 from txsaga.ports.store import Store
 from txsaga.testing import (
     BindingContract,
@@ -13,6 +15,7 @@ from txsaga.testing import (
     DecisionContract,
     DoubtContract,
     EndContract,
+    ExpiryContract,
     GroupContract,
     HalfContract,
     IntentContract,
@@ -26,6 +29,7 @@ from txsaga.testing import (
     RegistryContract,
     ResetContract,
     ScheduleContract,
+    Unseen,
 )
 from txsaga.wiring import open_store
 
@@ -42,6 +46,14 @@ def store(home_url: str) -> Iterator[Store]:
 @pytest.fixture
 def later() -> Later:
     return time.sleep  # the database's own clock counts
+
+
+@pytest.fixture
+def unseen(home_url: str) -> Unseen:
+    def since(name: str, time: timedelta) -> None:
+        Stored(home_url).rows("UPDATE consumer_group SET seen = seen - :time WHERE name = :name", time=time, name=name)
+
+    return since
 
 
 class TestHalves(HalfContract):
@@ -113,4 +125,8 @@ class TestReset(ResetContract):
 
 
 class TestSchedule(ScheduleContract):
+    pass
+
+
+class TestExpiry(ExpiryContract):
     pass

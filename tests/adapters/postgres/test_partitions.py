@@ -337,13 +337,6 @@ def in_the_hands_of_a_member(scene: Scene) -> Callable[[], object]:
     return lambda: scene.store.claims.ack([claim])
 
 
-def read_by_nobody(scene: Scene) -> Callable[[], object]:
-    (qid,) = scene.topic("quiet", timedelta(0))
-    published(scene.store, scene.group, row(qid, "a"))
-    drain(scene.store)
-    return lambda: scene.read_to(claimed(scene.store, qid), 1)
-
-
 def within_retention(scene: Scene) -> Callable[[], object]:
     (qid,) = scene.topic("kept", 5 * LONG)
     published(scene.store, scene.group, row(qid, "a"))
@@ -376,7 +369,6 @@ def kept_for_ever(scene: Scene) -> Callable[[], object]:
         not_given_out,
         unread_by_one_group,
         in_the_hands_of_a_member,
-        read_by_nobody,
         within_retention,
         kept_for_ever,
     ],

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.rows import ClaimRow, Letter
 from txsaga.errors import GroupKindMismatch, UnknownGroup
 from txsaga.model.claim import ConsumerGroup, Policy, Style
@@ -20,9 +22,10 @@ from txsaga.model.dead_letter import DeadLetter
 class MemoryGroups:
     """The consumer groups of one store."""
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, home: Home, queues: MemoryQueues) -> None:
+        self._home, self._queues = home, queues
         self._groups: dict[str, ConsumerGroup] = {}
+        self._seen: dict[str, datetime] = {}
 
     def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
         """Register a group, or find it."""
@@ -30,12 +33,40 @@ class MemoryGroups:
             known = self._groups.setdefault(name, ConsumerGroup(name=name, style=style, policy=policy))
             if known.style is not style:
                 raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+            self._seen[name] = self._home.now()
             return known
 
     def find(self, name: str) -> ConsumerGroup | None:
         """Return a group that is registered."""
         with self._home.lock:
             return self._groups.get(name)
+
+    def touch(self, name: str) -> ConsumerGroup:
+        """Note that a member is at work."""
+        with self._home.lock:
+            if name not in self._groups:
+                raise UnknownGroup(name)
+            self._seen[name] = self._home.now()
+            return self._groups[name]
+
+    def seen(self, name: str) -> None:
+        """Note that somebody still wants a group, if there is one; the caller holds the lock."""
+        if name in self._seen:
+            self._seen[name] = self._home.now()
+
+    def expire(self) -> Sequence[str]:
+        """Delete groups that nobody was seen in for as long as they say."""
+        with self._home.writing():
+            expired = [name for name in sorted(self._groups) if self._is_over(name)]
+            for name in expired:
+                del self._groups[name], self._seen[name]
+                self._queues.forget(name)
+            return expired
+
+    def _is_over(self, name: str) -> bool:
+        expires = self._groups[name].policy.expires
+        over = expires is not None and self._seen[name] < self._home.now() - expires
+        return over and not self._queues.is_in_use(name)
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""
@@ -54,8 +85,8 @@ class MemoryGroups:
 class MemoryDeadLetters:
     """The dead letters of one store."""
 
-    def __init__(self, home: Home, names: Names) -> None:
-        self._home, self._names = home, names
+    def __init__(self, home: Home, names: Names, groups: MemoryGroups) -> None:
+        self._home, self._names, self._groups = home, names, groups
 
     def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
         """Return dead letters, newest first."""
@@ -75,6 +106,8 @@ class MemoryDeadLetters:
         with self._home.writing() as kept:
             letters = [kept.letters.pop(id) for id in {*ids} & kept.letters.keys()]
             kept.put(*(self._fresh(letter) for letter in letters))
+            for name in {letter.row.group for letter in letters}:
+                self._groups.seen(name)
             return len(letters)
 
     def purge(self, ids: Sequence[int]) -> int:

@@ -96,6 +96,22 @@ class MemoryQueues:
             for qid, offset in positions.items():
                 kept.cursors[group, qid] = Cursor(offset, None, kept.cursors[group, qid].epoch + 1)
 
+    def is_in_use(self, group: str) -> bool:
+        """Tell whether a member of a group lives, holds messages, or has bound some."""
+        now, kept = self._home.now(), self._home.kept
+        return (
+            any(of == group and until > now for (of, _, _), until in self._leases.items())
+            or any(of == group for of, _ in kept.intents)
+            or any(row.is_held(now) for row in kept.claims.values() if row.group == group)
+        )
+
+    def forget(self, group: str) -> None:
+        """Drop a group's cursors, claims and leases; the caller holds the lock."""
+        kept = self._home.kept
+        kept.cursors = {place: cursor for place, cursor in kept.cursors.items() if place[0] != group}
+        kept.claims = {place: row for place, row in kept.claims.items() if row.group != group}
+        self._leases = {lease: until for lease, until in self._leases.items() if lease[0] != group}
+
     def intent_on(self, group: str, qid: int) -> Intent | None:
         """Return the intent that is open on a queue."""
         with self._home.lock:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Engine, Row, delete, select, text, update
+from sqlalchemy import Connection, Engine, Row, TextClause, delete, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
@@ -22,27 +22,50 @@ from txsaga.model.dead_letter import Copy, DeadLetter
 group, letter = schema.consumer_group, schema.dead_letter
 NEWEST = select(letter, schema.queue.c.idx).join(schema.queue, schema.queue.c.qid == letter.c.qid)
 
+SEEN = """
+UPDATE {s}.consumer_group SET seen = clock_timestamp()
+ WHERE name = ANY (:names) AND seen < clock_timestamp() - interval '1 minute'"""
+
+OVER = """
+SELECT name FROM {s}.consumer_group WHERE seen < clock_timestamp() - expires
+ ORDER BY name FOR UPDATE SKIP LOCKED"""
+
+# Cursors are locked as decisions lock them, before anybody looks: an intent that is written meanwhile is seen.
+STILL = "SELECT FROM {s}.cursor WHERE grp = :name ORDER BY qid FOR UPDATE"
+IN_USE = """
+SELECT EXISTS (SELECT FROM {s}.intent WHERE grp = :name)
+    OR EXISTS (SELECT FROM {s}.claim WHERE grp = :name
+                  AND (txid IS NOT NULL OR receipt IS NOT NULL AND until > clock_timestamp()))
+    OR EXISTS (SELECT FROM {s}.lease
+                WHERE starts_with(kind, 'member:' || :name || '/') AND until > clock_timestamp())"""
+FORGET = (
+    "DELETE FROM {s}.claim WHERE grp = :name",
+    "DELETE FROM {s}.cursor WHERE grp = :name",
+    "DELETE FROM {s}.lease WHERE starts_with(kind, 'member:' || :name || '/')",
+    "DELETE FROM {s}.consumer_group WHERE name = :name",
+)
+
 # A letter that is replayed comes as its message came, with what it went through; it begins to count anew.
 REPLAY = """
 WITH l AS (DELETE FROM {s}.dead_letter WHERE id = ANY (:ids) RETURNING *)
 INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
-SELECT grp, qid, off, 1, 1, 0, clock_timestamp(), history, message, born, body FROM l"""
+SELECT grp, qid, off, 1, 1, 0, clock_timestamp(), history, message, born, body FROM l RETURNING grp"""
 
 
 class PostgresGroups:
     """The consumer groups of one namespace."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
 
     def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
         """Register a group, or find it."""
-        known = self.find(name)
+        known = self._seen(name)
         if known is None:
             new = insert(group).values(name=name, style=style.value, **asdict(policy)).on_conflict_do_nothing()
             with transaction(self._engine) as connection:
                 connection.execute(new)
-            known = self.find(name)
+            known = self._seen(name)
         if known is None:
             raise UnknownGroup(name)  # dropped in this moment
         if known.style is not style:
@@ -54,6 +77,38 @@ class PostgresGroups:
         with transaction(self._engine) as connection:
             row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
         return None if row is None else _group(row)
+
+    def touch(self, name: str) -> ConsumerGroup:
+        """Note that a member is at work."""
+        known = self._seen(name)
+        if known is None:
+            raise UnknownGroup(name)
+        return known
+
+    def expire(self) -> Sequence[str]:
+        """Delete groups that nobody was seen in for as long as they say."""
+        with transaction(self._engine) as connection:
+            over = [name for (name,) in connection.execute(self._sql(OVER))]
+            return [name for name in over if self._forgotten(connection, name)]
+
+    def _forgotten(self, connection: Connection, name: str) -> bool:
+        named = {"name": name}
+        connection.execute(self._sql(STILL), named)
+        if connection.execute(self._sql(IN_USE), named).scalar_one():
+            return False
+        for statement in FORGET:
+            connection.execute(self._sql(statement), named)
+        return True
+
+    def _seen(self, name: str) -> ConsumerGroup | None:
+        # Noted first: a group that expires in this moment is gone when it is read, one that was noted stays.
+        with transaction(self._engine) as connection:
+            connection.execute(self._sql(SEEN), {"names": [name]})
+            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
+        return None if row is None else _group(row)
+
+    def _sql(self, statement: str) -> TextClause:
+        return text(statement.format(s=self._schema))
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""
@@ -92,7 +147,10 @@ class PostgresDeadLetters:
     def replay(self, ids: Sequence[int]) -> int:
         """Let letters come to their group again."""
         with transaction(self._engine) as connection:
-            return connection.execute(text(REPLAY.format(s=self._schema)), {"ids": [*ids]}).rowcount
+            groups = list(connection.execute(text(REPLAY.format(s=self._schema)), {"ids": [*ids]}).scalars())
+            # Somebody wants the group: else it could expire with them.
+            connection.execute(text(SEEN.format(s=self._schema)), {"names": sorted(set(groups))})
+            return len(groups)
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good."""
@@ -102,6 +160,7 @@ class PostgresDeadLetters:
 
 def _group(row: Row[Any]) -> ConsumerGroup:
     values = dict(row._mapping)
+    del values["seen"]
     name, style = values.pop("name"), Style(values.pop("style"))
     return ConsumerGroup(name=name, style=style, policy=Policy(**values))
 

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, text
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.doubts import LOOKS
+from txsaga.adapters.postgres.weights import BEHIND, weigh
 from txsaga.errors import StoreUnavailable
 
 TABLES = ("half", "op")
@@ -32,29 +33,33 @@ LIST = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent)"""
 
+# Is a message within what its topic keeps? Without limits it is; of two limits, either one lets it go.
+KEPT = """(l.at <= clock_timestamp() - t.retention_seconds * interval '1 second') IS NOT TRUE
+      AND (t.retention_bytes <= {behind}) IS NOT TRUE"""
+
 # Is anything below :bound still needed? The cheapest question first: where a topic is kept, it is the last one.
 NEEDED = (
-    # the oldest message of a queue is kept for ever, or for a while yet
+    # the oldest message of a queue is kept
     """
 SELECT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
                  JOIN LATERAL (SELECT txid, at FROM {s}.log l WHERE l.qid = q.qid ORDER BY l.base LIMIT 1) l ON true
-                WHERE l.txid < :bound
-                  AND (t.retention_seconds IS NULL
-                       OR l.at > clock_timestamp() - t.retention_seconds * interval '1 second'))""",
+                WHERE l.txid < :bound AND {kept})""",
     # bound to an open transaction
     """
 SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked'))""",
-    # still readable
+    # the newest message of a topic is kept
+    """
+SELECT EXISTS (SELECT FROM {s}.topic t
+                 JOIN LATERAL (SELECT max(l.at) AS at FROM {s}.log l JOIN {s}.queue q USING (qid)
+                                WHERE l.txid < :bound AND q.topic = t.id) l ON l.at IS NOT NULL
+                WHERE {kept})""",
+    # a group has not read it; where no group reads, there is nobody to wait for
     """
 SELECT EXISTS (SELECT FROM {s}.log l
-                 JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
                 WHERE l.txid < :bound
-                  AND (t.retention_seconds IS NULL
-                       OR l.at > clock_timestamp() - t.retention_seconds * interval '1 second'
-                       OR l.base + l.n > coalesce(
-                            (SELECT min(least(c.off, (SELECT min(k.base) FROM {s}.claim k
-                                    WHERE k.grp = c.grp AND k.qid = c.qid AND k.message IS NULL)))
-                               FROM {s}.cursor c WHERE c.qid = l.qid), l.base)))""",
+                  AND l.base + l.n > (SELECT min(least(c.off, (SELECT min(k.base) FROM {s}.claim k
+                                              WHERE k.grp = c.grp AND k.qid = c.qid AND k.message IS NULL)))
+                                        FROM {s}.cursor c WHERE c.qid = l.qid))""",
     # undecided
     """
 SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
@@ -97,8 +102,10 @@ class Partitions:
     def drop(self) -> int:
         """Drop the oldest partitions while nothing in them is needed, and old ticks; return how many partitions."""
         self._drop_ticks()
+        there = self._bounds()
+        weigh(self._engine, self._namespace, there)
         dropped = 0
-        for low, high in self._bounds()[:-1]:
+        for low, high in there[:-1]:
             if not self._drop(low, high):
                 break
             dropped += 1
@@ -129,6 +136,7 @@ class Partitions:
                 for table in TABLES:
                     connection.execute(text(f'DROP TABLE IF EXISTS {s}."{_name(table, low)}"'))
                 connection.execute(text(FORGET.format(s=s)), {"bound": high})
+                connection.execute(text(f"DELETE FROM {s}.weight WHERE low < :bound"), {"bound": high})
                 for table in ("part", "effect", "tx", "doubt", "event", "scheduled"):
                     connection.execute(text(f"DELETE FROM {s}.{table} WHERE txid < :bound"), {"bound": high})
         except StoreUnavailable:
@@ -137,8 +145,9 @@ class Partitions:
 
     def _needed(self, connection: Connection, high: int) -> bool:
         s = f'"{self._namespace}"'
+        kept = KEPT.format(behind=BEHIND.format(s=s))
         last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
-        asked = (connection.execute(text(sql.format(s=s)), {"bound": high}).scalar_one() for sql in NEEDED)
+        asked = (connection.execute(text(sql.format(s=s, kept=kept)), {"bound": high}).scalar_one() for sql in NEEDED)
         return last < high or any(asked)
 
 

@@ -99,6 +99,16 @@ topic = Table(
     Column("retention_bytes", BigInteger),
 )
 
+weight = Table(
+    "weight",
+    metadata,
+    Column("low", BigInteger, nullable=False),  # of a full partition
+    Column("topic", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("first", Moment),  # when the first of them got its offset
+    PrimaryKeyConstraint("low", "topic"),
+)
+
 queue = Table(
     "queue",
     metadata,
@@ -260,6 +270,8 @@ consumer_group = Table(
     Column("dead_letters", Boolean, nullable=False, server_default=text("true")),
     Column("first_retry", Interval, nullable=False),
     Column("longest_retry", Interval, nullable=False),
+    Column("expires", Interval),  # without it the group stays for ever
+    Column("seen", Moment, nullable=False, server_default=NOW),
 )
 
 claim = Table(

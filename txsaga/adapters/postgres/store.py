@@ -36,7 +36,7 @@ class PostgresStore:
         self.schedule = PostgresSchedule(engine, namespace)
         self.queues = PostgresQueues(engine)
         self.claims = PostgresClaims(engine, namespace)
-        self.groups = PostgresGroups(engine)
+        self.groups = PostgresGroups(engine, namespace)
         self.dead_letters = PostgresDeadLetters(engine, namespace)
         self.registry = PostgresRegistry(engine, identity)
         self.overview = PostgresOverview(engine, namespace)
