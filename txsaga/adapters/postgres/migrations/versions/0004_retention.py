@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0004"
-down_revision = "0002"
+down_revision = "0003"
 
 # Groups from before count as seen today: they have the whole time to come back.
 SQL = """
