@@ -140,7 +140,7 @@ def test_a_decision_is_there_after_a_kill_right_behind_its_acknowledgement(
     assert delivered(world, NEWS) == ["0", "1"]
 
 
-@pytest.mark.req("RMQ-53", "RMQ-21", "RMQ-07")
+@pytest.mark.req("RMQ-53", "RMQ-21", "RMQ-07", "IBM-61", "IBM-63")
 @pytest.mark.rule("R14")
 def test_under_load_nothing_acknowledged_is_lost_or_doubled(doomed: EmbeddedServer, world: World) -> None:
     with broker_on(world, roles=True) as broker:

@@ -37,6 +37,7 @@ class QueueContract:
         later(LAPSE)
         assert renewed(store, "anna") == ["anna", "dora"]
 
+    @pytest.mark.conf("BRK-23")
     def test_cursors_are_created_once(self, store: Store) -> None:
         one, two = ahead(store, "orders"), ahead(store, "news")
         store.queues.create_cursors("billing", {one: 3})
@@ -68,6 +69,7 @@ class QueueContract:
         assert other.offset == 0
         assert position(store, qid) == 5
 
+    @pytest.mark.conf("BRK-24")
     def test_a_cursor_moves_and_is_found_there(self, store: Store) -> None:
         (qid,) = new_queues(store)
         claim = store.queues.advance(claimed(store, qid), "anna", 5)
