@@ -19,6 +19,7 @@ import typer
 
 from txsaga.cli import barrier, db, dlq, exits, group, topic, tx
 from txsaga.cli.consume import consume
+from txsaga.cli.doctor import doctor
 from txsaga.cli.engine import engine
 from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import Options, in_front
@@ -39,6 +40,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(tx.app, name="tx")
 app.command()(status)
+app.command()(doctor)
 app.command()(engine)
 app.add_typer(db.app, name="db")
 app.add_typer(barrier.app, name="barrier")

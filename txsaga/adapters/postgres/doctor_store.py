@@ -1,0 +1,108 @@
+"""What a store must be like: rights, room for numbers, and whether somebody does what has to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from sqlalchemy import Connection, text
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.partitions import bounds
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.finding import Finding, error, ok, warning
+
+STALE = timedelta(seconds=10)
+"""Behind which something that waits for a tick says that nobody ticks."""
+OLD = timedelta(hours=1)
+"""Behind which a transaction that nobody decided is worth a look."""
+
+MISSING = """
+SELECT c.relname, r.wanted FROM pg_class c
+  CROSS JOIN LATERAL unnest(CASE WHEN c.relkind = 'S' THEN '{USAGE,SELECT}'
+                                 ELSE '{SELECT,INSERT,UPDATE,DELETE}' END ::text[]) AS r (wanted)
+ WHERE c.relnamespace = to_regnamespace(:namespace) AND c.relkind IN ('r', 'p', 'S')
+   AND NOT CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, r.wanted)
+                ELSE has_table_privilege(c.oid, r.wanted) END
+ ORDER BY 1, 2"""
+OWNS = """
+SELECT has_schema_privilege(to_regnamespace(:namespace), 'CREATE') AND bool_and(pg_has_role(relowner, 'USAGE'))
+  FROM pg_class WHERE relnamespace = to_regnamespace(:namespace) AND relname IN ('half', 'op')"""
+
+
+def rights(connection: Connection, namespace: str) -> Finding:
+    """Look for what this user may not do in the namespace."""
+    named = {"namespace": f'"{namespace}"'}
+    user = connection.execute(text("SELECT quote_ident(current_user)")).scalar_one()
+    missing = connection.execute(text(MISSING), named).all()
+    if missing:
+        table, right = missing[0]
+        told = f"{user} may not {right} on {namespace}.{table}" + (f", {len(missing) - 1} more" if missing[1:] else "")
+        return error("rights", told, f'GRANT ALL ON ALL TABLES, ALL SEQUENCES IN SCHEMA "{namespace}" TO {user}')
+    if not connection.execute(text(OWNS), named).scalar_one():
+        return warning(
+            "rights",
+            f"{user} can't add partitions: they need the owner of {namespace}.half",
+            "run `txsaga engine` as the owner, and this user's programs with roles=False",
+        )
+    return ok("rights", f"{user} may do all that is needed")
+
+
+def room(connection: Connection, namespace: str) -> Finding:
+    """Look how many numbers are left before the last partition ends."""
+    last = connection.execute(text(f'SELECT last_value FROM "{namespace}".tx_seq')).scalar_one()
+    left = (
+        min((have[-1][1] if (have := bounds(connection, namespace, table)) else 0) for table in ("half", "op")) - last
+    )
+    told, remedy = f"there is room for {max(left - 1, 0):,} transactions", "run `txsaga engine`, it adds partitions"
+    if left <= 1:
+        return error("partitions", told, remedy)
+    return ok("partitions", told) if left > schema.SPAN // 2 else warning("partitions", told, remedy)
+
+
+def dispatcher(store: PostgresStore) -> Finding:
+    """Find out whether somebody gives offsets."""
+    found = store.overview.dispatch()
+    told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
+    if found.waiting and found.age > STALE:
+        return error("dispatcher", told, "run `txsaga engine`")
+    return ok("dispatcher", told)
+
+
+def undecided(store: PostgresStore) -> Finding:
+    """Look at what nobody decided, or could decide."""
+    found = store.overview.undecided()
+    if found.parked:
+        told = f"{found.parked} transactions are parked: out of checks"
+        return warning("undecided", told, "see `txsaga tx list --undecided`, then `txsaga tx commit` or `rollback`")
+    if found.oldest is not None and found.oldest > OLD:
+        told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
+        return warning("undecided", told, "give the engine their resources, or let their producers run")
+    return ok("undecided", f"{found.count} transactions are under way")
+
+
+def careless_groups(store: PostgresStore) -> Finding:
+    """Name groups that lose what fails."""
+    careless = [group.name for group in store.groups.all() if group.policy.loses]
+    if careless:
+        told = f"what fails to the end is lost in {', '.join(careless)}"
+        return warning("groups", told, f"`txsaga group alter {careless[0]} --dead-letters`, or --backout TOPIC")
+    return ok("groups", "no group loses what fails")
+
+
+def dead_letters(store: PostgresStore) -> Finding:
+    """Count what groups gave up."""
+    dead = store.overview.dead_letters()
+    if dead:
+        told = f"{sum(dead.values())} messages are dead letters of {', '.join(dead)}"
+        return warning("dead letters", told, "see `txsaga dlq list`, then `txsaga dlq replay` or `purge`")
+    return ok("dead letters", "there are none")
+
+
+PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
+STATE: dict[str, Callable[[PostgresStore], Finding]] = {
+    "dispatcher": dispatcher,
+    "undecided": undecided,
+    "groups": careless_groups,
+    "dead letters": dead_letters,
+}
