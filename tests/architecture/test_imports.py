@@ -17,6 +17,7 @@ HEAVY = {
     "fastapi",
     "great_expectations",
     "pandas",
+    "prometheus_client",
     "pyarrow",
     "pydantic",
     "pyiceberg",

@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from enum import StrEnum
 from types import FrameType
@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.journal import to_stderr
+from txsaga.cli.journal import LogFormat, to_stderr
 from txsaga.cli.options import LONGEST, Options, options_of
 from txsaga.cli.printing import document, table
+from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
+    from txsaga.cli.metrics import Metrics
+    from txsaga.engine.broker import Broker
     from txsaga.engine.roles import CheckProfile, Role
 
 logger = logging.getLogger("txsaga")
@@ -48,17 +51,46 @@ def engine(
     ] = None,
     min_age: Annotated[float | None, typer.Option(min=0, max=LONGEST, help="Seconds before the first check.")] = None,
     max_checks: Annotated[int | None, typer.Option(min=1, help="Checks before a transaction is parked.")] = None,
+    metrics: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port for Prometheus; 0 for a free one.")
+    ] = None,
+    metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
+    log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
     """Run dispatcher, scheduler, check-back and partitions until told to stop."""
     options = options_of(context)
     asked = profile_of(profile, check_interval, min_age, max_checks)
-    to_stderr(debug=options.debug, level=logging.INFO)
-    with stopping() as stop, opened(options) as broker:
+    to_stderr(debug=options.debug, level=logging.INFO, form=log_format)
+    watch = None if metrics is None or once else watching()
+    with (
+        stopping() as stop,
+        opened(options, observers=[] if watch is None else [watch]) as broker,
+        nullcontext() if watch is None else exposed(watch, broker, metrics or 0, metrics_address),
+    ):
         roles = broker.roles(asked)
         if once:
             run_once(roles, options)
         else:
-            run(roles, asked, str(broker.identity), stop)
+            run(roles if watch is None else watch.watch(roles), asked, str(broker.identity), stop)
+
+
+def watching() -> Metrics:
+    """Return a watch on this process; it needs a package that not everybody installs."""
+    try:
+        from txsaga.cli.metrics import Metrics
+    except ImportError as missing:
+        raise ConfigError(f"--metrics needs a package: {missing}; pip install 'txsaga[metrics]'") from missing
+    return Metrics()
+
+
+@contextmanager
+def exposed(watch: Metrics, broker: Broker, port: int, address: str) -> Iterator[None]:
+    """Serve metrics, and say where."""
+    from txsaga.cli.metrics import served
+
+    with served(watch, broker.kernel.store, port, address) as found:
+        logger.info("metrics are at http://%s:%d/metrics", address, found)
+        yield
 
 
 def profile_of(profile: Profile, interval: float | None, min_age: float | None, max_checks: int | None) -> CheckProfile:

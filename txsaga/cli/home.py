@@ -8,7 +8,7 @@ with a URL is never migrated unasked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,16 @@ from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
+    from txsaga.ports.observer import Observer
 
 ROUNDS = 1_000
 """After so many of a role dispatching stops, even if others go on deciding."""
 
 
 @contextmanager
-def opened(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[Broker]:
+def opened(
+    options: Options, env: Mapping[str, str] = os.environ, observers: Iterable[Observer] = ()
+) -> Iterator[Broker]:
     """Open the broker of these options; no role runs in it."""
     from txsaga.wiring import connect, open_store
 
@@ -32,7 +35,7 @@ def opened(options: Options, env: Mapping[str, str] = os.environ) -> Iterator[Br
     if url is None and options.namespace is not None:
         url = embedded_url(options, env)
         open_store(url).close()
-    with connect(url, roles=False, env=env) as broker:
+    with connect(url, roles=False, env=env, observers=observers) as broker:
         yield broker
 
 

@@ -105,5 +105,6 @@ def _warned(group: ConsumerGroup) -> ConsumerGroup:
             "group %s has neither a backout topic nor dead letters: a message that fails %d times is lost",
             group.name,
             group.policy.max_attempts,
+            extra={"group": group.name},
         )
     return group

@@ -56,7 +56,7 @@ class Loop:
             try:
                 done = role.run_once()
             except Exception:
-                logger.exception("role %s failed; it goes on", role.name)
+                logger.exception("role %s failed; it goes on", role.name, extra={"role": role.name})
                 self._wait(role.name, AFTER_ERROR)
                 continue
             if done:

@@ -115,7 +115,7 @@ class CheckBack:
         except StoreUnavailable as silent:
             return Checked(standing=None, why=str(silent), counted=False)
         except Exception as failure:
-            logger.exception("check of transaction %d failed", doubt.txid)
+            logger.exception("check of transaction %d failed", doubt.txid, extra={"txid": doubt.txid})
             return Checked(standing=None, why=f"{type(failure).__name__}: {failure}")
 
     def _postpone(self, doubt: Doubt, checked: Checked) -> None:
@@ -123,7 +123,7 @@ class CheckBack:
             self._kernel.store.log.postpone(doubt.txid, self._profile.interval, counted=checked.counted)
 
     def _park(self, doubt: Doubt, why: str) -> None:
-        logger.error("transaction %d is out of checks and parked: %s", doubt.txid, why)
+        logger.error("transaction %d is out of checks and parked: %s", doubt.txid, why, extra={"txid": doubt.txid})
         with self._kernel.announce.around(facts.Parking, doubt.txid, about=why):
             if doubt.keyed:
                 self._park_life(doubt.txid)
@@ -156,5 +156,6 @@ class Partitions:
                     "group %s expired: nobody was seen in it for as long as it says; where it stood is forgotten, "
                     "its dead letters stay",
                     name,
+                    extra={"group": name},
                 )
             return len(expired) + self._log.extend_partitions(self.AHEAD) + self._log.drop_partitions()

@@ -81,7 +81,12 @@ class Settler:
         doubt = case.doubt
         if verdict.state is not LocalState.COMMIT:
             logger.warning(
-                "check of message %s, transaction %d: %s (%s)", case.message_id, doubt.txid, verdict.state, verdict.why
+                "check of message %s, transaction %d: %s (%s)",
+                case.message_id,
+                doubt.txid,
+                verdict.state,
+                verdict.why,
+                extra={"txid": doubt.txid, "message_id": case.message_id},
             )
         if self._hooks and self._hooks.hear(case.group):
             self._hooks.tell(case.request(verdict.state, verdict.why, from_check=True))
