@@ -14,6 +14,7 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
+from tests.services.pooler import pooled
 from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.postgres import doctor_server, doctor_store, schema
 from txsaga.engine.broker import Broker
@@ -222,17 +223,23 @@ def test_clocks_that_differ_are_told(examine: Examine, home: str, monkeypatch: p
         assert f"{way} this machine" in found["clock"]["found"]
 
 
-@pytest.mark.parametrize("kind", ["statements", "settings"])
-def test_a_pooler_that_shares_backends_is_found(
-    examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch, kind: str
+@pytest.mark.parametrize(
+    ("mode", "passing", "severities"),
+    [
+        ("transaction", "", {"pooler": "error", "schema": "error", "identity": "error"}),
+        ("transaction", "options", {"pooler": "error"}),
+        ("session", "", {"pooler": "error", "schema": "error", "identity": "error"}),
+        ("session", "options", {"pooler": "error"}),
+    ],
+)
+def test_a_pooler_that_breaks_sessions_is_found(
+    examine: Examine, home: str, mode: str, passing: str, severities: dict[str, str]
 ) -> None:
-    if kind == "statements":
-        pids = iter(range(100))
-        monkeypatch.setattr(doctor_server, "_pid", lambda connection: next(pids))
-    else:
-        monkeypatch.setattr(doctor_server, "SESSION", {"lock_timeout": "7s"})
-    code, found = examine(home)
-    assert (code, bad(found)) == (7, {"pooler": "error"})
+    with pooled(home, mode, passing=passing) as url:
+        code, found = examine(url)
+    assert (code, bad(found)) == (7, severities)
+    assert found["pooler"]["remedy"].startswith("connect to the server itself")
+    assert ("another backend" in found["pooler"]["found"]) is (mode == "transaction")
 
 
 def test_a_full_disk_is_told(examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.errors import StoreUnavailable, TxSagaError
 from txsaga.model.finding import Finding, Severity, error, ok, warning
 
+NEEDED = ("connection", "pooler", "schema", "identity", "store")
+"""Without an answer to these no program can open the store."""
 Question = Callable[[Connection], Finding]
 
 
@@ -98,7 +100,7 @@ def _told(what: str, ask: Callable[[], Finding]) -> Finding:
 def _failed(what: str, failure: TxSagaError) -> Finding:
     """Say it as the error does: what is wrong stands before its semicolon, what helps behind it."""
     found, _, remedy = str(failure).partition("; ")
-    if isinstance(failure, StoreUnavailable) and what != "connection":
+    if isinstance(failure, StoreUnavailable) and what not in NEEDED:
         return warning(what, f"can't be known: {found}", remedy or "try again")
     if not remedy:
         return error(what, f"can't be known: {found}", "look into the server's log")
