@@ -262,6 +262,10 @@ class ClaimLost(TxSagaError):
 class AlreadyDone(TxSagaError):
     """The inbox knows the message: what it was to do is done."""
 
+    def __init__(self, message: str, group: str) -> None:
+        super().__init__(f"message {message} had its effect for group {group!r} before")
+        self.message, self.group = message, group
+
 
 class OutOfOrder(TxSagaError):
     """What is consumed or committed does not follow what the group has read of its queue."""

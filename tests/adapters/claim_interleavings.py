@@ -21,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from tests.adapters.working import Fate, Grip, HandOut, Work
 from txsaga.errors import ClaimLost
-from txsaga.model.claim import Burial, Claim, Hold
+from txsaga.model.claim import Burial, Claim, Hold, Policy, Style
 from txsaga.model.dead_letter import Copy
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life
@@ -55,6 +55,7 @@ class ClaimInterleavings(RuleBasedStateMachine):
         self.qids = new_queues(self.store, self.name, 2)
         (self.backout,) = new_queues(self.store, f"{self.name}-failed")
         self.producers = new_group(self.store, self.name)
+        self.store.groups.open(self.name, Style.WORK, Policy())
         self.store.queues.create_cursors(self.name, dict.fromkeys(self.qids, 0))
         self.now, self.moved, self.keys = 0.0, 0, count()
         self.works: dict[int, list[Work]] = {qid: [] for qid in self.qids}

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from txsaga.engine.consumer import Consumer
-from txsaga.engine.groups import DeadLetters, Move, alter_group, open_group, reset_group
+from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, reset_group
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
@@ -27,7 +27,7 @@ from txsaga.engine.stream import Stream
 from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind, list_of
-from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
 from txsaga.model.sending import EndHook
@@ -193,7 +193,7 @@ class Broker:
             longest_retry=longest_retry,
             expires=expires,
         )
-        return open_group(self._kernel, name, Style.WORK, policy)
+        return create_group(self._kernel, name, policy)
 
     def alter_group(self, name: str, **changes: object) -> ConsumerGroup:
         """Change parts of what a group does with messages that fail, or when it expires, named as in `create_group`."""

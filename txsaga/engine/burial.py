@@ -40,6 +40,9 @@ def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause
 def _backout(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str) -> tuple[int, Copy] | None:
     if policy.backout is None:
         return None
+    if policy.backout == message.topic:
+        logger.error("backout of group %s is the topic it reads; the message goes to the dead letters", claim.group)
+        return None
     told = dict(zip(BACKOUT, (claim.group, message.topic, message.id, str(claim.attempts), cause), strict=True))
     copied = Message(policy.backout, message.body, key=message.key, tag=message.tag, ordering_key=message.ordering_key)
     try:

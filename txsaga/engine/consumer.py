@@ -129,6 +129,7 @@ class Consumer:
     def _take(self, count: int) -> list[Received]:
         if self._closed:
             raise BrokerClosed
+        self._hands.require_ours()
         self._follow_policy()
         found: list[Received] = []
         while not found and not self._closed and (claims := self._taking.take(self._group, count)):

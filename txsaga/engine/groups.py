@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.start import Start, first_offset
-from txsaga.errors import UnknownGroup
+from txsaga.errors import ConfigError, UnknownGroup
 from txsaga.model import facts
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
@@ -29,6 +29,15 @@ def open_group(kernel: Kernel, name: str, style: Style, policy: Policy) -> Consu
     _require_backout(kernel, policy)
     with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
         return _warned(kernel.store.groups.open(name, style, policy))
+
+
+def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
+    """Register a group that works messages off; one that exists stays as it is, but for its order."""
+    group = open_group(kernel, name, Style.WORK, policy)
+    if group.policy.ordered is not policy.ordered:
+        kept = "keeps" if group.policy.ordered else "does not keep"
+        raise ConfigError(f"group {name!r} exists and {kept} the order of keys, which never changes; use another name")
+    return group
 
 
 def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> ConsumerGroup:

@@ -3,21 +3,25 @@ Handing received messages out one by one, as a loop asks for them.
 
 What waits for its turn is held for longer before its time is over, and given back when the loop is left. Leaving a
 message's block sends its acknowledgement off at once, together with those of other members; the loop goes on, and
-before it takes more it waits for all of them. If it did not wait, a message that came too late would go unnoticed.
+before it takes more it waits for all of them and logs those that came too late. If it did not wait, nobody would know.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from txsaga.engine.hands import Hands
 from txsaga.engine.received import Received, Sent, by_claim, handed_out
-from txsaga.errors import ClaimLost, TxSagaError
+from txsaga.errors import ClaimLost, StoreError, TxSagaError
 
 logger = logging.getLogger("txsaga")
+
+LONGEST_ANSWER = 120.0
+"""Seconds: a store that is away is waited for half a minute, twice."""
 
 
 class Handing:
@@ -28,10 +32,9 @@ class Handing:
         self._waiting: deque[Received] = deque()
 
     def out(self, messages: Sequence[Received], closed: Callable[[], bool]) -> Iterator[Received]:
-        """Hand messages out until there are none, or the consumer is closed; `ClaimLost` for one that was too late."""
+        """Hand messages out until there are none, or the consumer is closed; what was too late is logged."""
         self._waiting.extend(messages)
-        sent: Sent = []
-        renew_at = time.monotonic() + self._pause
+        sent, renew_at = Sent(), time.monotonic() + self._pause
         try:
             while self._waiting and not closed():
                 if time.monotonic() > renew_at:
@@ -40,10 +43,10 @@ class Handing:
                 if self._waiting:
                     yield handed_out(self._waiting.popleft(), sent)
         finally:
-            failed = _answers(sent)
-            self.give_back()
-        if failed:
-            raise failed[0]
+            sent.over = True
+            if self._hands.ours and not sys.is_finalizing():  # at the end of a program nobody is left to answer
+                _wait_for(sent)
+                self.give_back()
 
     def give_back(self) -> None:
         """Let what nobody has worked on come again, uncounted."""
@@ -51,25 +54,26 @@ class Handing:
         while self._waiting:
             rest.append(self._waiting.popleft())
         for claim, _ in by_claim(rest):
-            self._hands.give_back(claim)
+            try:
+                self._hands.give_back(claim)
+            except TxSagaError as reason:
+                logger.warning("messages of group %s come again when their time is over: %s", claim.group, reason)
 
     def _hold_longer(self) -> None:
         """Extend the claims of what waits; what is lost is dropped, since it comes again."""
         for _, messages in by_claim(self._waiting):
             try:
                 messages[0].extend()
+            except StoreError as away:
+                logger.warning("a claim of group %s could not be held longer: %s", messages[0].group, away)
             except ClaimLost as lost:
                 logger.warning("%s", lost)
                 self._waiting = deque(message for message in self._waiting if message not in messages)
 
 
-def _answers(sent: Sent) -> list[TxSagaError]:
-    """Wait for acknowledgements; return what went wrong."""
-    failed = []
-    for message, call in sent:
+def _wait_for(sent: Sent) -> None:
+    for message, call in sent.calls:
         try:
-            call.result()
-        except TxSagaError as reason:
+            call.result(LONGEST_ANSWER)
+        except (TxSagaError, TimeoutError) as reason:
             logger.warning("message %s comes again: %s", message.id, reason)
-            failed.append(reason)
-    return failed

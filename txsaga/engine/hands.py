@@ -7,6 +7,7 @@ members would both believe that they did the work.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -17,7 +18,7 @@ from txsaga.engine.patience import patiently
 from txsaga.engine.pending import Pending
 from txsaga.engine.received import Received
 from txsaga.engine.transaction import Transaction
-from txsaga.errors import ConfigError
+from txsaga.errors import ClaimLost, ConfigError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
 from txsaga.model.claim import LONGEST, Claim, Policy
@@ -32,23 +33,38 @@ class Hands:
     ) -> None:
         self._kernel, self._claims = kernel, kernel.store.claims
         self._invisible, self._policy, self._jitter = invisible, policy, jitter
+        self._process = os.getpid()
+
+    @property
+    def ours(self) -> bool:
+        """Whether these are the hands of this process: a forked child has the messages, and no right to them."""
+        return self._process == os.getpid()
+
+    def require_ours(self) -> None:
+        """Refuse to act for the parent, which holds the same messages."""
+        if not self.ours:
+            raise ClaimLost("a forked child has nothing of its parent's consumer; open another with broker.consumer")
 
     def acknowledge(self, claim: Claim) -> None:
         """Take its open messages off the group."""
+        self.require_ours()
         self._kernel.acks.call(claim)
 
     def send_ack(self, claim: Claim) -> Pending[None]:
         """Acknowledge without waiting for the answer."""
+        self.require_ours()
         return self._kernel.acks.submit(claim)
 
     def extend(self, claim: Claim, by: timedelta | None) -> None:
         """Hold a claim for longer."""
+        self.require_ours()
         span = self._invisible if by is None else _span(by)
         with self._kernel.announce.around(facts.Extending, about=claim.group):
             self._claims.extend(claim, span)
 
     def fail(self, message: Received, cause: str, delay: timedelta | None) -> None:
         """Put a message back, or bury it when its attempts are used up."""
+        self.require_ours()
         check_kind(cause, str, "cause", "give a text")
         policy, claim, cause = self._policy(), message.claim, short_cause(cause)
         if policy.exhausted(claim.attempts):
@@ -60,11 +76,14 @@ class Hands:
 
     def give_back(self, claim: Claim) -> None:
         """Let its open messages come again, uncounted."""
+        if not self.ours:
+            return
         with self._kernel.announce.around(facts.Surrendering, about=claim.group):
             patiently(lambda: self._claims.give_back(claim))
 
     def bind(self, claim: Claim, transaction: Transaction) -> None:
         """Make its one open message a transaction's."""
+        self.require_ours()
         life = transaction.join_life()
         rest = self._policy().retry_in(claim.attempts, self._jitter())
         with (

@@ -5,22 +5,24 @@ A message in the hands of a consumer: to be acknowledged, put back, held for lon
         …                          an exception puts it back, with the cause; it is logged and the loop goes on
         tx.consume(message)        from here on only that transaction's decision says what becomes of it
 
-Errors that say that the work is done count as success: the inbox knows the message, or the key of a transaction is
-committed. What is neither acknowledged nor put back comes again when the claim's time is over. A member that comes
-too late is told so (`ClaimLost`): somebody else may have done the work, so whatever it did must bear being done twice.
+Errors that say that its work is done count as success: the inbox knows the message, or a transaction that had its id
+as key is committed. What is neither acknowledged nor put back comes again when the claim's time is over. A member
+that comes too late is told so (`ClaimLost`): somebody else may have done the work, so whatever it did must bear
+being done twice.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from txsaga.engine.pending import Pending
-from txsaga.errors import AlreadyCommitted, AlreadyDone, ClaimLost, TransactionError
+from txsaga.errors import AlreadyCommitted, AlreadyDone, ClaimLost, StoreError, TransactionError, TxSagaError
 from txsaga.model.claim import Claim
 from txsaga.model.message import Delivered
 
@@ -31,8 +33,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("txsaga")
 
 
-Sent = list[tuple["Received", Pending[None]]]
-"""Acknowledgements under way."""
+class Sent:
+    """Acknowledgements under way, until the loop that waits for them is over."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Received, Pending[None]]] = []
+        self.over = False
 
 
 class Fate(Enum):
@@ -146,29 +152,38 @@ class Received:
             if error is not None:
                 logger.warning("work on message %s raised: %s", self.id, error, exc_info=error)
             return error is not None
-        if error is None or isinstance(error, AlreadyDone | AlreadyCommitted):
+        if error is None or self._says_done(error):
             self._send_ack()
         else:
             self._failed(error)
         return error is not None
 
+    def _says_done(self, error: Exception) -> bool:
+        """Tell whether an error says that the work of this very message is done."""
+        if isinstance(error, AlreadyDone):
+            return (error.message, error.group) == (self.id, self.group)
+        return isinstance(error, AlreadyCommitted) and error.key == self.id
+
     def _send_ack(self) -> None:
-        if self._sent is None:
+        if self._sent is None or self._sent.over:
             self.ack()
         else:
-            self._sent.append((self, self._hands.send_ack(self.claim)))
+            self._sent.calls.append((self, self._hands.send_ack(self.claim)))
             self._fate = Fate.DONE
 
     def _failed(self, error: Exception) -> None:
         logger.warning("work on message %s failed, delivery %d: %s", self.id, self.attempts, error, exc_info=error)
         try:
             self.nack(f"{type(error).__name__}: {error}")
-        except ClaimLost as lost:
-            logger.warning("%s", lost)
+        except TxSagaError as reason:
+            logger.warning(
+                "message %s could not be put back, it comes again when its time is over: %s", self.id, reason
+            )
 
     def _let_go(self) -> None:
         if self._fate is Fate.HELD:
-            self._hands.give_back(self.claim)
+            with suppress(TxSagaError):  # it comes again when its time is over; what ends the block must come out
+                self._hands.give_back(self.claim)
             self._fate = Fate.PUT_BACK
 
     def _require_held(self) -> None:
@@ -188,11 +203,11 @@ def acknowledge(hands: Hands, messages: Sequence[Received]) -> None:
     for message in messages:
         message._require_held()
     calls = [(of_claim, hands.send_ack(claim)) for claim, of_claim in by_claim(messages)]
-    lost = []
+    lost: list[TxSagaError] = []
     for of_claim, call in calls:
         try:
             call.result()
-        except ClaimLost as reason:
+        except (ClaimLost, StoreError) as reason:
             lost.append(reason)
         else:
             for message in of_claim:

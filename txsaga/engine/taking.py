@@ -74,7 +74,10 @@ class Taking:
         if found is None:
             return False
         self._after = found.qid
-        keys = {m.offset: m.ordering_key or m.key for m in self._read(found.qid, found.start, found.end)}
+        keys = {
+            m.offset: m.key if m.ordering_key is None else m.ordering_key
+            for m in self._read(found.qid, found.start, found.end)
+        }
         hashed = [_hashed(keys.get(offset)) for offset in range(found.start, found.end)]
         with self._kernel.announce.around(facts.Ordering, about=group.name):
             self._claims.line_up(group.name, found, hashed)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from txsaga.errors import ConfigError
@@ -23,8 +25,9 @@ MOST = 60
 LONGEST = timedelta(days=1)
 SOONEST = timedelta(minutes=10)
 """After which a group may expire: its members show themselves every minute."""
-FOREVER = 1_000_000_000
-"""Attempts of a group that never gives up."""
+COPIED = 64
+"""Size of a claim on a copy: it may lie beside a claim on the message itself."""
+MOST_ATTEMPTS = 1_000_000_000
 
 
 class Style(StrEnum):
@@ -53,7 +56,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         """Refuse a policy that can't be followed."""
-        if self.max_attempts is not None and (type(self.max_attempts) is not int or self.max_attempts < 1):
+        if self.max_attempts is not None and (
+            type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS
+        ):
             raise ConfigError(f"max_attempts is {self.max_attempts!r}; give a whole number from 1, or None for no end")
         if self.backout is not None:
             check_name(self.backout, what="backout topic")
@@ -79,8 +84,8 @@ class Policy:
 
     def retry_in(self, attempts: int, jitter: float) -> timedelta:
         """Return how long to wait behind so many deliveries: twice as long each time."""
-        doubled = self.first_retry * (1 << min(max(attempts, 1) - 1, 30))
-        return min(min(doubled, self.longest_retry) * jitter, LONGEST)
+        doubled = self.first_retry.total_seconds() * 2.0 ** min(max(attempts, 1) - 1, 60)
+        return min(timedelta(seconds=min(doubled, self.longest_retry.total_seconds())) * jitter, LONGEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +127,7 @@ class Claim(NamedTuple):
 
     def only(self, *offsets: int) -> Claim:
         """Narrow it to some of its messages."""
-        return self._replace(open=sum(1 << offset - self.base for offset in offsets))
+        return self._replace(open=reduce(or_, (1 << offset - self.base for offset in offsets)))
 
 
 class Unread(NamedTuple):

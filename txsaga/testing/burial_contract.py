@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from txsaga.errors import ClaimLost
-from txsaga.model.claim import Claim
+from txsaga.model.claim import Claim, Hold, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
 from txsaga.ports.store import Store
 from txsaga.testing.claiming import (
@@ -51,6 +51,42 @@ class BurialContract:
         assert acked(store, claim.only(0)) == [True]
         later(LAPSE * 2)
         assert (due(store, qid), take(store, qid)) == ([], None)
+
+    def test_a_replayed_message_may_lie_beside_itself(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        letter = laid_down(store, taken(store, qid, limit=1), "broken")
+        store.queues.reset(GROUP, {qid: 0})  # the message is ahead of the group again
+        assert store.dead_letters.replay([letter.id]) == 1
+        run = taken(store, qid, seconds=MOMENT)
+        copy = one_due(store, qid)
+        assert (list(copy.offsets()), copy.copy) == ([0], letter.copy)
+        assert list(run.offsets()) == [0, 1, 2]
+        store.claims.put_back(copy, timedelta(0), "again")
+        again = one_due(store, qid)
+        assert again.copy == letter.copy
+        store.claims.give_back(again)
+        assert one_due(store, qid).copy == letter.copy
+
+    def test_a_letter_of_a_group_that_is_gone_stays(self, store: Store) -> None:
+        qid = filled(store, "a")
+        claim = taken(store, qid)._replace()
+        letter = laid_down(store, claim, "broken")
+        store.queues.create_cursors("nobody", {qid: 0})
+        lost = store.claims.take_new("nobody", [qid], 0, 1, Hold("anna", 60))
+        assert lost is not None
+        store.claims.bury(lost, burial_of(store, lost))
+        (orphan,) = store.dead_letters.list("nobody", 10)
+        assert store.dead_letters.replay([orphan.id, letter.id]) == 1
+        assert [left.id for left in store.dead_letters.list(None, 10)] == [orphan.id]
+
+    def test_a_history_keeps_the_first_cause_and_the_last_ones(self, store: Store) -> None:
+        qid = filled(store, "a")
+        claim = taken(store, qid)
+        for n in range(40):
+            store.claims.put_back(claim, timedelta(0), f"cause {n}")
+            claim = one_due(store, qid)
+        causes = [entry["cause"] for entry in laid_down(store, claim, "the end").history]
+        assert (len(causes), causes[0], causes[1], causes[-1]) == (20, "cause 0", "cause 22", "the end")
 
     def test_a_letter_tells_of_every_failure(self, store: Store) -> None:
         qid = filled(store, "a")
@@ -171,6 +207,7 @@ class BurialContract:
 
 def laid_down(store: Store, claim: Claim, cause: str, *, burial: DeadLetter | None = None) -> DeadLetter:
     """Bury the one message of a claim among the dead letters, and return the letter."""
+    store.groups.open(GROUP, Style.WORK, Policy())  # a letter comes to a group that there is
     made = burial_of(store, claim, cause)
     store.claims.bury(claim, made if burial is None else made._replace(copy=burial.copy))
     return store.dead_letters.list(None, 1)[0]

@@ -12,7 +12,7 @@ from threading import Lock
 
 import pytest
 
-from txsaga.model.claim import Claim, Unread
+from txsaga.model.claim import Claim, Policy, Style, Unread
 from txsaga.ports.store import Store
 from txsaga.testing.claiming import (
     CROWD,
@@ -128,6 +128,7 @@ class OrderContract:
         buried(store, first)
         (second,) = due(store, qid)
         (letter,) = store.dead_letters.list(None, 1)
+        store.groups.open(GROUP, Style.WORK, Policy())
         store.dead_letters.replay([letter.id])
         (again,) = due(store, qid)
         assert (again.base, acked(store, second)) == (0, [True])

@@ -10,9 +10,10 @@ from datetime import timedelta
 import pytest
 
 from txsaga.errors import GroupInUse, LeaseLost
+from txsaga.model.claim import Policy, Style
 from txsaga.model.records import Intent
 from txsaga.ports.store import Store
-from txsaga.testing.claiming import GROUP, acked, due, filled, offsets, taken
+from txsaga.testing.claiming import GROUP, acked, buried, due, filled, offsets, taken
 from txsaga.testing.samples import claimed, new_group, opened, position
 
 
@@ -31,6 +32,17 @@ class ResetContract:
         claim = taken(store, qid, limit=1)
         store.claims.put_back(claim, timedelta(0), "broken")
         store.queues.reset(GROUP, {qid: 3})
+        assert due(store, qid) == []
+
+    def test_what_was_replayed_is_a_dead_letter_again(self, store: Store) -> None:
+        qid = filled(store, *"ab")
+        store.groups.open(GROUP, Style.WORK, Policy())
+        buried(store, taken(store, qid, limit=1), "broken")
+        (letter,) = store.dead_letters.list(GROUP, 10)
+        assert store.dead_letters.replay([letter.id]) == 1
+        store.queues.reset(GROUP, {qid: 2})
+        (again,) = store.dead_letters.list(GROUP, 10)
+        assert (again.message, again.cause) == (letter.message, "the group was reset")
         assert due(store, qid) == []
 
     def test_a_group_whose_messages_are_held_stays(self, store: Store) -> None:

@@ -90,7 +90,7 @@ def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
         _require_table(connection, resource)
         begin_now(connection)
         if not _inserted(connection, row):
-            raise AlreadyDone(f"message {row['message']} had its effect for group {row['group']!r} before")
+            raise AlreadyDone(row["message"], row["group"])
     opened = connection.get_transaction()
     try:
         yield

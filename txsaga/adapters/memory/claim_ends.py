@@ -16,6 +16,9 @@ from txsaga.model.claim import Claim
 
 ROLLED_BACK = "the transaction was rolled back"
 
+HISTORY = 20
+"""Causes that are kept of a message: the first and the last ones."""
+
 
 def held(kept: Kept, claim: Claim, now: datetime) -> ClaimRow | None:
     """Return the row of a claim that is not lost."""
@@ -47,7 +50,7 @@ def taken_out(kept: Kept, claim: Claim, now: datetime) -> ClaimRow:
     if row is None:
         raise lost(claim)
     kept.put(row._replace(open=row.open & ~claim.open))
-    return row._replace(base=next(claim.offsets()), size=1, open=1)
+    return row if row.copy else row._replace(base=next(claim.offsets()), size=1, open=1)
 
 
 def given_back(kept: Kept, claim: Claim, now: datetime) -> None:
@@ -55,7 +58,9 @@ def given_back(kept: Kept, claim: Claim, now: datetime) -> None:
     row = held(kept, claim, now)
     if row is not None:
         kept.put(row._replace(open=row.open & ~claim.open))
-        free = row._replace(size=1, open=1, attempts=row.attempts - 1, until=now, receipt=None)
+        free = row._replace(
+            size=row.size if row.copy else 1, open=1, attempts=row.attempts - 1, until=now, receipt=None
+        )
         kept.put(*(free._replace(base=row.base + at) for at in range(row.size) if row.open & claim.open & 1 << at))
 
 
@@ -68,7 +73,8 @@ def put_back(kept: Kept, row: ClaimRow, cause: str, delay: timedelta, now: datet
 def told_of(row: ClaimRow, cause: str, now: datetime) -> ClaimRow:
     """Add to a message's history why its work failed."""
     entry = {"at": now.isoformat(), "member": row.member, "attempts": row.attempts, "cause": cause}
-    return row._replace(history=(*row.history, entry))
+    kept = row.history if len(row.history) < HISTORY else (row.history[0], *row.history[2:])
+    return row._replace(history=(*kept, entry))
 
 
 def bind(kept: Kept, claim: Claim, txid: int, retry: timedelta, now: datetime) -> None:

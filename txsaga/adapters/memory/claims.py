@@ -26,7 +26,7 @@ class MemoryClaims:
 
     def __init__(self, home: Home, log: MemoryLog) -> None:
         self._home, self._log = home, log
-        self._receipts, self._letters = count(1), count(1)
+        self._receipts = count(1)
 
     def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: Hold) -> Claim | None:
         """Claim messages that nobody has taken yet."""
@@ -139,7 +139,7 @@ class MemoryClaims:
         return taken.claimed()
 
     def _lay_down(self, kept: Kept, row: ClaimRow, burial: Burial) -> None:
-        now, id = self._home.now(), next(self._letters)
+        now, id = self._home.now(), self._home.next_letter()
         kept.letters[id] = Letter(id, now, claim_ends.told_of(row, burial.cause, now), burial)
 
     def _back_out(self, kept: Kept, qid: int, body: bytes) -> None:

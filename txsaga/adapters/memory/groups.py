@@ -15,7 +15,7 @@ from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.rows import ClaimRow, Letter
 from txsaga.errors import GroupKindMismatch, UnknownGroup
-from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
 
 
@@ -104,7 +104,8 @@ class MemoryDeadLetters:
     def replay(self, ids: Sequence[int]) -> int:
         """Let letters come to their group again."""
         with self._home.writing() as kept:
-            letters = [kept.letters.pop(id) for id in {*ids} & kept.letters.keys()]
+            known = [id for id in {*ids} & kept.letters.keys() if self._groups.find(kept.letters[id].row.group)]
+            letters = [kept.letters.pop(id) for id in known]
             kept.put(*(self._fresh(letter) for letter in letters))
             for name in {letter.row.group for letter in letters}:
                 self._groups.seen(name)
@@ -118,7 +119,7 @@ class MemoryDeadLetters:
     def _fresh(self, letter: Letter) -> ClaimRow:
         """Return a letter as its message came, with what it went through; it begins to count anew."""
         row, now = letter.row, self._home.now()
-        return ClaimRow(row.group, row.qid, row.base, 1, 1, 0, now, history=row.history, copy=letter.burial.copy)
+        return ClaimRow(row.group, row.qid, row.base, COPIED, 1, 0, now, history=row.history, copy=letter.burial.copy)
 
     def _read(self, letter: Letter) -> DeadLetter:
         row, burial = letter.row, letter.burial

@@ -33,7 +33,7 @@ class Home:
         self.rejecting = rejecting
         self._clock = clock
         self._secret = token_bytes(32)
-        self._numbers = count(1)
+        self._numbers, self._letters = count(1), count(1)
         self._drafting = False
 
     def now(self) -> datetime:
@@ -43,6 +43,10 @@ class Home:
     def next_txid(self) -> int:
         """Give out a number; it is gone even if its block is undone."""
         return next(self._numbers)
+
+    def next_letter(self) -> int:
+        """Give out the number of a dead letter."""
+        return next(self._letters)
 
     def token(self, group: int, txid: int) -> bytes:
         """Return what only the producer that stored a transaction can know."""

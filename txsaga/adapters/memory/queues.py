@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import Cursor
+from txsaga.adapters.memory.rows import Cursor, Letter
 from txsaga.errors import GroupInUse, LeaseLost
+from txsaga.model.claim import Burial
 from txsaga.model.records import Claimed, Intent
 
 
@@ -93,6 +94,10 @@ class MemoryQueues:
                     raise GroupInUse(group)
             for row in claims:
                 del kept.claims[row.place]
+                if row.copy is not None:  # the only copy there may be
+                    burial = Burial(row.copy, self._topic(row.qid), "the group was reset", None)
+                    id = self._home.next_letter()
+                    kept.letters[id] = Letter(id, self._home.now(), row, burial)
             for qid, offset in positions.items():
                 kept.cursors[group, qid] = Cursor(offset, None, kept.cursors[group, qid].epoch + 1)
 

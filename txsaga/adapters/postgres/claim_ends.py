@@ -25,7 +25,9 @@ ALONE = """
 INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
 SELECT grp, qid, CAST(:alone AS bigint), 1, 1, attempts, until, receipt, member, history FROM {s}.claim WHERE {mine}"""
 
-ENTRY = """coalesce(history, '[]') || jsonb_build_array(jsonb_build_object(
+# The first cause and the last ones are kept: what comes again for ever must not grow for ever.
+ENTRY = """coalesce(CASE WHEN jsonb_array_length(history) < 20 THEN history ELSE history - 1 END, '[]')
+  || jsonb_build_array(jsonb_build_object(
     'at', clock_timestamp(), 'member', member, 'attempts', attempts, 'cause', CAST(:cause AS text)))"""
 PUT_BACK = (
     "UPDATE {s}.claim SET until = clock_timestamp() + :delay, receipt = NULL, history = " + ENTRY + " WHERE {mine}"
@@ -81,7 +83,7 @@ def single_out(connection: Connection, schema: str, claim: Claim, then: str, **v
             f"the claim on message {next(claim.offsets())} of queue {claim.qid} in group {claim.group!r} ran out; "
             "the message comes again"
         )
-    if claim.size > 1:
+    if claim.size > 1 and claim.copy is None:
         alone = next(claim.offsets())
         connection.execute(_text(ALONE, schema), {**mine(claim), "alone": alone})
         connection.execute(_text(LEAVE_RUN, schema), named)
@@ -98,7 +100,7 @@ def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta
 def give_back(connection: Connection, schema: str, claim: Claim) -> None:
     """Let messages come again, uncounted."""
     named = {**mine(claim), "open": claim.open}
-    if claim.size == 1:
+    if claim.size == 1 or claim.copy is not None:
         connection.execute(_text(GIVE_BACK, schema), mine(claim))
     elif connection.execute(_text(LOCK_SOME, schema), named).one_or_none() is not None:
         for step in (APART, LEAVE_RUN, END_RUN):

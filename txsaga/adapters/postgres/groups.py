@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.errors import GroupKindMismatch, UnknownGroup
-from txsaga.model.claim import ConsumerGroup, Policy, Style
+from txsaga.model.claim import COPIED, ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import Copy, DeadLetter
 
 group, letter = schema.consumer_group, schema.dead_letter
@@ -47,9 +47,10 @@ FORGET = (
 
 # A letter that is replayed comes as its message came, with what it went through; it begins to count anew.
 REPLAY = """
-WITH l AS (DELETE FROM {s}.dead_letter WHERE id = ANY (:ids) RETURNING *)
+WITH l AS (DELETE FROM {s}.dead_letter WHERE id = ANY (:ids)
+              AND grp IN (SELECT name FROM {s}.consumer_group) RETURNING *)
 INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
-SELECT grp, qid, off, 1, 1, 0, clock_timestamp(), history, message, born, body FROM l RETURNING grp"""
+SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l RETURNING grp"""
 
 
 class PostgresGroups:
@@ -147,7 +148,9 @@ class PostgresDeadLetters:
     def replay(self, ids: Sequence[int]) -> int:
         """Let letters come to their group again."""
         with transaction(self._engine) as connection:
-            groups = list(connection.execute(text(REPLAY.format(s=self._schema)), {"ids": [*ids]}).scalars())
+            groups = list(
+                connection.execute(text(REPLAY.format(s=self._schema, copied=COPIED)), {"ids": [*ids]}).scalars()
+            )
             # Somebody wants the group: else it could expire with them.
             connection.execute(text(SEEN.format(s=self._schema)), {"names": sorted(set(groups))})
             return len(groups)

@@ -44,6 +44,10 @@ NEEDED = (
 SELECT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
                  JOIN LATERAL (SELECT txid, at FROM {s}.log l WHERE l.qid = q.qid ORDER BY l.base LIMIT 1) l ON true
                 WHERE l.txid < :bound AND {kept})""",
+    # undecided
+    """
+SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
+                  AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))""",
     # bound to an open transaction
     """
 SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked'))""",
@@ -60,10 +64,6 @@ SELECT EXISTS (SELECT FROM {s}.log l
                   AND l.base + l.n > (SELECT min(least(c.off, (SELECT min(k.base) FROM {s}.claim k
                                               WHERE k.grp = c.grp AND k.qid = c.qid AND k.message IS NULL)))
                                         FROM {s}.cursor c WHERE c.qid = l.qid))""",
-    # undecided
-    """
-SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
-                  AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))""",
     # not given out
     """
 SELECT EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < :bound AND o.decision = 1

@@ -20,6 +20,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    text,
     tuple_,
     update,
 )
@@ -144,10 +145,24 @@ class PostgresQueues:
         with transaction(self._engine) as connection:
             connection.execute(select(cursor.c.qid).where(ours).order_by(cursor.c.qid).with_for_update())
             self._require_unused(connection, group, qids)
+            self._lay_copies_down(connection, group, qids)
             connection.execute(delete(claim).where(claim.c.grp == group, claim.c.qid.in_(qids)))
             for qid in qids:
                 moved = update(cursor).where(_cursor(group, qid))
                 connection.execute(moved.values(off=positions[qid], owner=None, epoch=cursor.c.epoch + 1))
+
+    @staticmethod
+    def _lay_copies_down(connection: Connection, group: str, qids: Sequence[int]) -> None:
+        """Make dead letters again of replayed messages: their copy is the only one there may be."""
+        names = ("grp", "qid", "base", "attempts", "message", "born", "body")
+        copies = select(
+            *(claim.c[name] for name in names), topic.c.name, func.coalesce(claim.c.history, text("'[]'::jsonb"))
+        )
+        where = (claim.c.grp == group) & claim.c.qid.in_(qids) & claim.c.message.is_not(None)
+        known = copies.join(queue, queue.c.qid == claim.c.qid).join(topic, topic.c.id == queue.c.topic).where(where)
+        columns = ["grp", "qid", "off", "attempts", "message", "born", "body", "topic", "history", "cause"]
+        letters = insert(schema.dead_letter).from_select(columns, known.add_columns(literal("the group was reset")))
+        connection.execute(letters.on_conflict_do_nothing())
 
     def _require_unused(self, connection: Connection, group: str, qids: Sequence[int]) -> None:
         for qid in qids:
