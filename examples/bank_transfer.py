@@ -29,8 +29,8 @@ from sqlalchemy.exc import IntegrityError
 import txsaga
 from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.engine.producer import Producer
-from txsaga.engine.roles import CheckProfile
 from txsaga.engine.stream import Stream
+from txsaga.model.checks import CheckProfile
 
 AMOUNT = 10_000
 TABLES = (

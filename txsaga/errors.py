@@ -126,6 +126,14 @@ class GroupKindMismatch(TxSagaError):
         self.group = group
 
 
+class UnknownProducerGroup(TxSagaError):
+    """The producer group does not exist."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"producer group {group!r} does not exist; `txsaga producer list` shows those that there are")
+        self.group = group
+
+
 class UnknownGroup(TxSagaError):
     """The consumer group does not exist."""
 
@@ -162,6 +170,14 @@ class TransactionError(TxSagaError):
 
 class UnknownTransaction(TransactionError):
     """There is no such transaction, or the token is not its own."""
+
+
+class NotParked(TransactionError):
+    """Only what is parked can be resumed."""
+
+    def __init__(self, txid: int) -> None:
+        super().__init__(f"transaction {txid} is not parked; `txsaga doubt list` shows what is")
+        self.txid = txid
 
 
 class TransactionClosed(TransactionError):

@@ -25,7 +25,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
-from txsaga.model.arguments import check_function, check_kind, list_of
+from txsaga.model.arguments import check_count, check_function, check_kind, list_of
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 
@@ -113,11 +113,16 @@ class PostgresHome:
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""
-        return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        return new_member()
 
     def jitter(self) -> float:
         """Draw a factor around 1."""
         return random.uniform(0.8, 1.2)
+
+
+def new_member() -> str:
+    """Make a name that no other process has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def open_store(url: str) -> PostgresStore:
@@ -132,13 +137,17 @@ def connect(
     observers: Iterable[Observer] = (),
     auto_create: bool | None = None,
     roles: bool = True,
+    answering: bool = True,
+    check_threads: int = 4,
     env: Mapping[str, str] | None = None,
 ) -> Broker:
     """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
 
-    `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too.
+    `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. What
+    check-back asks of this process is answered in `check_threads` threads, unless `answering=False`.
     """
-    passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create)
+    passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create, answering=answering)
+    check_count(check_threads, "check_threads")
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {})
@@ -148,6 +157,7 @@ def connect(
         store,
         evidence=found.find,
         announce=Announcer(listening),
+        member=new_member(),
         auto_create=settings.auto_create if auto_create is None else auto_create,
     )
 
@@ -155,7 +165,8 @@ def connect(
         found.close()
         store.close()
 
-    return Broker(kernel, PostgresHome(store, found), roles=roles, on_close=close)
+    home = PostgresHome(store, found)
+    return Broker(kernel, home, roles=roles, on_close=close, answering=answering, check_threads=check_threads)
 
 
 def _checked(

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from tests.chaos.child import BANK
 from tests.chaos.world import World, database, debit
 from txsaga.engine.broker import Broker
-from txsaga.engine.roles import CheckProfile
 from txsaga.engine.settle import Question
 from txsaga.errors import AlreadyCommitted, ConfigError
+from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import LocalState
 from txsaga.model.layout import Batch
 from txsaga.model.message import TRANSACTION_ID, Message
@@ -42,7 +42,7 @@ def settle(broker: Broker, _: World) -> None:
     broker.producer("nudger").send("nudges", b"")
     roles = broker.roles(AT_ONCE)
     for _round in range(ROUNDS):
-        if not sum(role.run_once() for role in roles) and not broker.kernel.store.log.doubts(1):
+        if not sum(role.run_once() for role in roles) and not broker.kernel.store.doubts.due(1):
             return
     raise AssertionError(f"still in doubt after {ROUNDS} rounds")
 

@@ -19,6 +19,7 @@ from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.postgres import doctor_server, doctor_store, schema
 from txsaga.engine.broker import Broker
 from txsaga.engine.roles import Dispatcher
+from txsaga.testing.samples import park
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R18")]
@@ -294,8 +295,8 @@ def test_what_nobody_decided_and_what_is_parked_is_told(examine: Examine, home: 
     found = examine(home)[1]["undecided"]
     assert (found["severity"], "the oldest for 2.0 h" in found["found"]) == ("warning", True)
     Stored(home).let_pass(60)
-    assert broker.kernel.store.log.sweep(timedelta(seconds=6)) == 1
-    broker.kernel.store.log.park(receipt.txid, "out of checks")
+    assert broker.kernel.store.doubts.sweep(timedelta(seconds=6)) == 1
+    park(broker.kernel.store, receipt.txid, "out of checks")
     assert examine(home)[1]["undecided"]["found"].startswith("1 transactions are parked")
 
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli
 from tests.cli.program import TIMEOUT, environment, started
 from txsaga.cli.engine import Profile, profile_of, run, stopping
 from txsaga.engine.broker import Broker
-from txsaga.engine.roles import CheckProfile
+from txsaga.model.checks import CheckProfile
 from txsaga.testing.samples import start
 
 
@@ -50,7 +50,7 @@ def test_once_runs_each_role_once(cli: Cli, broker: Broker, topic: str) -> None:
 class SlowRole:
     """A role whose round ends when a test lets it end."""
 
-    name, pause = "slow", 0.0
+    name, pause, rest = "slow", 0.0, 0.0
 
     def __init__(self) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()

@@ -25,7 +25,7 @@ def kernel() -> Iterator[Kernel]:
     def none(named: object) -> tuple[str, Evidence]:
         raise NotImplementedError
 
-    kernel = Kernel(MemoryStore(FakeClock()), evidence=none, announce=Announcer())
+    kernel = Kernel(MemoryStore(FakeClock()), evidence=none, announce=Announcer(), member="anna")
     yield kernel
     kernel.close()
 

@@ -23,11 +23,14 @@ from txsaga.adapters.memory import MemoryStore
 from txsaga.cli.gauges import Gauges
 from txsaga.cli.metrics import Metrics, Watched, served
 from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.loop import Loop
-from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher
+from txsaga.engine.roles import Dispatcher
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model import facts
+from txsaga.model.checks import CheckProfile
 from txsaga.model.overview import Undecided
+from txsaga.testing.samples import park
 
 DOCS = Path(__file__).parents[2] / "docs"
 Read = dict[tuple[str, ...], float]
@@ -68,7 +71,7 @@ def test_a_scrape_tells_the_figures_of_the_store(watched: Broker, metrics: Metri
     parked, _ = (halves.prepare_now("orders", body) for body in (b"a", b"b"))
     watched.producer("plain").send_many("news", [b"1", b"2", b"3"])
     Dispatcher(watched.kernel).run_once()
-    watched.kernel.store.log.park(parked.txid, "out of checks")
+    park(watched.kernel.store, parked.txid, "out of checks")
     with watched.consumer("billing", ["news"]) as consumer:
         first, _ = consumer.receive(2)
         first.nack("broken")
@@ -137,7 +140,7 @@ def test_steps_are_timed_by_thread_and_failed_ones_are_not(metrics: Metrics) -> 
 class MoodyRole:
     """A role that fails in its second round."""
 
-    name, pause = "moody", 0.0
+    name, pause, rest = "moody", 0.0, 0.0
 
     def __init__(self) -> None:
         self.rounds, self.third = 0, threading.Event()

@@ -12,6 +12,7 @@ from tests.cli.conftest import Cli
 from tests.engine.stored import Stored
 from txsaga.engine.broker import Broker
 from txsaga.engine.roles import Dispatcher
+from txsaga.testing.samples import park
 
 
 @pytest.fixture
@@ -25,8 +26,8 @@ def busy(bare: Cli, own_url: str) -> Iterator[Broker]:
         plain.send_many("news", [b"1", b"2", b"3"])
         Dispatcher(broker.kernel).run_once()
         Stored(own_url).let_pass(60)
-        assert broker.kernel.store.log.sweep(timedelta(seconds=6)) == 2
-        broker.kernel.store.log.park(parked.txid, "out of checks")
+        assert broker.kernel.store.doubts.sweep(timedelta(seconds=6)) == 2
+        park(broker.kernel.store, parked.txid, "out of checks")
         bare("tail", "news", "--group", "readers", "--count", "1", "--url", own_url)
         plain.send("news", b"4")
         yield broker

@@ -18,10 +18,10 @@ from txsaga.engine.groups import DeadLetters
 from txsaga.engine.late import Slot
 from txsaga.engine.producer import Producer
 from txsaga.engine.received import Received
-from txsaga.engine.roles import CheckProfile
 from txsaga.engine.settle import Question
 from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
+from txsaga.model.checks import CheckProfile
 from txsaga.model.cut import Cut
 from txsaga.model.layout import Batch
 from txsaga.model.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message

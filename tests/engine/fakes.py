@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from threading import Event
 
 from sqlalchemy import Connection, Engine
@@ -71,9 +72,13 @@ class FakeStore:
         self.halves = FakeHalves(real.halves)
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
-        self.schedule = real.schedule
+        self.schedule, self.doubts = real.schedule, real.doubts
+        self.questions, self.leases = real.questions, real.leases
         self.registry, self.overview = real.registry, real.overview
         self.close = real.close
+
+
+_numbers = count(1)
 
 
 class NoHome:
@@ -97,5 +102,6 @@ class NoHome:
 
 def broker_on(store: Store, *observers: Observer) -> Broker:
     """Open a broker on any store; it runs no roles."""
-    kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers))
+    member = f"shop-{next(_numbers)}"
+    kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers), member=member)
     return Broker(kernel, NoHome(), roles=False, on_close=store.close)

@@ -9,11 +9,13 @@ from itertools import count
 
 from txsaga import COMMIT, Delivered, Message
 from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher
+from txsaga.engine.roles import Dispatcher
+from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import LocalState
 from txsaga.model.records import HalfView, TxView
 from txsaga.ports.store import Store
 from txsaga.testing import Later
+from txsaga.testing.checking import check_once
 
 ORDERS, NEWS = "orders", "news"
 QUEUES = 4
@@ -75,8 +77,9 @@ class Shop:
         self.later(LONG_AGO)
         self.deliver()  # the sweep goes by ticks: first one behind the halves, then time behind the tick
         self.later(LONG_AGO)
-        profile = CheckProfile(interval=timedelta(0), max_checks=most)
-        return CheckBack(self.broker.kernel, profile).run_once()
+        before = set(self.pending())
+        check_once(self.broker.kernel, CheckProfile(interval=timedelta(0), max_checks=most))
+        return len(before - set(self.pending()))
 
     def view(self, txid: int) -> HalfView:
         """Return the one half of a transaction as it lies."""

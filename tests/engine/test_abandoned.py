@@ -9,9 +9,9 @@ import pytest
 from tests.engine.shop import ORDERS, Shop
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import DecidedOtherwise
-from txsaga.ports.log import ABANDONED
+from txsaga.model.checks import LEASE
 
-MOST_OF_IT = ABANDONED.total_seconds() * 0.9
+MOST_OF_IT = LEASE.total_seconds() * 0.9
 
 
 @pytest.fixture(params=["shop", "moody_shop"], ids=["home", "memory"])
@@ -75,12 +75,12 @@ def test_each_step_of_its_owner_keeps_a_transaction_open(any_shop: Shop, step: s
 def test_a_step_of_its_owner_takes_a_transaction_off_the_list(any_shop: Shop, step: str) -> None:
     tx = opened(any_shop)
     any_shop.later(2 * MOST_OF_IT)
-    log = any_shop.store.log
-    assert log.sweep(timedelta(seconds=6)) == 1
-    assert [doubt.txid for doubt in log.doubts(10)] == [tx.txid]
+    doubts = any_shop.store.doubts
+    assert doubts.sweep(timedelta(seconds=6)) == 1
+    assert [doubt.txid for doubt in doubts.due(10)] == [tx.txid]
     if step == "retry":
         opened(any_shop)
     else:
         STEPS[step](tx)
-    assert list(log.doubts(10)) == []
-    assert log.sweep(timedelta(seconds=6)) == 0
+    assert list(doubts.due(10)) == []
+    assert doubts.sweep(timedelta(seconds=6)) == 0

@@ -17,9 +17,9 @@ from tests.engine.shop import NEWS, ORDERS, Shop
 from txsaga import Message
 from txsaga.adapters.memory import MemoryStore
 from txsaga.engine.broker import JoiningProducer
-from txsaga.engine.roles import CheckProfile
 from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, InvalidMessage, UnknownTransaction
+from txsaga.model.checks import CheckProfile
 from txsaga.model.layout import Batch
 from txsaga.testing import FakeClock
 

@@ -39,6 +39,7 @@ from txsaga.testing.samples import (
     new_group,
     new_queues,
     opened,
+    park,
     position,
     prepared,
     published,
@@ -80,7 +81,7 @@ class Desk:
         self.store, self.evidence = MemoryStore(FakeClock()), FakeEvidence()
         self.between: deque[Callable[[], None]] = deque()  # what others do between a judgement and its decision
         announce = Announcer([self._interrupt])
-        self.kernel = Kernel(self.store, evidence=self._find, announce=announce)  # type: ignore[arg-type]
+        self.kernel = Kernel(self.store, evidence=self._find, announce=announce, member="desk")  # type: ignore[arg-type]
         self.resources = {"billing"}
         self.resource = self.store.registry.resource("billing", self.evidence.database).id
         (self.qid,), self.group = new_queues(self.store), new_group(self.store)
@@ -196,7 +197,7 @@ def test_a_parked_transaction_is_decided_and_leaves_the_list(desk: Desk, decisio
     with desk.store.ledgers.open() as ledger:
         ledger.move(life.txid, TxEvent.PARK)
     for txid in (receipt.txid, life.txid):
-        desk.store.log.park(txid, "out of checks")
+        park(desk.store, txid, "out of checks")
         assert desk.decide(txid, decision)
         assert desk.store.overview.checks(txid) is None
     assert desk.undecided() == []

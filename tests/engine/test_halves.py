@@ -11,7 +11,8 @@ from sqlalchemy import event
 from tests.engine.shop import NEWS, ORDERS, Shop, order
 from tests.engine.stored import Stored
 from txsaga import COMMIT, Decision, LocalState, Message
-from txsaga.engine.roles import CheckBack, CheckProfile
+from txsaga.engine.check_back import CheckBack
+from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Code
 from txsaga.model.identity import HalfId
 from txsaga.model.topic import HALF_TOPIC
@@ -143,7 +144,7 @@ def test_a_half_is_found_by_its_number_or_not_at_all(shop: Shop) -> None:
 def test_a_store_that_was_just_opened_is_empty(shop: Shop) -> None:
     assert list(shop.listed()) == []
     assert shop.store.halves.views(1) == []
-    assert list(shop.store.log.doubts(10)) == []
+    assert list(shop.store.doubts.due(10)) == []
     assert shop.read(ORDERS, NEWS) == []
     assert shop.check() == 0
 
@@ -156,7 +157,7 @@ def test_a_check_without_an_answer_leaves_the_half_as_old_as_it_is(shop: Shop, s
     shop.check()
     before = stored.half(receipt.txid)
     for _ in range(3):
-        assert shop.store.log.doubts(10)
+        assert shop.store.doubts.due(10)
         CheckBack(shop.broker.kernel, CheckProfile(interval=timedelta(0))).run_once()
     assert len(asked) == 4
     assert stored.half(receipt.txid) == before

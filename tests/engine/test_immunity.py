@@ -10,9 +10,10 @@ import pytest
 from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.ending import Endings
-from txsaga.engine.roles import CheckBack, CheckProfile
 from txsaga.errors import EndRefused, InvalidMessage
+from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Code, Decision
 from txsaga.model.immunity import HEADER, effective, read
 from txsaga.model.sending import EndRequest
@@ -88,7 +89,7 @@ def test_a_half_is_asked_about_in_the_first_round_after_its_immunity(
     first = moments.index(asked)
     assert seen[first:][:1] == [1]
     assert set(seen[:first]) <= {0}
-    assert any_shop.store.log.doubt(1).checks == seen[-1]  # type: ignore[union-attr]  # it is there
+    assert any_shop.store.doubts.of(1).checks == seen[-1]  # type: ignore[union-attr]  # it is there
 
 
 @pytest.mark.req("RMQ-84")

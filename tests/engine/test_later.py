@@ -125,7 +125,7 @@ def test_check_back_leaves_delayed_messages_alone(shop: Shop) -> None:
     assert shop.check() == 0
     assert shop.check() == 0
     assert (shop.state(receipt.txid), shop.pending()) == ("scheduled", [receipt.txid])
-    assert shop.store.log.doubts(10) == []
+    assert shop.store.doubts.due(10) == []
 
 
 @pytest.mark.req("RMQ-63", "RMQ-65")

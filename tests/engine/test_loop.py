@@ -13,7 +13,7 @@ class Counted:
     """A role that signals each of its rounds."""
 
     def __init__(self, name: str, *, pause: float = 0.001, fails: int = 0, done: int = 0) -> None:
-        self.name, self.pause = name, pause
+        self.name, self.pause, self.rest = name, pause, 16 * pause
         self._fails, self._done = fails, done
         self.rounds = 0
         self.reached = threading.Event()

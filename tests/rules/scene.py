@@ -13,14 +13,15 @@ from tests.rules.probe import Probe
 from tests.services.databases import DatabaseServer
 from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
-from txsaga.engine.roles import CheckBack, CheckProfile
 from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
+from txsaga.model.checks import CheckProfile
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import LocalState
 from txsaga.model.layout import Batch
 from txsaga.model.records import Half
 from txsaga.ports.observer import Observer
+from txsaga.testing.checking import check_once
 from txsaga.testing.samples import drain, row
 from txsaga.wiring import open_store
 
@@ -139,7 +140,14 @@ def check_back(broker: Broker) -> int:
         broker.create_topic("news", queues=1)
     broker.producer("newsroom").send("news", b"so that there is a tick to sweep up to")
     drain(broker.kernel.store)
-    return CheckBack(broker.kernel, AT_ONCE).run_once()
+    before = undecided(broker)
+    check_once(broker.kernel, AT_ONCE)
+    return len(before - undecided(broker))
+
+
+def undecided(broker: Broker) -> set[int]:
+    """Return the numbers of all transactions without a decision."""
+    return {view.txid for view in broker.kernel.store.registry.transactions(undecided=True, limit=1000)}
 
 
 def batch_of(stream: Stream, qid: int) -> Batch:

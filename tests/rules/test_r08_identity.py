@@ -80,7 +80,7 @@ def test_a_running_process_does_not_follow_its_store(broker: Broker, shop: Produ
         lambda: shop.prepare_now("orders", b"after"),
         lambda: shop.transaction(key="after").__enter__(),
         lambda: broker.kernel.store.log.tick(10),
-        lambda: broker.kernel.store.log.sweep(timedelta(0)),
+        lambda: broker.kernel.store.doubts.sweep(timedelta(0)),
     ):
         with pytest.raises(NOT_DONE_HERE, match="no longer store"):
             work()

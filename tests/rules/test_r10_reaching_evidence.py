@@ -22,8 +22,8 @@ from tests.rules.scene import (
     write_entry,
 )
 from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.producer import Producer
-from txsaga.engine.roles import CheckBack
 from txsaga.errors import DecidedOtherwise, ResourceUnknown
 from txsaga.model.decision import Decision
 

@@ -15,14 +15,14 @@ from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
 from tests.rules.scene import AT_ONCE, OpenBroker, check_back, read, write_entry
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.doubts import SECOND_LOOK
+from txsaga.adapters.postgres.sweep import SECOND_LOOK
 from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.producer import Producer
-from txsaga.engine.roles import CheckBack
 from txsaga.errors import OffsetOutOfRange, StoreUnavailable
 from txsaga.model.decision import LocalState
 from txsaga.model.records import Receipt
-from txsaga.testing.samples import PATIENCE, drain, start
+from txsaga.testing.samples import PATIENCE, drain, park, start
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.rule("R13"), pytest.mark.postgres]
@@ -133,9 +133,9 @@ def left_undecided(broker: Broker, shop: Producer, probe: Probe) -> None:
 
 def parked(broker: Broker, shop: Producer, probe: Probe) -> None:
     receipt = shop.prepare_now("short", b"parked")
-    broker.kernel.store.log.sweep(timedelta(0))
+    broker.kernel.store.doubts.sweep(timedelta(0))
     probe.run("INSERT INTO doubt (txid, pgroup) VALUES (:txid, 1) ON CONFLICT DO NOTHING", txid=receipt.txid)
-    broker.kernel.store.log.park(receipt.txid, "out of checks")
+    park(broker.kernel.store, receipt.txid, "out of checks")
 
 
 def left_open(broker: Broker, shop: Producer, probe: Probe) -> None:

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, text
 from tests.rules.probe import Probe
 from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
 from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.producer import Producer
-from txsaga.engine.roles import CheckBack
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import EffectConflict, InvalidMessage, TransactionError
 from txsaga.model.decision import Decision, LocalState

@@ -29,7 +29,8 @@ from txsaga.errors import ConfigError
 if TYPE_CHECKING:
     from txsaga.cli.metrics import Metrics
     from txsaga.engine.broker import Broker
-    from txsaga.engine.roles import CheckProfile, Role
+    from txsaga.engine.roles import Role
+    from txsaga.model.checks import CheckProfile
 
 logger = logging.getLogger("txsaga")
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -95,7 +96,7 @@ def exposed(watch: Metrics, broker: Broker, port: int, address: str) -> Iterator
 
 def profile_of(profile: Profile, interval: float | None, min_age: float | None, max_checks: int | None) -> CheckProfile:
     """Return the profile with what was said beside it."""
-    from txsaga.engine.roles import PROFILES, CheckProfile
+    from txsaga.model.checks import PROFILES, CheckProfile
 
     known = PROFILES[profile]
     return CheckProfile(

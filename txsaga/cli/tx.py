@@ -83,7 +83,8 @@ def settle(
     min_age: Annotated[float, typer.Option(min=0, max=LONGEST, help="Leave younger ones alone (seconds).")] = 6.0,
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
-    from txsaga.engine.roles import CheckBack, CheckProfile
+    from txsaga.engine.check_back import CheckBack
+    from txsaga.model.checks import CheckProfile
 
     options = options_of(context)
     with opened(options) as broker:

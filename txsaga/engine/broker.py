@@ -13,25 +13,31 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from txsaga.engine.answering import THREADS, Answering
+from txsaga.engine.check_back import CheckBack
+from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, reset_group
-from txsaga.engine.kernel import Kernel
+from txsaga.engine.kernel import Handler, Kernel
+from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
-from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
+from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
-from txsaga.engine.settle import Checker
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
-from txsaga.model.arguments import check_kind, list_of
+from txsaga.model.arguments import check_function, check_kind, list_of
+from txsaga.model.checks import CheckProfile, kept
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
+from txsaga.model.records import Group
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
+from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -88,10 +94,20 @@ _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
 class Broker:
     """One store with its topics, producers, streams and roles."""
 
-    def __init__(self, kernel: Kernel, home: Home, *, roles: bool, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        home: Home,
+        *,
+        roles: bool,
+        on_close: Callable[[], None],
+        answering: bool = True,
+        check_threads: int = THREADS,
+    ) -> None:
         self._kernel, self._home, self._on_close = kernel, home, on_close
-        self._run_roles = roles
+        self._run_roles, self._answers, self._check_threads = roles, answering, check_threads
         self._loop: Loop | None = None
+        self._own: Loop | None = None
         self._readers: set[Stream | Consumer] = set()
         self._starting = Lock()
         _every_broker.add(self)
@@ -147,7 +163,23 @@ class Broker:
         hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
         settings = Settings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
         self._start()
-        return JoiningProducer(self._kernel, group, settings, self._home)
+        producer = JoiningProducer(self._kernel, group, settings, self._home)
+        self._answer()
+        return producer
+
+    def set_checks(self, group: str, **changes: object) -> Group:
+        """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
+        with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
+            return self._kernel.store.registry.alter_checks(group, kept(changes))
+
+    def when_exhausted(self, group: str, handler: Handler) -> None:
+        """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
+        check_function(handler, "handler", "give a function that takes a question")
+        self._kernel.handlers[group] = handler
+
+    def ask_runs(self, runs: Runs) -> None:
+        """Have check-back here ask a host about the flows that transactions belong to, before anything else."""
+        self._kernel.runs = runs
 
     def stream(
         self,
@@ -249,15 +281,22 @@ class Broker:
         kernel = self._kernel
         return [Dispatcher(kernel), CheckBack(kernel, profile), Partitions(kernel), Scheduler(kernel)]
 
+    def own_roles(self) -> list[Role]:
+        """Return what every process does for itself: renew its leases, answer for its producer groups."""
+        return [Heartbeat(self._kernel), Answering(self._kernel, self._check_threads)]
+
     def close(self) -> None:
         """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
         for stream in list(self._readers):
             with suppress(StoreError):  # its leases run out by themselves
                 stream.close()
         self._kernel.on_decided = lambda: None  # what is still decided starts no roles again
-        if self._loop is not None:
-            self._loop.stop()
-            self._loop = None
+        for loop in (self._loop, self._own):
+            if loop is not None:
+                loop.stop()
+        self._loop = self._own = None
+        with suppress(StoreError):
+            self._resign()
         self._kernel.close()
         self._on_close()
 
@@ -275,6 +314,8 @@ class Broker:
         """Leave roles and streams to the parent, as a forked child must: it has neither the threads nor the leases."""
         self._starting = Lock()
         self._readers.clear()
+        self._kernel.running.start_anew()
+        self._own = None  # a producer that is opened here answers here
         if self._loop is not None:
             self._loop = None
             self._kernel.on_decided = self._start  # roles run here once something is decided here
@@ -284,6 +325,21 @@ class Broker:
             return self._home.new_member()
         check_name(name, what="member")
         return name
+
+    def _resign(self) -> None:
+        """Say that this process answers for nobody any more."""
+        kinds = [checkers_of(group) for group in self._kernel.checkers.by_id]
+        if kinds:
+            with self._kernel.announce.around(facts.Enlisting, about=self._kernel.member):
+                self._kernel.store.leases.drop(kinds, self._kernel.member)
+
+    def _answer(self) -> None:
+        with self._starting:
+            if self._answers and self._own is None and self._kernel.checkers:
+                self._own = Loop(self.own_roles(), self._home.jitter)
+                self._own.start()
+            elif self._own is not None:
+                self._own.wake(Heartbeat.name)
 
     def _start(self) -> None:
         if self._kernel.closed:

@@ -10,8 +10,7 @@ A person may not contradict what can be known, unless the decision is forced:
     nobody can answer, work still running   refused: in doubt
 
 Forced, a refusal is passed over; the barrier is still written where it can be. What was judged holds only for the
-state that was judged: when the owner closes meanwhile, it is judged anew. The audit row is written before a
-plain half is decided: if this dies in between, the row says who asked, and nothing else happened.
+state that was judged: when the owner closes meanwhile, it is judged anew. The decision and its audit row are one step.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from txsaga.engine.case import Case
 from txsaga.engine.decide import By
 from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, TransactionError, UnknownTransaction
+from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, NotParked, TransactionError, UnknownTransaction
 from txsaga.model import facts
 from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxEvent, TxState
 from txsaga.model.records import Doubt, Standing
 
 MOVES = 3
@@ -39,9 +39,8 @@ class ByHand:
 
     def decide(self, txid: int, decision: Decision, *, who: str, why: str, force: bool = False) -> Standing:
         """Decide a transaction; `DecidedOtherwise` when the other decision stands."""
-        if not why.strip():
-            raise ConfigError("say why: a decision by hand is kept with its reason")
-        doubt = self._store.log.doubt(txid)
+        _require_reason(why)
+        doubt = self._store.doubts.of(txid)
         if doubt is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store")
         by = By(who=who, why=why, from_check=True)
@@ -61,23 +60,47 @@ class ByHand:
             verdict = self._kernel.settler.judge.know(case, fence=decision is Decision.ROLLBACK)
             if not force:
                 _require_agreement(doubt.txid, verdict, decision)
-            self._record(doubt, decision, by)
             try:
-                judged = replace(by, found=verdict.found)
-                standing = self._kernel.settler.write(case, decision, judged, verdict.bodies)
+                standing = self._write(case, decision, replace(by, found=verdict.found), verdict)
                 break
             except InDoubt:
                 if not left:
                     raise
-        self._store.log.settled([doubt.txid])
         self._kernel.on_decided()
         return standing
 
-    def _record(self, doubt: Doubt, decision: Decision, by: By) -> None:
-        if doubt.keyed:
-            return  # its audit row is part of the decision
-        with self._kernel.announce.around(facts.Recording, doubt.txid), self._store.ledgers.open() as ledger:
-            ledger.record(doubt.txid, f"{decision.name} BY HAND", who=by.who, why=by.why)
+    def resume(self, txid: int, *, who: str, why: str) -> None:
+        """Have a parked transaction asked about again, from the first check on; that decides nothing."""
+        _require_reason(why)
+        with self._kernel.announce.around(facts.Resuming, txid), self._store.ledgers.open() as ledger:
+            life = ledger.lock(txid)
+            if not ledger.resume(txid):
+                raise NotParked(txid)
+            if life is not None and life.state is TxState.PARKED:
+                ledger.move(txid, TxEvent.RESUME)
+            ledger.record(txid, "RESUMED", who=who, why=why)
+
+    def _write(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:
+        txid = case.doubt.txid
+        if case.doubt.keyed:
+            return self._kernel.decider.decide(txid, decision, by, bodies=verdict.bodies)
+        with self._kernel.announce.around(facts.Deciding, txid, about=decision.name):
+            return self._decide_plain(txid, decision, by)
+
+    def _decide_plain(self, txid: int, decision: Decision, by: By) -> Standing:
+        """Write the decision of a plain half and who made it in one step."""
+        with self._store.ledgers.open() as ledger:
+            won = ledger.write_op(txid, decision, from_check=True, keyed=False)
+            if won:
+                ledger.record(txid, f"{decision.name} BY HAND", who=by.who, why=by.why)
+            standing = ledger.standing(txid)
+        assert standing is not None
+        return Standing(txid, standing, won)
+
+
+def _require_reason(why: str) -> None:
+    if not why.strip():
+        raise ConfigError("say why: what is done by hand is kept with its reason")
 
 
 def _require_agreement(txid: int, verdict: Verdict, decision: Decision) -> None:

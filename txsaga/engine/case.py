@@ -7,18 +7,33 @@ It holds no rules. Each thing is read at most once per check, however many ask.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 from txsaga.model.decision import LocalState
-from txsaga.model.records import Doubt, HalfView
+from txsaga.model.records import Doubt, HalfView, Outcome
 from txsaga.model.sending import EndRequest
 from txsaga.ports.store import Store
+
+
+class Seen(NamedTuple):
+    """What was read of its evidence together with that of others, or why it could not be."""
+
+    resource: int
+    outcome: Outcome | None = None
+    unread: str | None = None
 
 
 class Case:
     """A doubt with its group and its halves; who knows the name of the group gives it."""
 
-    def __init__(self, store: Store, doubt: Doubt, group: str | None = None) -> None:
+    seen: Seen | None = None
+
+    def __init__(
+        self, store: Store, doubt: Doubt, group: str | None = None, halves: tuple[HalfView, ...] | None = None
+    ) -> None:
         self._store, self.doubt = store, doubt
+        if halves is not None:
+            self.halves = halves
         if group is not None:
             self.group = group
 

@@ -27,8 +27,8 @@ PART = 1
 class Contribution:
     """The rows of one block."""
 
-    def __init__(self, kernel: Kernel, group: Group, immunity: int | None) -> None:
-        self._kernel, self._group, self._immunity = kernel, group, immunity
+    def __init__(self, kernel: Kernel, group: Group, immunity: int | None, run: str | None = None) -> None:
+        self._kernel, self._group, self._immunity, self._run = kernel, group, immunity, run
         self._lives = Lives(kernel)
         self._evidence: int | None = None
         self.life: Life | None = None
@@ -50,14 +50,16 @@ class Contribution:
 
     def enter(self, key: str) -> None:
         """Join or open the life of a key, or refuse what the key already did."""
-        self.life = self._lives.enter(self._group, key)
+        self.life = self._lives.enter(self._group, key, self._run)
+        self._kernel.running.begin(self, Doubt.of(self.life))
 
     def opened(self) -> Life:
         """Return the life, opening one for a block without a key."""
         if self.life is None:
             if self._immunity is not None:
                 raise InvalidMessage("immunity is for halves; leave it out where offsets or late bodies join in")
-            self.life = self._lives.open_unkeyed(self._group)
+            self.life = self._lives.open_unkeyed(self._group, self._run)
+            self._kernel.running.begin(self, Doubt.of(self.life))
         return self.life
 
     def add(self, life: Life, rows: Sequence[Row]) -> None:
@@ -79,9 +81,15 @@ class Contribution:
             if self.receipt.code is not Code.SEND_OK:
                 why = f"the half was answered with {self.receipt.code}; no local work was begun"
                 raise SendFailed(StoreUnavailable(why))
+            if self._immunity is None:  # else it says itself when it is asked about
+                self._kernel.running.begin(self, Doubt.of(self.receipt))
         else:
             self._end(self.opened(), rows, evidence)
         self._evidence = evidence
+
+    def leave(self) -> None:
+        """Work on it no more: from here on others may ask about it."""
+        self._kernel.running.end(self)
 
     def doubt(self) -> Doubt:
         """Ask about it as others would."""

@@ -7,15 +7,19 @@ Nothing is written.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
 from txsaga.model import immunity
+from txsaga.model.checks import CheckProfile
 from txsaga.model.layout import lay_out
 from txsaga.model.message import Message, made_of
 from txsaga.model.records import Group, Half, Row
 from txsaga.model.topic import Way
+
+logger = logging.getLogger("txsaga")
 
 
 def as_message(topic: object, body: bytes, options: Mapping[str, object]) -> Message:
@@ -35,5 +39,27 @@ def as_message(topic: object, body: bytes, options: Mapping[str, object]) -> Mes
 def half_of(topics: Topics, group: Group, message: Message, seconds: object) -> tuple[Message, Half]:
     """Lay out a message as a half with its immunity; return it as it was admitted, too."""
     message, qid = topics.admit(message, Way.HALF)
-    own = immunity.chosen(seconds, message.headers)
+    own = admit(group, immunity.chosen(seconds, message.headers))
     return message, Half(group.id, [Row(qid, 0, 1, lay_out([message]))], None, own)
+
+
+def admit(group: Group, seconds: int | None) -> int | None:
+    """Refuse an immunity that no check could ever follow; warn of one that outlasts all checks of a count."""
+    if seconds is None:
+        return None
+    profile = CheckProfile().of_group(group.checks)
+    if seconds > profile.total_limit.total_seconds():
+        raise InvalidMessage(
+            f"immunity is {seconds} seconds, but group {group.name!r} gives a transaction up after "
+            f"{profile.total_limit.total_seconds():.0f}: it would never be checked; choose a shorter one"
+        )
+    if seconds > profile.asking.total_seconds():
+        logger.warning(
+            "immunity %d s is longer than max_checks x interval (%d x %.0f s = %.0f s): the first check comes after it",
+            seconds,
+            profile.max_checks,
+            profile.interval.total_seconds(),
+            profile.asking.total_seconds(),
+            extra={"group": group.name},
+        )
+    return seconds

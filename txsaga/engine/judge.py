@@ -16,32 +16,21 @@ decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from txsaga.engine.announce import Announcer
-from txsaga.engine.case import Case
+from txsaga.engine.case import Case, Seen
+from txsaga.engine.checkers import Checkers
 from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError
 from txsaga.model import facts
 from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
-from txsaga.model.records import HalfView, Life, Outcome
+from txsaga.model.records import Life, Outcome
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
-
-Checker = Callable[["Question"], "LocalState | None"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a checker is asked: what became of the local work of this transaction?"""
-
-    txid: int
-    id: str
-    group: str
-    key: str | None
-    halves: tuple[HalfView, ...]
 
 
 class Basis(Enum):
@@ -64,6 +53,10 @@ class Verdict:
     found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
 
 
+UNREADABLE = (ConfigError, EvidenceMissing, ResourceUnknown, StoreError)
+"""Nobody was there to answer."""
+
+
 class Judge:
     """Finds out what became of transactions."""
 
@@ -72,10 +65,26 @@ class Judge:
         store: Store,
         *,
         evidence: Callable[[str], Evidence],
-        checkers: Mapping[str, Checker],
+        checkers: Checkers,
         announce: Announcer,
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
+
+    def look(self, cases: Iterable[Case]) -> None:
+        """Read the evidence of many transactions, each database asked once."""
+        by_resource: defaultdict[int, list[Case]] = defaultdict(list)
+        for case in cases:
+            if case.doubt.evidence is not None:
+                by_resource[case.doubt.evidence].append(case)
+        for resource, asked in by_resource.items():
+            try:
+                outcomes = self._reach(resource).read_many([case.id for case in asked])
+            except UNREADABLE as reason:
+                for case in asked:
+                    case.seen = Seen(resource, unread=str(reason))
+            else:
+                for case in asked:
+                    case.seen = Seen(resource, outcomes.get(case.id))
 
     def know(self, case: Case, *, fence: bool = True) -> Verdict:
         """Say what row and evidence tell; where only a word can, UNKNOWN by WORD. `fence=False` only looks."""
@@ -100,16 +109,15 @@ class Judge:
     def _closed(self, case: Case, resource: int | None, fence: bool) -> Verdict:
         if resource is None:
             return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.WORD)
-        recorded = self._store.registry.resource_by_id(resource)
+        seen = case.seen if case.seen is not None and case.seen.resource == resource else None
+        if seen is not None and seen.unread is not None:
+            return _nobody(seen.unread)
         try:
-            evidence = self._evidence(recorded.name)
-            if evidence.database != recorded.database:
-                return _nobody(f"resource {recorded.name!r} leads to another database than recorded")
-            outcome = evidence.read(case.id)
+            outcome = self._reach(resource).read(case.id) if seen is None else seen.outcome
             if outcome is None and not fence:
                 return Verdict(LocalState.UNKNOWN, "there is no evidence", Basis.EVIDENCE)
-            outcome = outcome or self._fenced(evidence, case)
-        except (ConfigError, EvidenceMissing, ResourceUnknown, StoreError) as reason:
+            outcome = outcome or self._fenced(self._reach(resource), case)
+        except UNREADABLE as reason:
             return _nobody(str(reason))
         if outcome is None:
             return _nobody("its local transaction is still running")
@@ -117,31 +125,24 @@ class Judge:
             return Verdict(LocalState.COMMIT, "the evidence is there", Basis.EVIDENCE, outcome.bodies)
         return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
 
+    def _reach(self, resource: int) -> Evidence:
+        recorded = self._store.registry.resource_by_id(resource)
+        evidence = self._evidence(recorded.name)
+        if evidence.database != recorded.database:
+            raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
+        return evidence
+
     def _fenced(self, evidence: Evidence, case: Case) -> Outcome | None:
         with self._announce.around(facts.Fencing, case.doubt.txid):
             return evidence.fence(case.id)
 
     def _by_checker(self, case: Case, verdict: Verdict) -> Verdict:
-        checker = self._checkers.get(case.group)
-        if checker is None:
+        if not self._checkers.knows(case.group):
             why = f"no live member of group {case.group!r} has a checker here"
             return replace(verdict, why=why, basis=Basis.NOBODY)
-        question = self._question(case)
-        try:
-            answer = LocalState(checker(question) or LocalState.UNKNOWN)
-        except Exception as failure:  # noqa: BLE001  # a checker is the user's code: whatever it raises is UNKNOWN
-            return replace(verdict, why=f"the checker raised {type(failure).__name__}: {failure}")
-        return replace(verdict, state=answer, why=f"the checker said {answer}")
-
-    def _question(self, case: Case) -> Question:
         view = self._store.registry.transaction(case.doubt.txid)
-        return Question(
-            txid=case.doubt.txid,
-            id=case.id,
-            group=case.group,
-            key=view.key if view else None,
-            halves=case.halves,
-        )
+        answer, why = self._checkers.say(case, view.key if view else None)
+        return replace(verdict, state=answer, why=why)
 
 
 def _nobody(why: str) -> Verdict:

@@ -13,9 +13,11 @@ from typing import Any
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.case import Case
+from txsaga.engine.checkers import Checkers, Question
 from txsaga.engine.decide import Decider
 from txsaga.engine.hooks import EndHooks
-from txsaga.engine.judge import Checker, Judge
+from txsaga.engine.judge import Judge
+from txsaga.engine.running import Running
 from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
@@ -25,9 +27,14 @@ from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
 from txsaga.ports.evidence import Evidence
+from txsaga.ports.runs import Runs
 from txsaga.ports.store import Store
 
 logger = logging.getLogger("txsaga")
+
+
+Handler = Callable[[Question], Decision | None]
+"""What a group does with a transaction that is out of checks: ROLLBACK, or nothing to say."""
 
 
 class Kernel:
@@ -39,13 +46,18 @@ class Kernel:
         *,
         evidence: Callable[[object], tuple[str, Evidence]],
         announce: Announcer,
+        member: str,
         auto_create: bool = False,
     ) -> None:
         self._store, self.closed = store, False
         self.announce = announce
+        self.member = member  # of the producer groups that this process answers for
         self.evidence = evidence
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
-        self.checkers: dict[str, Checker] = {}
+        self.checkers = Checkers()
+        self.running = Running()
+        self.handlers: dict[str, Handler] = {}
+        self.runs: Runs | None = None
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce)
         self._writing = Writing(store.halves, announce)

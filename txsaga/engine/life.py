@@ -31,12 +31,12 @@ class Lives:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def enter(self, group: Group, key: str) -> Life:
+    def enter(self, group: Group, key: str, run: str | None = None) -> Life:
         """Open a key: a fresh life, a take-over, or the next epoch; `AlreadyCommitted` when it is done."""
         with self._kernel.announce.around(facts.Opening, about=key):
             while True:
                 try:
-                    life = self._try(group, key)
+                    life = self._try(group, key, run)
                 except OutcomeUnknown:
                     continue  # whatever was done is found again under the key
                 if life is None:
@@ -45,10 +45,10 @@ class Lives:
                     return life
                 self._settle_first(life, key)
 
-    def open_unkeyed(self, group: Group) -> Life:
+    def open_unkeyed(self, group: Group, run: str | None = None) -> Life:
         """Open a life without a key."""
         with self._kernel.announce.around(facts.Opening), self._kernel.store.ledgers.open() as ledger:
-            life = ledger.create(group.id, None, 1)
+            life = ledger.create(group.id, None, 1, run)
         assert life is not None
         return life
 
@@ -68,18 +68,18 @@ class Lives:
             current = ledger.lock(life.txid)
         return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
 
-    def _try(self, group: Group, key: str) -> Life | None:
+    def _try(self, group: Group, key: str, run: str | None) -> Life | None:
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.latest(group.id, key)
             if life is None:
-                return ledger.create(group.id, key, 1)
+                return ledger.create(group.id, key, 1, run)
             match life.state:
                 case TxState.ACTIVE:
                     return ledger.take_over(life.txid)
                 case TxState.COMMITTED:
                     raise AlreadyCommitted(life.txid, key)
                 case TxState.ROLLED_BACK:
-                    return ledger.create(group.id, key, life.epoch + 1)
+                    return ledger.create(group.id, key, life.epoch + 1, run)
                 case _:
                     return life
 

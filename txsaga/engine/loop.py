@@ -2,7 +2,7 @@
 Running roles until they are told to stop.
 
 The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and
-longer, up to sixteen times its pause; `wake` ends the wait. A round that fails is logged and tried again
+longer, up to its rest; `wake` ends the wait. A round that fails is logged and tried again
 after a second, and the other roles go on.
 """
 
@@ -16,7 +16,6 @@ from txsaga.engine.roles import Role
 
 logger = logging.getLogger("txsaga")
 
-MAX_PAUSE = 60.0
 AFTER_ERROR = 1.0
 
 
@@ -63,7 +62,7 @@ class Loop:
                 pause = role.pause
                 continue
             woken = self._wait(role.name, pause * self._jitter())
-            pause = role.pause if woken else min(pause * 2, role.pause * 16, max(role.pause, MAX_PAUSE))
+            pause = role.pause if woken else min(pause * 2, max(role.pause, role.rest))
 
     def _wait(self, name: str, seconds: float) -> bool:
         event = self._wakes[name]

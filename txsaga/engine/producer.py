@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from txsaga.engine.checkers import Checker
 from txsaga.engine.ending import Endings
-from txsaga.engine.half import as_message, half_of
+from txsaga.engine.half import admit, as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.pending import Pending
 from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionListener
-from txsaga.engine.settle import Checker
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
@@ -64,7 +64,7 @@ class Producer:
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
             self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
-            kernel.checkers[name] = self.checker
+            kernel.checkers.register(self.group, self.checker)
         kernel.hooks.register(name, settings.end_hooks)
         executor = None if listener is None else listener.execute
         endings = Endings(kernel)
@@ -120,14 +120,19 @@ class Producer:
         """Roll a half back in this thread; `DecidedOtherwise` when COMMIT stands."""
         return self._decided(receipt, Decision.ROLLBACK)
 
-    def transaction(self, *, key: str | None = None, immunity: int | None = None) -> Transaction:
-        """Open a transaction block; with a key it happens once, however often it is tried."""
+    def transaction(
+        self, *, key: str | None = None, immunity: int | None = None, run: str | None = None
+    ) -> Transaction:
+        """Open a transaction block; with a key it happens once, however often it is tried.
+
+        `run` names the flow that it belongs to: check-back asks its host first.
+        """
         self._require_checker()
         if key is not None:
             validate_key(key)
             if immunity is not None:
                 raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
-        return Transaction(self._kernel, self.group, key=key, immunity=checked(immunity))
+        return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
 
     def send_in_transaction(
         self,

@@ -14,7 +14,7 @@ class Scheduler:
     """Commits messages that are due; the dispatcher gives them out."""
 
     name = "scheduler"
-    pause = 0.005
+    pause, rest = 0.005, 0.08
     LIMIT = 1_000
 
     def __init__(self, kernel: Kernel) -> None:

@@ -31,7 +31,7 @@ from txsaga.model.arguments import check_function
 from txsaga.model.decision import NOT_SAFE, Code, LocalState
 from txsaga.model.identity import HalfId
 from txsaga.model.message import Message
-from txsaga.model.records import Group, Receipt, Standing
+from txsaga.model.records import Doubt, Group, Half, Receipt, Standing
 from txsaga.model.sending import EndRequest, SendResult
 from txsaga.model.topic import Way
 
@@ -51,6 +51,10 @@ class TransactionListener(Protocol):
 
     def check(self, question: object) -> LocalState | None:
         """Answer what became of the local work."""
+
+
+class _Worker:
+    """Local work that runs in some thread."""
 
 
 class Sending:
@@ -74,18 +78,25 @@ class Sending:
         if executor is None:
             raise ExecutorMissing(self._group.name)
         check_function(executor, "local", "give a function that takes message and arg")
-        message, receipt, qid = self._store(as_message(message, b"", {}), immunity)
+        message, receipt, half = self._store(as_message(message, b"", {}), immunity)
+        qid = half.rows[0].qid
         message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
         request = self._request(message, receipt, qid)
-        state, remark = self._run(executor, message, arg, receipt.code, request.message_id)
+        worker = _Worker()
+        if half.immunity is None:  # else it says itself when it is asked about
+            self._kernel.running.begin(worker, Doubt.of(receipt))
+        try:
+            state, remark = self._run(executor, message, arg, receipt.code, request.message_id)
+        finally:
+            self._kernel.running.end(worker)
         request = replace(request, state=state, remark=remark)
         self._end(request)
         return self._result(receipt, qid, request)
 
-    def _store(self, message: Message, immunity: int | None) -> tuple[Message, Receipt, int]:
+    def _store(self, message: Message, immunity: int | None) -> tuple[Message, Receipt, Half]:
         try:
             message, half = half_of(self._kernel.topics, self._group, message, immunity)
-            return message, self._kernel.stores.call(half), half.rows[0].qid
+            return message, self._kernel.stores.call(half), half
         except MISTAKES:
             raise
         except Exception as reason:

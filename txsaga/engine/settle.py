@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from txsaga.engine.case import Case
+from txsaga.engine.checkers import Checker, Question
 from txsaga.engine.decide import By, Decider
 from txsaga.engine.hooks import EndHooks
-from txsaga.engine.judge import Basis, Checker, Judge, Question, Verdict
+from txsaga.engine.judge import Basis, Judge, Verdict
 from txsaga.engine.writing import Writing
 from txsaga.errors import EffectConflict, InDoubt
 from txsaga.model.decision import Decision, LocalState
@@ -51,13 +52,13 @@ class Settler:
         """Decide a transaction as far as it can be known, and say why it stays undecided."""
         case = Case(self._store, doubt)
         verdict = self.judge.judge(case)
-        self._report(case, verdict)
+        self.report(case, verdict.state, verdict.why)
         decision = verdict.state.decision
         if decision is None:
             return Checked(standing=None, why=verdict.why, counted=verdict.basis is not Basis.NOBODY)
         by = By(who="check-back", why=verdict.why, from_check=True, found=verdict.found)
         try:
-            return Checked(standing=self._written(case, decision, by, verdict), why=verdict.why)
+            return Checked(standing=self.written(case, decision, by, verdict), why=verdict.why)
         except (EffectConflict, InDoubt) as reason:
             return Checked(standing=None, why=str(reason))
 
@@ -68,7 +69,8 @@ class Settler:
             return self._decider.decide(doubt.txid, decision, by, bodies=bodies)
         return self._writing.decide(End(doubt.txid, doubt.group, doubt.token, decision, from_check=True))
 
-    def _written(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:
+    def written(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:
+        """Write what was judged; what only a word asked for and home effects forbid is rolled back."""
         try:
             return self.write(case, decision, by, verdict.bodies)
         except EffectConflict as conflict:
@@ -76,17 +78,17 @@ class Settler:
                 raise  # the local work stands: a person must see to it
             return self.write(case, Decision.ROLLBACK, replace(by, why=str(conflict)), {})
 
-    def _report(self, case: Case, verdict: Verdict) -> None:
+    def report(self, case: Case, state: LocalState, why: str) -> None:
         """Log every answer but COMMIT, and tell the group's end hooks: a check's answer is an end."""
         doubt = case.doubt
-        if verdict.state is not LocalState.COMMIT:
+        if state is not LocalState.COMMIT:
             logger.warning(
                 "check of message %s, transaction %d: %s (%s)",
                 case.message_id,
                 doubt.txid,
-                verdict.state,
-                verdict.why,
+                state,
+                why,
                 extra={"txid": doubt.txid, "message_id": case.message_id},
             )
         if self._hooks and self._hooks.hear(case.group):
-            self._hooks.tell(case.request(verdict.state, verdict.why, from_check=True))
+            self._hooks.tell(case.request(state, why, from_check=True))

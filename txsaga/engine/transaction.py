@@ -65,11 +65,13 @@ class Consumed(Protocol):
 class Transaction:
     """One transaction of a producer, as a context manager."""
 
-    def __init__(self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None) -> None:
+    def __init__(
+        self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
+    ) -> None:
         self._kernel, self._key = kernel, key
         self._stage = Stage.NEW
         self._outbox = Outbox(kernel.topics, Way.HALF)
-        self._contribution = Contribution(kernel, group, immunity)
+        self._contribution = Contribution(kernel, group, immunity, run)
         self._work = LocalWork(kernel, self._contribution)
         self._listeners: list[Callable[[Decision], None]] = []
         self.decision: Decision | None = None
@@ -186,6 +188,8 @@ class Transaction:
             if error is None:
                 raise
             logger.warning("transaction %s was left undecided or decided by others: %s", self.txid, reason)
+        finally:
+            self._contribution.leave()
 
     def _leave(self, error: BaseException | None) -> None:
         match self._stage:

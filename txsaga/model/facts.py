@@ -88,14 +88,6 @@ class Worked(Fact):
     """The local transaction is committed."""
 
 
-class Recording(Fact):
-    """Who decides a plain half by hand, and why, is about to be recorded."""
-
-
-class Recorded(Fact):
-    """It is on record; nothing is decided by that."""
-
-
 class Deciding(Fact):
     """The decision is about to be written."""
 
@@ -184,12 +176,76 @@ class Swept(Fact):
     """They are on the list, the checkpoint has moved."""
 
 
-class Clearing(Fact):
-    """Settled transactions are about to leave the list of doubts."""
+class Leading(Fact):
+    """Somebody is about to take the lead of a round."""
 
 
-class Cleared(Fact):
-    """They have left it."""
+class Led(Fact):
+    """Nobody else leads one, for a time."""
+
+
+class Yielding(Fact):
+    """The lead of a round is about to be given back."""
+
+
+class Yielded(Fact):
+    """Others may take it."""
+
+
+class Holding(Fact):
+    """Transactions that are worked on are about to get a longer lease."""
+
+
+class Held(Fact):
+    """Nobody asks about them before it is over."""
+
+
+class Enlisting(Fact):
+    """A process is about to say that it answers for its producer groups."""
+
+
+class Enlisted(Fact):
+    """It is asked, for a time."""
+
+
+class Asking(Fact):
+    """Questions are about to be counted and put to members of a producer group."""
+
+
+class Asked(Fact):
+    """They wait for their answers."""
+
+
+class Hearing(Fact):
+    """A member is about to take up its questions."""
+
+
+class Heard(Fact):
+    """Its time to answer runs."""
+
+
+class Answering(Fact):
+    """Answered questions are about to be taken away; what was decided stands already."""
+
+
+class Answered(Fact):
+    """They are answered, and counted by their answer."""
+
+
+class Collecting(Fact):
+    """Questions that nobody answers are about to be taken away."""
+
+
+class Collected(Fact):
+    """Their transactions can be asked about again."""
+
+
+class Resuming(Fact):
+    """A parked transaction is about to be put back on the list of doubts."""
+
+
+class Resumed(Fact):
+    """It is asked about again, from the first check on."""
 
 
 class Postponing(Fact):

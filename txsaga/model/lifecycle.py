@@ -62,6 +62,7 @@ class TxEvent(StrEnum):
     COMMIT = "commit"
     ROLL_BACK = "roll_back"
     PARK = "park"
+    RESUME = "resume"
 
 
 TRANSACTION: Lifecycle[TxState, TxEvent] = Lifecycle(
@@ -75,6 +76,7 @@ TRANSACTION: Lifecycle[TxState, TxEvent] = Lifecycle(
         (TxState.PREPARED, TxEvent.COMMIT): TxState.COMMITTED,
         (TxState.PREPARED, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
         (TxState.PREPARED, TxEvent.PARK): TxState.PARKED,
+        (TxState.PARKED, TxEvent.RESUME): TxState.ENDED,
         (TxState.PARKED, TxEvent.COMMIT): TxState.COMMITTED,
         (TxState.PARKED, TxEvent.ROLL_BACK): TxState.ROLLED_BACK,
     }

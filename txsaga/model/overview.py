@@ -6,8 +6,11 @@ Nothing decides by these figures; they may be a moment old.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from txsaga.model.asking import Remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +93,17 @@ class Checks:
     asked: int
     due: datetime
     parked: str | None
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What is undecided of one producer group, who answers for it, and what was answered so far."""
+
+    group: str
+    undecided: int
+    parked: int
+    asked: int  # of them, by a question that is under way
+    oldest: timedelta | None
+    members: int
+    answers: Mapping[str, int]

@@ -5,7 +5,7 @@ What crosses the ports: halves to store, receipts, ends, standings, lives, log e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -86,6 +86,7 @@ class Life:
     owner: int  # raised by each re-join: the fence within a life
     state: TxState
     evidence: int | None = None
+    run: str | None = None  # the flow that it belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +100,16 @@ class Doubt:
     evidence: int | None
     born: datetime | None = None
     checks: int = 0
+    age: timedelta = field(default=timedelta(), compare=False)
+    run: str | None = None
 
     @classmethod
     def of(cls, stored: Life | Receipt, evidence: int | None = None) -> Doubt:
         """Ask about a life or a plain half now; `evidence` is the resource that will hold it."""
         keyed = isinstance(stored, Life)
         recorded = stored.evidence if isinstance(stored, Life) and evidence is None else evidence
-        return cls(txid=stored.txid, group=stored.group, token=stored.token, keyed=keyed, evidence=recorded)
+        run = stored.run if isinstance(stored, Life) else None
+        return cls(txid=stored.txid, group=stored.group, token=stored.token, keyed=keyed, evidence=recorded, run=run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,7 @@ class Group:
     id: int
     name: str
     transactional: bool
+    checks: Mapping[str, object] = field(default_factory=dict)  # what it says otherwise than the engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,19 @@ The PostgreSQL store and the in-memory store are held to the same contract suite
 """
 
 from txsaga.ports.claims import Claims
+from txsaga.ports.doubts import Doubts
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
+from txsaga.ports.leases import Leases
 from txsaga.ports.ledger import Ledger, Ledgers
 from txsaga.ports.log import Log
 from txsaga.ports.observer import Observer
 from txsaga.ports.overview import Overview
+from txsaga.ports.questions import Questions
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
+from txsaga.ports.runs import Runs, RunState
 from txsaga.ports.schedule import Schedule
 from txsaga.ports.store import Store
 
@@ -21,15 +25,20 @@ __all__ = [
     "Claims",
     "ConsumerGroups",
     "DeadLetters",
+    "Doubts",
     "Evidence",
     "HalfStore",
+    "Leases",
     "Ledger",
     "Ledgers",
     "Log",
     "Observer",
     "Overview",
+    "Questions",
     "Queues",
     "Registry",
+    "RunState",
+    "Runs",
     "Schedule",
     "Store",
 ]

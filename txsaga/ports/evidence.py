@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -37,6 +37,9 @@ class Evidence(Protocol):
 
     def read(self, transaction: str) -> Outcome | None:
         """Return what the evidence says; None when there is none."""
+
+    def read_many(self, transactions: Sequence[str]) -> Mapping[str, Outcome]:
+        """Return what the evidence says of each transaction that has some, in one question."""
 
     def fence(self, transaction: str) -> Outcome | None:
         """Write the rollback barrier unless evidence is there, and return what stands.

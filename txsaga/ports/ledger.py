@@ -26,7 +26,7 @@ class Ledger(Protocol):
     def share(self, txid: int) -> Life | None:
         """Return a life, locked against its decision until the block ends (R3)."""
 
-    def create(self, group: int, key: str | None, epoch: int) -> Life | None:
+    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
         """Open a life with a new number; None when another opened that epoch first."""
 
     def take_over(self, txid: int) -> Life:
@@ -73,8 +73,17 @@ class Ledger(Protocol):
         `EffectConflict` when a cursor does not stand where its intent starts.
         """
 
-    def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
-        """Write the decision of a keyed transaction; the key of `op` makes it the only one."""
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
+        """Write a decision and take the transaction off the list of doubts; False when another stands already.
+
+        Plain halves too, where an audit row must be written with it; a keyed one is locked by then.
+        """
+
+    def park(self, txid: int, why: str) -> None:
+        """Ask about a transaction no more; it stays listed, with the reason."""
+
+    def resume(self, txid: int) -> bool:
+        """Ask about a parked transaction again, as if it had never been asked about; False when it is not parked."""
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
         """Write an audit row in the same transaction."""

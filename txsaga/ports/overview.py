@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+from txsaga.model.asking import Remark
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Reading, Undecided
 
 
 class Overview(Protocol):
@@ -26,3 +27,9 @@ class Overview(Protocol):
 
     def checks(self, txid: int) -> Checks | None:
         """Tell how a transaction stands on the list of doubts; None when it is not on it."""
+
+    def remarks(self, txid: int) -> Sequence[Remark]:
+        """Return what came of the checks of a transaction, the last ones, oldest first."""
+
+    def backlogs(self) -> Sequence[Backlog]:
+        """Tell what is undecided of each transactional producer group, by name."""

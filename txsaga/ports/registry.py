@@ -1,6 +1,6 @@
 """What is registered in a store: topics, producer groups, resources, and who the store is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -50,6 +50,15 @@ class Registry(Protocol):
 
     def group_by_id(self, id: int) -> Group:
         """Return a registered producer group."""
+
+    def producer_groups(self) -> Sequence[Group]:
+        """Return all producer groups by name."""
+
+    def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
+        """Let a producer group say something otherwise than the engine; None takes a part back.
+
+        `UnknownProducerGroup` for one that is not registered.
+        """
 
     def resource(self, name: str, database: UUID) -> Resource:
         """Register a resource under its database's uuid."""

@@ -3,11 +3,14 @@
 from typing import Protocol
 
 from txsaga.ports.claims import Claims
+from txsaga.ports.doubts import Doubts
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
+from txsaga.ports.leases import Leases
 from txsaga.ports.ledger import Ledgers
 from txsaga.ports.log import Log
 from txsaga.ports.overview import Overview
+from txsaga.ports.questions import Questions
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
 from txsaga.ports.schedule import Schedule
@@ -26,7 +29,19 @@ class Store(Protocol):
 
     @property
     def log(self) -> Log:
-        """Offsets and doubts."""
+        """Offsets and partitions."""
+
+    @property
+    def doubts(self) -> Doubts:
+        """Transactions that somebody must decide."""
+
+    @property
+    def questions(self) -> Questions:
+        """What members of producer groups are asked."""
+
+    @property
+    def leases(self) -> Leases:
+        """Who leads, and who is alive."""
 
     @property
     def schedule(self) -> Schedule:

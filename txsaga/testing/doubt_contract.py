@@ -9,10 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from txsaga.model.asking import PutOff
+from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import End, Half, Receipt
-from txsaga.ports.log import ABANDONED
 from txsaga.ports.store import Store
 from txsaga.testing.samples import (
     COMMIT,
@@ -23,6 +24,7 @@ from txsaga.testing.samples import (
     new_group,
     new_queues,
     opened,
+    park,
     prepared,
     published,
     read,
@@ -51,8 +53,8 @@ class DoubtContract:
         prepared(store, group, row(qid, "a"))
         published(store, group, row(qid, "b"))
         assert read(store, qid) == ["b"]
-        assert store.log.sweep(LONG) == 0
-        assert list(store.log.doubts(10)) == []
+        assert store.doubts.sweep(LONG) == 0
+        assert list(store.doubts.due(10)) == []
 
     @pytest.mark.req("RMQ-73", "RMQ-84")
     def test_a_half_is_listed_and_not_due_before_its_own_immunity_is_over(self, store: Store) -> None:
@@ -91,7 +93,7 @@ class DoubtContract:
     def test_an_open_keyed_transaction_is_its_owners_until_that_is_given_up(self, store: Store) -> None:
         life = opened(store, new_group(store))
         assert swept(store, life.group) == []
-        assert store.log.sweep(ABANDONED / 2) == 0
+        assert store.doubts.sweep(LEASE / 2) == 0
 
     def test_a_step_of_its_owner_takes_a_keyed_transaction_off_the_list(self, store: Store) -> None:
         group = new_group(store)
@@ -101,8 +103,8 @@ class DoubtContract:
         assert [doubt.txid for doubt in swept(store, group)] == [life.txid]
         with store.ledgers.open() as ledger:
             ledger.touch(life.txid)
-        assert list(store.log.doubts(10)) == []
-        assert store.log.sweep(LONG) == 0
+        assert list(store.doubts.due(10)) == []
+        assert store.doubts.sweep(LONG) == 0
 
     @pytest.mark.rule("R13")
     def test_halves_of_a_keyed_transaction_are_no_doubts_of_their_own(self, store: Store) -> None:
@@ -134,40 +136,38 @@ class DoubtContract:
             ledger.move(life.txid, TxEvent.END)
         assert {doubt.txid for doubt in swept(store, group)} == {receipt.txid, life.txid}
         decided(store, end_of(receipt, decision))
-        assert [doubt.txid for doubt in store.log.doubts(10)] == [life.txid]
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [life.txid]
         settle(store, life, ROLLBACK)
-        assert list(store.log.doubts(10)) == []
+        assert list(store.doubts.due(10)) == []
 
     def test_a_half_is_put_on_the_list_once(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
         assert [doubt.txid for doubt in swept(store, group)] == [receipt.txid]
-        assert store.log.sweep(timedelta(0)) == 0
-        store.log.settled([receipt.txid])
-        assert swept(store, group) == []
+        assert store.doubts.sweep(timedelta(0)) == 0
 
     @pytest.mark.req("RMQ-80")
     def test_a_postponed_doubt_comes_back_with_its_checks(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt, other = (prepared(store, group, row(qid, text)) for text in "ab")
         assert [doubt.checks for doubt in swept(store, group)] == [0, 0]
-        store.log.postpone(receipt.txid, timedelta(seconds=0.3), counted=True)
-        assert [doubt.txid for doubt in store.log.doubts(10)] == [other.txid]
+        store.doubts.put_off([PutOff(receipt.txid, timedelta(seconds=0.3), "why", True)])
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [other.txid]
         later(0.4)
-        checks = {doubt.txid: doubt.checks for doubt in store.log.doubts(10)}
+        checks = {doubt.txid: doubt.checks for doubt in store.doubts.due(10)}
         assert checks == {receipt.txid: 1, other.txid: 0}
-        store.log.postpone(receipt.txid, timedelta(0), counted=False)
-        store.log.postpone(receipt.txid, timedelta(0), counted=True)
-        assert {doubt.txid: doubt.checks for doubt in store.log.doubts(10)} == checks | {receipt.txid: 2}
+        store.doubts.put_off([PutOff(receipt.txid, timedelta(0), "why", False)])
+        store.doubts.put_off([PutOff(receipt.txid, timedelta(0), "why", True)])
+        assert {doubt.txid: doubt.checks for doubt in store.doubts.due(10)} == checks | {receipt.txid: 2}
 
     @pytest.mark.req("RMQ-27")
     def test_a_parked_doubt_is_asked_no_more_and_stays_listed(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
         (doubt,) = swept(store, group)
-        store.log.park(doubt.txid, "out of checks")
-        store.log.sweep(timedelta(0))
-        assert list(store.log.doubts(10)) == []
+        park(store, doubt.txid, "out of checks")
+        store.doubts.sweep(timedelta(0))
+        assert list(store.doubts.due(10)) == []
         (view,) = store.registry.transactions(undecided=True, limit=10)
         assert (view.txid, view.state, view.decision) == (receipt.txid, "parked", None)
         assert read(store, qid) == []
@@ -180,4 +180,4 @@ class DoubtContract:
         (qid,), group = new_queues(store), new_group(store)
         receipts = [prepared(store, group, row(qid, str(n))) for n in range(40)]
         assert [doubt.txid for doubt in swept(store, group)] == [receipt.txid for receipt in receipts]
-        assert [doubt.txid for doubt in store.log.doubts(3)] == [receipt.txid for receipt in receipts[:3]]
+        assert [doubt.txid for doubt in store.doubts.due(3)] == [receipt.txid for receipt in receipts[:3]]

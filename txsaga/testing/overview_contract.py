@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from txsaga.model.asking import PutOff
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.overview import Undecided
 from txsaga.model.records import End, Half, Receipt
@@ -24,6 +25,7 @@ from txsaga.testing.samples import (
     new_group,
     new_queues,
     opened,
+    park,
     prepared,
     published,
     row,
@@ -75,11 +77,11 @@ class OverviewContract:
         assert store.overview.checks(receipt.txid) is None
         swept(store, group)
         assert store.overview.undecided().parked == 0
-        store.log.postpone(receipt.txid, LONG, counted=True)
+        store.doubts.put_off([PutOff(receipt.txid, LONG, "why", True)])
         with store.ledgers.open() as ledger:
             ledger.move(life.txid, TxEvent.PARK)
         for txid in (receipt.txid, life.txid):
-            store.log.park(txid, "out of checks")
+            park(store, txid, "out of checks")
         assert (store.overview.undecided().count, store.overview.undecided().parked) == (2, 2)
         checks = store.overview.checks(receipt.txid)
         assert checks is not None
@@ -134,19 +136,19 @@ class OverviewContract:
         resource = store.registry.resource("billing", store.registry.identity.uuid)
         (receipt,) = store.halves.store([Half(group, [row(qid, "a"), row(qid, "b", chunk=1)], resource.id)])
         assert isinstance(receipt, Receipt)
-        doubt = store.log.doubt(receipt.txid)
+        doubt = store.doubts.of(receipt.txid)
         assert doubt is not None
         assert (doubt.txid, doubt.group, doubt.keyed, doubt.evidence) == (receipt.txid, group, False, resource.id)
         assert decided(store, End(doubt.txid, doubt.group, doubt.token, COMMIT, from_check=True)).won
-        assert store.log.doubt(receipt.txid) == doubt
-        assert store.log.doubt(receipt.txid + 1000) is None
+        assert store.doubts.of(receipt.txid) == doubt
+        assert store.doubts.of(receipt.txid + 1000) is None
 
     def test_the_doubt_of_a_keyed_transaction_is_its_life(self, store: Store) -> None:
         (qid,) = new_queues(store)
         life = opened(store, new_group(store))
         with store.ledgers.open() as ledger:
             ledger.add(life, 1, [row(qid, "a")])
-        doubt = store.log.doubt(life.txid)
+        doubt = store.doubts.of(life.txid)
         assert doubt is not None
         assert (doubt.txid, doubt.group, doubt.token, doubt.keyed) == (life.txid, life.group, life.token, True)
         assert (doubt.evidence, doubt.checks) == (None, 0)

@@ -154,8 +154,8 @@ def swept(store: Store, group: int) -> list[Doubt]:
     """Sweep whatever lies there, and return the list of doubts."""
     published(store, group, row(new_queues(store, "news")[0], "news"))
     drain(store)  # a store may look only at what its ticks have passed
-    store.log.sweep(timedelta(0))
-    return list(store.log.doubts(1000))
+    store.doubts.sweep(timedelta(0))
+    return list(store.doubts.due(1000))
 
 
 def topic_of(store: Store, qid: int) -> str:
@@ -212,3 +212,9 @@ def start(work: Callable[[], Answer]) -> Future[Answer]:
 def is_held(future: Future[Answer]) -> bool:
     """Tell whether work in another thread is kept waiting; only "no" is certain."""
     return not wait([future], A_WHILE).done
+
+
+def park(store: Store, txid: int, why: str) -> None:
+    """Take a transaction off the checks."""
+    with store.ledgers.open() as ledger:
+        ledger.park(txid, why)

@@ -59,10 +59,10 @@ def test_a_half_is_in_doubt_from_its_age_on_and_not_before() -> None:
     clock.advance(4)
     prepared(store, group, row(qid, "b"))
     clock.advance(1.9)
-    assert store.log.sweep(MIN_AGE) == 0
+    assert store.doubts.sweep(MIN_AGE) == 0
     clock.advance(0.1)
-    assert store.log.sweep(MIN_AGE) == 1
-    assert [doubt.txid for doubt in store.log.doubts(10)] == [old.txid]
+    assert store.doubts.sweep(MIN_AGE) == 1
+    assert [doubt.txid for doubt in store.doubts.due(10)] == [old.txid]
 
 
 def test_a_store_may_reject_halves_from_the_start() -> None:

@@ -20,8 +20,8 @@ from tests.rules.scene import (
     write_entry,
 )
 from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.producer import Producer
-from txsaga.engine.roles import CheckBack, CheckProfile
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import (
     AlreadyCommitted,
@@ -32,6 +32,7 @@ from txsaga.errors import (
     Superseded,
     TransactionError,
 )
+from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Decision, LocalState
 from txsaga.testing.samples import PATIENCE, start
 

@@ -49,27 +49,27 @@ def test_ticks_that_no_sweep_needs_any_more_go(clockwork: Clockwork) -> None:
     before = clockwork.ticks
     clockwork.drop()
     assert clockwork.ticks == before, "nothing was swept yet"
-    clockwork.store.log.sweep(AT_ONCE)
+    clockwork.store.doubts.sweep(AT_ONCE)
     clockwork.drop()
     assert clockwork.ticks == before[-1:]
 
 
 def test_a_sweep_goes_on_behind_the_ticks_that_went(clockwork: Clockwork) -> None:
     clockwork.tick(3, age=timedelta(hours=1))
-    clockwork.store.log.sweep(AT_ONCE)
+    clockwork.store.doubts.sweep(AT_ONCE)
     clockwork.drop()
     undecided = prepared(clockwork.store, clockwork.group, row(clockwork.qid, "when?"))
     clockwork.tick(1)
-    clockwork.store.log.sweep(AT_ONCE)
-    assert [doubt.txid for doubt in clockwork.store.log.doubts(10)] == [undecided.txid]
+    clockwork.store.doubts.sweep(AT_ONCE)
+    assert [doubt.txid for doubt in clockwork.store.doubts.due(10)] == [undecided.txid]
 
 
 def test_ticks_that_the_second_look_has_not_passed_stay(clockwork: Clockwork) -> None:
     """It comes ten minutes behind the first: a half may be stored long after its number was taken."""
     clockwork.tick(3, age=timedelta(hours=1))
-    clockwork.store.log.sweep(AT_ONCE)
+    clockwork.store.doubts.sweep(AT_ONCE)
     clockwork.tick(3)
-    clockwork.store.log.sweep(AT_ONCE)
+    clockwork.store.doubts.sweep(AT_ONCE)
     before = clockwork.ticks
     clockwork.drop()
     assert clockwork.ticks == before[-3:]
@@ -80,18 +80,18 @@ def test_ticks_that_a_slow_sweep_needs_stay(clockwork: Clockwork) -> None:
     clockwork.tick(3, age=timedelta(hours=1))
     undecided = prepared(clockwork.store, clockwork.group, row(clockwork.qid, "when?"))
     clockwork.tick(2, age=timedelta(hours=1))
-    clockwork.store.log.sweep(timedelta(hours=1.5))
+    clockwork.store.doubts.sweep(timedelta(hours=1.5))
     clockwork.tick(2)
     clockwork.drop()
     clockwork.tick(0, age=timedelta(hours=1))
-    clockwork.store.log.sweep(timedelta(hours=1.5))
+    clockwork.store.doubts.sweep(timedelta(hours=1.5))
     assert clockwork.store.overview.checks(undecided.txid) is not None
 
 
 def test_a_round_takes_a_bounded_number(clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txsaga.adapters.postgres.partitions.TICKS", 2)
     clockwork.tick(5, age=timedelta(hours=1))
-    clockwork.store.log.sweep(AT_ONCE)
+    clockwork.store.doubts.sweep(AT_ONCE)
     before = clockwork.ticks
     clockwork.drop()
     assert clockwork.ticks == before[2:]
@@ -99,7 +99,7 @@ def test_a_round_takes_a_bounded_number(clockwork: Clockwork, monkeypatch: pytes
 
 def test_offsets_go_on_behind_the_ticks_that_went(clockwork: Clockwork) -> None:
     clockwork.tick(3, age=timedelta(hours=1))
-    clockwork.store.log.sweep(AT_ONCE)
+    clockwork.store.doubts.sweep(AT_ONCE)
     clockwork.drop()
     clockwork.tick(1)
     assert clockwork.store.log.bounds([clockwork.qid])[clockwork.qid].head == 4

@@ -29,6 +29,7 @@ from txsaga.testing.samples import (
     is_held,
     new_group,
     opened,
+    park,
     prepared,
     published,
     row,
@@ -289,7 +290,7 @@ def undecided(scene: Scene) -> Callable[[], object]:
 def parked_half(scene: Scene) -> Callable[[], object]:
     receipt = prepared(scene.store, scene.group, row(scene.qid, "when?"))
     scene.stored.rows("INSERT INTO doubt (txid, pgroup) VALUES (:t, :g)", t=receipt.txid, g=receipt.group)
-    scene.store.log.park(receipt.txid, "out of checks")
+    park(scene.store, receipt.txid, "out of checks")
     return lambda: decided(scene.store, end_of(receipt, ROLLBACK))
 
 

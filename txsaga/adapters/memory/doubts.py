@@ -3,108 +3,154 @@ Transactions in doubt: nobody has decided them and their time has come.
 
 A plain half is closed by its prepare, so its age counts from there and it is put on the list once. A keyed
 life counts from the last step of its owner and is listed while it is undecided: a closed one soon, an ACTIVE one
-when its owner has given it up. What the owner does behind that takes it off the list again.
+when nobody has heard of its owner for a lease. What the owner does behind that takes it off the list again.
 If no sweep runs, nothing is lost: the halves stay invisible until somebody decides them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from txsaga.adapters.memory.home import Home
-from txsaga.adapters.memory.rows import Kept, Opened
+from txsaga.adapters.memory.leases import MemoryLeases
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.rows import Audit, Kept, Listed, Op
+from txsaga.model.asking import Lead, PutOff, Remark, Verdict
+from txsaga.model.checks import LEASE, CheckProfile
 from txsaga.model.immunity import effective
 from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Doubt
-from txsaga.ports.log import ABANDONED
+from txsaga.model.records import Doubt, Standing
 
 CLOSED = (TxState.ENDED, TxState.PREPARED)
 UNDECIDED = (TxState.ACTIVE, *CLOSED)
+KEPT = 20
+"""Remarks of one doubt; older ones go."""
 
 
-class Listed(NamedTuple):
-    """A place on the list: when to ask next, the life as its owner left it, how often was asked, why no more."""
-
-    due: datetime
-    opened: Opened | None = None
-    checks: int = 0
-    parked: str | None = None
-
-
-class Doubts:
+class MemoryDoubts:
     """The list of doubts."""
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._listed: dict[int, Listed] = {}
+    def __init__(self, home: Home, names: Names, leases: MemoryLeases) -> None:
+        self._home, self._names, self._leases = home, names, leases
         self._seen: set[int] = set()
+
+    def waiting(self, age: timedelta) -> bool:
+        """Tell whether a round would find anything."""
+        with self._home.lock:
+            kept = self._home.kept
+            return bool(self._found(age)[1] or self.due(1) or kept.questions)
 
     def sweep(self, age: timedelta) -> int:
         """List what is older than `age` and undecided; return how many were not listed before."""
         with self._home.lock:
-            now, kept = self._home.now(), self._home.kept
-            waiting = _undecided_halves(kept) - kept.scheduled.keys() - self._seen
-            halves = {txid for txid in waiting if kept.halves[txid][0].born <= now - age}
-            lives = {txid for txid in _lives(kept, CLOSED) if kept.lives[txid].touched <= now - age}
-            given_up = now - max(age, ABANDONED)
-            lives |= {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= given_up}
-            found = (halves | lives) - {txid for txid, listed in self._listed.items() if _holds(kept, txid, listed)}
+            kept, (halves, found) = self._home.kept, self._found(age)
+            for txid in kept.doubts.keys() & kept.ops.keys():
+                del kept.doubts[txid]
             self._seen |= halves
-            self._listed |= {txid: Listed(_due(kept, txid, now, age), kept.lives.get(txid)) for txid in found}
+            kept.doubts |= {txid: Listed(self._first(txid, age), kept.lives.get(txid)) for txid in found}
             return len(found)
 
     def due(self, limit: int) -> Sequence[Doubt]:
         """Return what is listed, due and still undecided; what is due longest comes first."""
         with self._home.lock:
             now, kept = self._home.now(), self._home.kept
-            undecided = _undecided_halves(kept) | _lives(kept, UNDECIDED)
+            undecided = (_undecided_halves(kept) | _lives(kept, UNDECIDED)) - kept.questions.keys()
             due = sorted(
                 (listed.due, txid)
-                for txid, listed in self._listed.items()
+                for txid, listed in kept.doubts.items()
                 if listed.due <= now and listed.parked is None and txid in undecided and _holds(kept, txid, listed)
             )
-            return [self._doubt(kept, txid) for _, txid in due[:limit]]
+            return [self.doubt(txid) for _, txid in due[:limit]]
 
     def of(self, txid: int) -> Doubt | None:
         """Return one transaction as a doubt, whether it is listed or not."""
         with self._home.lock:
             kept = self._home.kept
-            return self._doubt(kept, txid) if txid in kept.halves or txid in kept.lives else None
+            return self.doubt(txid) if txid in kept.halves or txid in kept.lives else None
 
     def listed(self, txid: int) -> Listed | None:
         """Return a transaction's place on the list."""
         with self._home.lock:
-            return self._listed.get(txid)
+            return self._home.kept.doubts.get(txid)
 
-    def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
+    def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
+        """Ask about transactions that are being worked on no earlier than in `lease`."""
+        with self._home.writing() as kept:
+            for txid in (doubt.txid for doubt in held if doubt.txid not in kept.ops):
+                opened, until = kept.lives.get(txid), self._home.now() + lease
+                listed = kept.doubts.get(txid, Listed(until))
+                kept.doubts[txid] = listed._replace(due=max(listed.due, until), opened=opened)
+
+    def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
+        """Decide plain halves with their audit rows."""
+        with self._home.writing() as kept:
+            plain = [each for each in verdicts if each.txid in kept.halves and each.txid not in kept.lives]
+            won = [each for each in plain if each.txid not in kept.ops]
+            for each in won:
+                kept.decide(Op(each.txid, each.decision, from_check=True))
+                kept.audits.append(Audit(each.txid, each.decision.name, who, each.why, self._home.now()))
+                self.count(kept, kept.halves[each.txid][0].group, each.decision.name)
+            for each in plain:
+                kept.doubts.pop(each.txid, None)
+            return [Standing(each.txid, kept.ops[each.txid].decision, each in won) for each in plain]
+
+    def put_off(self, doubts: Sequence[PutOff], lead: Lead | None = None) -> bool:
         """Ask again later."""
-        with self._home.lock:
-            listed = self._listed.get(txid)
-            if listed is not None:
-                due, checks = self._home.now() + by, listed.checks + counted
-                self._listed[txid] = listed._replace(due=due, checks=checks)
-
-    def park(self, txid: int, why: str) -> None:
-        """Ask no more."""
-        with self._home.lock:
-            if txid in self._listed:
-                self._listed[txid] = self._listed[txid]._replace(parked=why)
+        with self._home.writing() as kept:
+            if lead is not None and not self._leases.holds(lead):
+                return False
+            for each in doubts:
+                listed, answer = kept.doubts.get(each.txid), "UNKNOWN" if each.counted else "NOBODY"
+                if listed is not None:
+                    due, checks = self._home.now() + each.by, listed.checks + each.counted
+                    kept.doubts[each.txid] = listed._replace(due=due, checks=checks)
+                    self.remark(kept, each.txid, "check-back", answer, each.why)
+                    self.count(kept, self.doubt(each.txid).group, answer)
+            return True
 
     def parked(self, txid: int) -> bool:
         """Tell whether a transaction is out of checks."""
-        with self._home.lock:
-            return txid in self._listed and self._listed[txid].parked is not None
+        listed = self.listed(txid)
+        return listed is not None and listed.parked is not None
 
-    def settled(self, txids: Sequence[int]) -> None:
-        """Take transactions off the list."""
-        with self._home.lock:
-            for txid in txids:
-                self._listed.pop(txid, None)
+    def remark(self, kept: Kept, txid: int, who: str, answer: str, why: str) -> None:
+        """Keep what came of a check."""
+        listed = kept.doubts.get(txid)
+        if listed is not None:
+            remarks = (*listed.remarks, Remark(self._home.now(), who, answer, why[:500]))[-KEPT:]
+            kept.doubts[txid] = listed._replace(remarks=remarks)
 
-    def _doubt(self, kept: Kept, txid: int) -> Doubt:
-        opened, listed = kept.lives.get(txid), self._listed.get(txid)
+    def count(self, kept: Kept, group: int, answer: str) -> None:
+        """Count an answer of a group."""
+        kept.tally = dict(Counter(kept.tally) + Counter([(group, answer)]))
+
+    def _found(self, age: timedelta) -> tuple[set[int], set[int]]:
+        """Return the halves that are old enough, and all that is not listed yet."""
+        now, kept = self._home.now(), self._home.kept
+        waiting = _undecided_halves(kept) - kept.scheduled.keys() - self._seen
+        halves = {txid for txid in waiting if kept.halves[txid][0].born <= now - self._age(txid, age)}
+        lives = {txid for txid in _lives(kept, CLOSED) if kept.lives[txid].touched <= now - age}
+        lives |= {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= now - LEASE}
+        return halves, (halves | lives) - {txid for txid, each in kept.doubts.items() if _holds(kept, txid, each)}
+
+    def _age(self, txid: int, age: timedelta) -> timedelta:
+        said = self._names.group_by_id(self._home.kept.halves[txid][0].group).checks
+        return CheckProfile(min_age=age).of_group({"min_age": said["min_age"]}).min_age if "min_age" in said else age
+
+    def _first(self, txid: int, age: timedelta) -> datetime:
+        """Return when a half's own immunity is over; a life is due when it is listed."""
+        kept = self._home.kept
+        half = kept.halves[txid][0] if txid not in kept.lives else None
+        if half is None or half.immunity is None:
+            return self._home.now()
+        return half.born + max(self._age(txid, age), timedelta(seconds=effective(half.immunity)))
+
+    def doubt(self, txid: int) -> Doubt:
+        """Return what deciding a transaction needs."""
+        kept = self._home.kept
+        opened, listed = kept.lives.get(txid), kept.doubts.get(txid)
         if opened is None:
             half = kept.halves[txid][0]
             group, evidence, born = half.group, half.evidence, half.born
@@ -118,15 +164,9 @@ class Doubts:
             evidence=evidence,
             born=born,
             checks=listed.checks if listed else 0,
+            age=self._home.now() - born,
+            run=opened.life.run if opened else None,
         )
-
-
-def _due(kept: Kept, txid: int, now: datetime, age: timedelta) -> datetime:
-    """When a half's own immunity is over; a life is due when it is listed."""
-    half = kept.halves[txid][0] if txid not in kept.lives else None
-    if half is None or half.immunity is None:
-        return now
-    return half.born + max(age, timedelta(seconds=effective(half.immunity)))
 
 
 def _undecided_halves(kept: Kept) -> set[int]:

@@ -15,9 +15,8 @@ from datetime import timedelta
 from txsaga.adapters.memory import claim_ends
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import Audit, Kept, Op, Opened, StoredHalf
+from txsaga.adapters.memory.rows import Audit, Kept, Listed, Op, Opened, StoredHalf
 from txsaga.errors import (
-    DecidedOtherwise,
     LeaseLost,
     StoreError,
     Superseded,
@@ -54,7 +53,7 @@ class MemoryLedger:
 
     share = lock
 
-    def create(self, group: int, key: str | None, epoch: int) -> Life | None:
+    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
         """Open a life, unless that epoch of the key is open."""
         taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
         if key is not None and (group, key, epoch) in taken:
@@ -70,6 +69,7 @@ class MemoryLedger:
             epoch=epoch,
             owner=1,
             state=TxState.ACTIVE,
+            run=run,
         )
         return self._put(life)
 
@@ -158,12 +158,27 @@ class MemoryLedger:
                     self._kept.cursors[place] = self._kept.cursors[place]._replace(offset=intent.end)
         claim_ends.decided(self._kept, txid, self._home.now(), committed=decision is Decision.COMMIT)
 
-    def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
-        """Write the decision, the only one."""
-        standing = self.standing(txid)
-        if standing is not None:
-            raise DecidedOtherwise(txid, standing.name)
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
+        """Write a decision, unless one stands."""
+        self._kept.doubts.pop(txid, None)
+        if self.standing(txid) is not None:
+            return False
         self._kept.decide(Op(txid, decision, from_check))
+        return True
+
+    def park(self, txid: int, why: str) -> None:
+        """Ask about a transaction no more."""
+        listed = self._kept.doubts.get(txid, Listed(self._home.now(), self._kept.lives.get(txid)))
+        self._kept.doubts[txid] = listed._replace(parked=why)
+
+    def resume(self, txid: int) -> bool:
+        """Ask about a parked transaction again."""
+        listed = self._kept.doubts.get(txid)
+        if listed is None or listed.parked is None:
+            return False
+        opened = self._kept.lives.get(txid)
+        self._kept.doubts[txid] = listed._replace(parked=None, checks=0, due=self._home.now(), opened=opened)
+        return True
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
         """Write an audit row."""

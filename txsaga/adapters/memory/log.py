@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Condition, local
 from typing import NamedTuple
 
-from txsaga.adapters.memory.doubts import Doubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import StoredHalf
 from txsaga.model.decision import Decision
 from txsaga.model.overview import Dispatch
-from txsaga.model.records import Bounds, Doubt, LogEntry, Ticked
+from txsaga.model.records import Bounds, LogEntry, Ticked
 
 
 class Given(NamedTuple):
@@ -30,12 +29,11 @@ class Given(NamedTuple):
 
 
 class MemoryLog:
-    """Offsets of committed messages, and the list of halves in doubt."""
+    """Offsets of committed messages."""
 
-    def __init__(self, home: Home, names: Names, doubts: Doubts) -> None:
+    def __init__(self, home: Home, names: Names) -> None:
         self._home = home
         self._names = names
-        self._doubts = doubts
         self._given: dict[int, list[Given]] = {}
         self._heads: dict[int, int] = {}
         self._taken = 0  # decisions that had their tick
@@ -92,36 +90,12 @@ class MemoryLog:
             self._heard.tick = self._announced
             return self._announced > heard
 
-    def sweep(self, age: timedelta) -> int:
-        """Put old halves without a decision on the list of doubts."""
-        return self._doubts.sweep(age)
-
-    def doubts(self, limit: int) -> Sequence[Doubt]:
-        """Return doubts that are due, oldest first."""
-        return self._doubts.due(limit)
-
-    def doubt(self, txid: int) -> Doubt | None:
-        """Return what deciding one transaction needs."""
-        return self._doubts.of(txid)
-
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""
         with self._home.lock:
             kept, age = self._home.kept, self._home.now() - self._ticked
             waiting = sum(kept.ops[txid].decision is Decision.COMMIT for txid in kept.order[self._taken :])
             return Dispatch(tick=self._tick, age=age, waiting=waiting)
-
-    def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
-        """Ask about a doubt again later."""
-        self._doubts.postpone(txid, by, counted=counted)
-
-    def park(self, txid: int, why: str) -> None:
-        """Take a doubt off the checks."""
-        self._doubts.park(txid, why)
-
-    def settled(self, txids: Sequence[int]) -> None:
-        """Take transactions off the list of doubts."""
-        self._doubts.settled(txids)
 
     def extend_partitions(self, ahead: int) -> int:
         """Add nothing: memory has no partitions."""

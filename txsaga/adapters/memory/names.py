@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from uuid import UUID
 
 from txsaga.adapters.memory.home import Home
-from txsaga.errors import ConfigError, GroupKindMismatch, StoreError, TopicExists, UnknownTopic
+from txsaga.errors import ConfigError, GroupKindMismatch, StoreError, TopicExists, UnknownProducerGroup, UnknownTopic
 from txsaga.model.records import NOBODY, Group, Resource, Row
 from txsaga.model.topic import Topic, TopicType
 
@@ -94,6 +94,21 @@ class Names:
         """Return a producer group that is registered."""
         with self._home.lock:
             return self._groups.get(name)
+
+    def groups(self) -> Sequence[Group]:
+        """Return all producer groups by name."""
+        with self._home.lock:
+            return [self._groups[name] for name in sorted(self._groups)]
+
+    def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
+        """Let a producer group say something otherwise than the engine."""
+        with self._home.lock:
+            known = self._groups.get(name)
+            if known is None:
+                raise UnknownProducerGroup(name)
+            said = {key: value for key, value in {**known.checks, **changes}.items() if value is not None}
+            self._groups[name] = replace(known, checks=said)
+            return self._groups[name]
 
     def group_name(self, id: int) -> str:
         """Return the name of a producer group; what the store itself moved has none."""

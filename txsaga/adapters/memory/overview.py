@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from txsaga.adapters.memory.doubts import Doubts
+from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.leases import MemoryLeases
 from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
+from txsaga.model.asking import Remark
 from txsaga.model.lifecycle import TxState
-from txsaga.model.overview import Audited, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.records import Group
 
 
 class MemoryOverview:
     """Figures and records for people."""
 
-    def __init__(self, home: Home, names: Names, doubts: Doubts, log: MemoryLog, queues: MemoryQueues) -> None:
-        self._home, self._names, self._doubts = home, names, doubts
+    def __init__(
+        self,
+        home: Home,
+        names: Names,
+        doubts: MemoryDoubts,
+        log: MemoryLog,
+        queues: MemoryQueues,
+        leases: MemoryLeases,
+    ) -> None:
+        self._home, self._names, self._doubts, self._leases = home, names, doubts, leases
         self._log, self._queues = log, queues
 
     def undecided(self) -> Undecided:
@@ -26,7 +37,7 @@ class MemoryOverview:
         with self._home.lock:
             kept = self._home.kept
             scheduled = kept.scheduled.keys() - kept.ops.keys()
-            txids = {*kept.halves, *kept.lives} - kept.ops.keys() - scheduled
+            txids = self._undecided()
             born = [kept.lives[t].born if t in kept.lives else kept.halves[t][0].born for t in txids]
             parked = sum(self._is_parked(txid) for txid in txids)
             oldest = self._home.now() - min(born) if born else None
@@ -68,7 +79,34 @@ class MemoryOverview:
             listed = self._doubts.listed(txid)
             if listed is None or txid in self._home.kept.ops:
                 return None
-            return Checks(asked=listed.checks, due=listed.due, parked=listed.parked)
+            return Checks(asked=listed.checks, due=listed.due, parked=listed.parked, remarks=listed.remarks)
+
+    def remarks(self, txid: int) -> Sequence[Remark]:
+        """Return what came of the checks of a transaction, the last ones."""
+        checks = self.checks(txid)
+        return () if checks is None else checks.remarks
+
+    def backlogs(self) -> Sequence[Backlog]:
+        """Tell what is undecided of each producer group that ever had something to decide."""
+        with self._home.lock:
+            return [self._backlog(group) for group in self._names.groups() if group.transactional]
+
+    def _backlog(self, group: Group) -> Backlog:
+        kept, kind = self._home.kept, f"checker:{group.id}"
+        mine = [txid for txid in self._undecided() if self._doubts.doubt(txid).group == group.id]
+        return Backlog(
+            group=group.name,
+            undecided=len(mine),
+            parked=sum(map(self._is_parked, mine)),
+            asked=len(kept.questions.keys() & set(mine)),
+            oldest=max((self._doubts.doubt(txid).age for txid in mine), default=None),
+            members=len(self._leases.alive([kind])[kind]),
+            answers={answer: n for (id, answer), n in sorted(kept.tally.items()) if id == group.id},
+        )
+
+    def _undecided(self) -> set[int]:
+        kept = self._home.kept
+        return {*kept.halves, *kept.lives} - kept.ops.keys() - (kept.scheduled.keys() - kept.ops.keys())
 
     def _position(self, group: str, qid: int, index: int, offset: int) -> Position:
         now, (tail, head) = self._home.now(), self._log.bounds([qid])[qid]

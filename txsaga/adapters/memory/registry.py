@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from txsaga.adapters.memory.doubts import Doubts
+from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import Kept
@@ -22,7 +22,7 @@ DECIDED = {Decision.COMMIT: TxState.COMMITTED, Decision.ROLLBACK: TxState.ROLLED
 class MemoryRegistry:
     """Topics, groups, resources and transactions by name and number."""
 
-    def __init__(self, home: Home, names: Names, doubts: Doubts) -> None:
+    def __init__(self, home: Home, names: Names, doubts: MemoryDoubts) -> None:
         self._home = home
         self._names = names
         self._doubts = doubts
@@ -86,6 +86,14 @@ class MemoryRegistry:
     def group_by_id(self, id: int) -> Group:
         """Return a producer group."""
         return self._names.group_by_id(id)
+
+    def producer_groups(self) -> Sequence[Group]:
+        """Return all producer groups by name."""
+        return self._names.groups()
+
+    def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
+        """Let a producer group say something otherwise than the engine."""
+        return self._names.alter_checks(name, changes)
 
     def resource(self, name: str, database: UUID) -> Resource:
         """Register a resource, or find it."""

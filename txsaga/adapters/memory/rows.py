@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from txsaga.model.asking import Ask, Remark
 from txsaga.model.claim import Burial, Claim
 from txsaga.model.dead_letter import Copy
 from txsaga.model.decision import Decision
@@ -52,6 +53,24 @@ class Opened(NamedTuple):
     life: Life
     born: datetime
     touched: datetime
+
+
+class Listed(NamedTuple):
+    """A place on the list of doubts: when to ask, the life as its owner left it, how often was asked, why no more."""
+
+    due: datetime
+    opened: Opened | None = None
+    checks: int = 0
+    parked: str | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+class Put(NamedTuple):
+    """A question that was put to a member, and until when it may answer once it took it up."""
+
+    ask: Ask
+    at: datetime
+    until: datetime | None = None
 
 
 class Cursor(NamedTuple):
@@ -132,6 +151,9 @@ class Kept:
     """Everything that a ledger block may change."""
 
     halves: dict[int, tuple[StoredHalf, ...]] = field(default_factory=dict)
+    doubts: dict[int, Listed] = field(default_factory=dict)
+    questions: dict[int, Put] = field(default_factory=dict)
+    tally: dict[tuple[int, str], int] = field(default_factory=dict)
     ops: dict[int, Op] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)  # decided transactions in the order of their decision
     lives: dict[int, Opened] = field(default_factory=dict)

@@ -1,65 +1,181 @@
 """
-The sweep: each half is looked at once when it is old enough, and once more much later.
+The list of doubts on PostgreSQL: who is due, what came of a check, and decisions of check-back with their audit rows.
 
-The second look finds halves whose number was taken long before their commit. Keyed transactions are found by
-their row: closed ones soon, open ones when their owner has given them up. If the sweep never runs, undecided
-halves stay invisible and unasked about, and their partitions are never dropped.
+Many are settled in one statement. If its answer is lost, what it decided stands and the rest is due again: the next
+round finds out.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, literal, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Engine
 
-from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.model.immunity import MIN_AGE
-from txsaga.model.lifecycle import TxState
-from txsaga.ports.log import ABANDONED
+from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
+from txsaga.model.asking import Lead, PutOff, Verdict
+from txsaga.model.checks import LEASE
+from txsaga.model.decision import Decision
+from txsaga.model.records import Doubt, Standing
 
-LOOKS = ("sweep", "second look")
-"""Their checkpoints."""
-SECOND_LOOK = timedelta(minutes=10)
-RANGE = 200_000
-"""Numbers looked at per sweep and look: a round has a bound."""
-
-
-def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
-    """Put halves and closed transactions without a decision on the list of doubts; return how many."""
-    settled = exists().where(schema.op.c.txid == schema.doubt.c.txid)
-    connection.execute(delete(schema.doubt).where(settled))  # decided by somebody since
-    first, second = LOOKS
-    found = _look(connection, hot, first, age, behind=age)
-    found += _look(connection, hot, second, age, behind=max(age, SECOND_LOOK))
-    return found + _left_alone(connection, age)
+KEPT = 20
+"""Remarks of one doubt; older ones go."""
 
 
-def _look(connection: Connection, hot: Hot, name: str, age: timedelta, *, behind: timedelta) -> int:
-    point = schema.checkpoint
-    connection.execute(insert(point).values(name=name, txid=0).on_conflict_do_nothing())
-    query = select(point.c.txid).where(point.c.name == name).with_for_update(skip_locked=True)
-    low = connection.execute(query).scalar()
-    if low is None:
-        return 0
-    tick = schema.tick
-    newest = select(tick.c.last_txid).where(tick.c.at <= func.clock_timestamp() - behind)
-    high = min(connection.execute(newest.order_by(tick.c.id.desc()).limit(1)).scalar() or 0, low + RANGE)
-    if high <= low:
-        return 0
-    values = {"lo": low, "hi": high, "age": age.total_seconds(), "least": MIN_AGE}
-    found = connection.exec_driver_sql(hot.sweep, values).rowcount
-    connection.execute(point.update().where(point.c.name == name).values(txid=high))
-    return found
-
-
-def _left_alone(connection: Connection, age: timedelta) -> int:
-    tx, doubt = schema.tx, schema.doubt
-    closed = [TxState.ENDED.value, TxState.PREPARED.value]
-    now = func.clock_timestamp()
-    found = select(tx.c.txid, tx.c.pgroup, literal(True)).where(
-        tx.c.state.in_([TxState.ACTIVE.value, *closed]),  # what the index covers
-        tx.c.touched <= now - age,
-        or_(tx.c.state.in_(closed), tx.c.touched <= now - ABANDONED),
+def with_remark(doubt: str, remark: str) -> str:
+    """Write the remarks of a doubt with one more."""
+    kept = f"CASE WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END"
+    who, answer, why = remark.split(", ")
+    return (
+        f"({kept}) || jsonb_build_object('at', clock_timestamp(), 'who', {who}, 'answer', {answer}, "
+        f"'why', left({why}, 500))"
     )
-    statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)
-    return connection.execute(statement.on_conflict_do_nothing()).rowcount
+
+
+WAITING = """
+SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= clock_timestamp())
+    OR EXISTS (SELECT FROM {s}.question WHERE until <= clock_timestamp()
+                  OR (until IS NULL AND asked <= clock_timestamp() - interval '1 second'))
+    OR EXISTS (SELECT FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
+                  AND touched <= clock_timestamp() - least(%(age)s, %(lease)s) * interval '1 second'
+                  AND NOT EXISTS (SELECT FROM {s}.doubt d WHERE d.txid = tx.txid))
+    OR EXISTS (
+        SELECT FROM (VALUES (%(first)s, least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
+                       FROM {s}.producer_group))), (%(second)s, %(behind)s)) AS look(name, behind)
+         WHERE (SELECT t.last_txid FROM {s}.tick t
+                 WHERE t.at <= clock_timestamp() - look.behind * interval '1 second' ORDER BY t.id DESC LIMIT 1)
+             > coalesce((SELECT c.txid FROM {s}.checkpoint c WHERE c.name = look.name), 0))"""
+
+# Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
+SETTLE = """
+WITH x AS MATERIALIZED (
+    SELECT * FROM unnest(%(txids)s::int8[], %(decisions)s::int2[], %(whys)s::text[]) AS x(txid, decision, why)),
+ h AS MATERIALIZED (
+    SELECT x.*, h.pgroup FROM x
+      JOIN LATERAL (SELECT pgroup FROM {s}.half WHERE half.txid = x.txid AND NOT keyed LIMIT 1) h ON true),
+ o AS (
+    INSERT INTO {s}.op (txid, decision, from_check) SELECT txid, decision, true FROM h ORDER BY txid
+        ON CONFLICT (txid) DO NOTHING RETURNING txid),
+ e AS (
+    INSERT INTO {s}.event (txid, what, who, why)
+    SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, %(who)s, why FROM h JOIN o USING (txid)
+     ORDER BY txid),
+ d AS (DELETE FROM {s}.doubt USING h WHERE doubt.txid = h.txid),
+ t AS (
+    INSERT INTO {s}.tally (pgroup, answer, n)
+    SELECT pgroup, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, count(*) FROM h JOIN o USING (txid)
+     GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
+SELECT txid FROM o"""
+
+STANDS = "SELECT txid, decision FROM {s}.op WHERE txid = ANY (%(lost)s)"
+
+LEADS = """
+SELECT FROM {s}.lease WHERE (kind, name, holder, epoch) = (%(kind)s, %(name)s, %(holder)s, %(epoch)s)
+   AND until > clock_timestamp() FOR SHARE"""
+
+PUT_OFF = """
+WITH x AS (
+    SELECT * FROM unnest(%(txids)s::int8[], %(bys)s::float8[], %(whys)s::text[], %(counted)s::bool[])
+        AS x(txid, by, why, counted)),
+ d AS (
+    UPDATE {s}.doubt d SET checks = d.checks + x.counted::int, remarks = {remark},
+           check_at = clock_timestamp() + x.by * interval '1 second'
+      FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted)
+INSERT INTO {s}.tally (pgroup, answer, n)
+SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
+
+HOLD = """
+INSERT INTO {s}.doubt (txid, pgroup, keyed, check_at)
+SELECT x.txid, x.pgroup, x.keyed, clock_timestamp() + %(lease)s * interval '1 second'
+  FROM unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[]) AS x(txid, pgroup, keyed)
+ WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = x.txid) ORDER BY x.txid
+    ON CONFLICT (txid) DO UPDATE SET check_at = greatest(doubt.check_at, excluded.check_at)"""
+
+
+class PostgresDoubts:
+    """The doubts of one namespace."""
+
+    def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
+        self._engine, self._hot, self._schema = engine, hot, f'"{namespace}"'
+
+    def waiting(self, age: timedelta) -> bool:
+        """Tell whether a round would find anything."""
+        first, second = LOOKS
+        parameters = {"age": age.total_seconds(), "behind": max(age, SECOND_LOOK).total_seconds()}
+        ((found,),) = self._run(
+            WAITING, parameters | {"lease": LEASE.total_seconds(), "first": first, "second": second}
+        )
+        return bool(found)
+
+    def sweep(self, age: timedelta) -> int:
+        """Put old halves without a decision on the list."""
+        with transaction(self._engine) as connection:
+            return sweep(connection, self._hot, age)
+
+    def due(self, limit: int) -> Sequence[Doubt]:
+        """Return doubts that are due."""
+        return [doubt_of(row) for row in self._run(self._hot.doubts, {"limit": limit})]
+
+    def of(self, txid: int) -> Doubt | None:
+        """Return what deciding one transaction needs."""
+        rows = self._run(self._hot.doubt, {"txid": txid})
+        return doubt_of(rows[0]) if rows else None
+
+    def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
+        """Ask about transactions that are being worked on no earlier than in `lease`."""
+        columns = {
+            "txids": [doubt.txid for doubt in held],
+            "groups": [doubt.group for doubt in held],
+            "keyed": [doubt.keyed for doubt in held],
+        }
+        self._do(HOLD, columns | {"lease": lease.total_seconds()})
+
+    def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
+        """Decide plain halves with their audit rows."""
+        columns = {
+            "txids": [verdict.txid for verdict in verdicts],
+            "decisions": [int(verdict.decision) for verdict in verdicts],
+            "whys": [verdict.why for verdict in verdicts],
+        }
+        won = {txid for (txid,) in self._run(SETTLE, columns | {"who": who})}
+        lost = [verdict.txid for verdict in verdicts if verdict.txid not in won]
+        found = self._run(STANDS, {"lost": lost}) if lost else []
+        stands = {verdict.txid: verdict.decision for verdict in verdicts if verdict.txid in won}
+        stands |= {txid: Decision(decision) for txid, decision in found}
+        return [Standing(each.txid, stands[each.txid], each.txid in won) for each in verdicts if each.txid in stands]
+
+    def put_off(self, doubts: Sequence[PutOff], lead: Lead | None = None) -> bool:
+        """Ask again later."""
+        columns: dict[str, object] = {
+            "txids": [each.txid for each in doubts],
+            "bys": [each.by.total_seconds() for each in doubts],
+            "whys": [each.why for each in doubts],
+            "counted": [each.counted for each in doubts],
+        }
+        remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
+        with transaction(self._engine) as connection:
+            if lead is not None:
+                held = connection.exec_driver_sql(LEADS.format(s=self._schema), lead._asdict()).rowcount
+                if not held:
+                    return False
+            connection.exec_driver_sql(PUT_OFF.format(s=self._schema, remark=remark), columns)
+        return True
+
+    def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
+        with transaction(self._engine) as connection:
+            return connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters)).all()
+
+    def _do(self, sql: str, parameters: Mapping[str, object]) -> None:
+        with transaction(self._engine) as connection:
+            connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters))
+
+
+def doubt_of(row: Sequence[Any]) -> Doubt:
+    """Read a row of the statements on doubts."""
+    names = ("txid", "group", "token", "keyed", "evidence", "born", "checks", "age", "run")
+    return Doubt(**dict(zip(names, row, strict=True)))

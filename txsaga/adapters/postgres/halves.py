@@ -6,7 +6,8 @@ If a batch never runs, its callers were never answered and nothing of it is ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Engine, func, select
@@ -63,6 +64,10 @@ class PostgresHalves(HalfStore):
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
+        return list(self.views_of([txid]).get(txid, ()))
+
+    def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
+        """Show the halves of several transactions."""
         h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
         p, sender = schema.part, func.coalesce(g.c.name, "").label("group_name")
         query = (
@@ -72,11 +77,12 @@ class PostgresHalves(HalfStore):
             .outerjoin(g, g.c.id == h.c.pgroup)
             .outerjoin(o, o.c.txid == h.c.txid)
             .outerjoin(p, (p.c.txid == h.c.txid) & (p.c.part == h.c.part))
-            .where(h.c.txid == txid)
-            .order_by(h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
+            .where(h.c.txid.in_(txids))
+            .order_by(h.c.txid, h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
         )
         with transaction(self._engine) as connection:
-            return [self._view(row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return {txid: tuple(map(self._view, lying)) for txid, lying in groupby(rows, lambda row: row.txid)}
 
     def close(self) -> None:
         """Close the line."""

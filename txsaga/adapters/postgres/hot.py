@@ -175,9 +175,9 @@ SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
 SWEEP = """
 INSERT INTO {s}.doubt (txid, pgroup, check_at)
 SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
-       h.born + interval '1 second'
-              * greatest(%(age)s, CASE WHEN h.immunity IS NOT NULL THEN greatest(h.immunity, %(least)s) END)
-  FROM {s}.half h
+       h.born + interval '1 second' * greatest(coalesce((p.checks ->> 'min_age')::float8, %(age)s),
+                CASE WHEN h.immunity IS NOT NULL THEN greatest(h.immunity, %(least)s) END)
+  FROM {s}.half h LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
  WHERE h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed
    AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
    AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = h.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
@@ -185,20 +185,23 @@ SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
 
 # Decisions are looked up one by one: an anti join would read every decision there is, each time.
 DOUBTS = """
-SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks
+SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
+       clock_timestamp() - coalesce(t.opened, h.born), t.run
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= clock_timestamp()
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
+           AND NOT EXISTS (SELECT FROM {s}.question q WHERE q.txid = w.txid)
          ORDER BY check_at, txid LIMIT %(limit)s) d
-  LEFT JOIN LATERAL (SELECT evidence, opened FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
+  LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
  ORDER BY d.check_at, d.txid"""
 
 # One transaction, whether it is on the list or not: what settling it by hand needs.
 DOUBT = """
-SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks, 0)
-  FROM (SELECT txid, pgroup, true AS keyed, evidence, opened AS born FROM {s}.tx WHERE txid = %(txid)s
+SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks, 0), clock_timestamp() - x.born,
+       x.run
+  FROM (SELECT txid, pgroup, true AS keyed, evidence, opened AS born, run FROM {s}.tx WHERE txid = %(txid)s
         UNION ALL
-        (SELECT txid, pgroup, false, evidence, born FROM {s}.half WHERE txid = %(txid)s AND NOT keyed LIMIT 1)) x
+        (SELECT txid, pgroup, false, evidence, born, NULL FROM {s}.half WHERE txid = %(txid)s AND NOT keyed LIMIT 1)) x
   LEFT JOIN {s}.doubt d ON d.txid = x.txid"""
 
 

@@ -81,7 +81,7 @@ class PostgresLedger:
         """Return a life, locked FOR SHARE."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
 
-    def create(self, group: int, key: str | None, epoch: int) -> Life | None:
+    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
         """Open a life with a new number."""
         fresh: dict[str, ColumnElement[Any]] = {
             "txid": schema.tx_seq.next_value(),
@@ -89,6 +89,7 @@ class PostgresLedger:
             "key": literal(key, String),
             "epoch": literal(epoch),
             "state": literal(TxState.ACTIVE.value),
+            "run": literal(run, String),
         }
         statement = (
             upsert(tx)
@@ -224,12 +225,33 @@ class PostgresLedger:
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
             claim_ends.decided(self._connection, self._schema, txid, committed=decision is Decision.COMMIT)
 
-    def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
-        """Write the decision of a keyed transaction."""
-        values = {"txid": txid, "decision": int(decision), "keyed": True, "from_check": from_check}
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
+        """Write a decision, unless one stands."""
+        values = {"txid": txid, "decision": int(decision), "keyed": keyed, "from_check": from_check}
         with translating():
-            self._connection.execute(insert(op).values(**values))
+            statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
+            won = self._connection.execute(statement).scalar() is not None
             self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
+        return won
+
+    def park(self, txid: int, why: str) -> None:
+        """Ask about a transaction no more."""
+        doubt = schema.doubt
+        keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(why)).where(tx.c.txid == txid)
+        plain = select(half.c.txid, half.c.pgroup, literal(False), literal(why)).where(
+            half.c.txid == txid, ~half.c.keyed
+        )
+        for source in (keyed, plain.limit(1)):
+            statement = upsert(doubt).from_select(["txid", "pgroup", "keyed", "parked"], source)
+            with translating():
+                self._connection.execute(statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": why}))
+
+    def resume(self, txid: int) -> bool:
+        """Ask about a parked transaction again."""
+        doubt = schema.doubt
+        statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
+        fresh = {"parked": None, "checks": 0, "check_at": func.clock_timestamp()}
+        return self._count(statement.values(**fresh)) == 1
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
         """Write an audit row."""
@@ -279,6 +301,7 @@ class PostgresLedger:
             owner=row.owner,
             state=TxState(row.state),
             evidence=row.evidence,
+            run=row.run,
         )
 
     def _count(self, statement: Any) -> int:

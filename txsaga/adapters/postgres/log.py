@@ -1,5 +1,5 @@
 """
-Ticks, reads, doubts and partitions on PostgreSQL.
+Ticks, reads and partitions on PostgreSQL.
 
 A tick is one REPEATABLE READ transaction: what its snapshot sees newly decided gets offsets, in the order
 (commit, number). Late committers join a later tick, so a held transaction never stalls a consumer. If no
@@ -10,23 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import IsolationLevel
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, select
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import is_lost, transaction, translated
-from txsaga.adapters.postgres.doubts import sweep
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line, Lines
 from txsaga.adapters.postgres.partitions import Partitions
 from txsaga.adapters.postgres.snapshot import capped, in_progress
 from txsaga.adapters.postgres.wakeup import Wakeup
 from txsaga.errors import StoreUnavailable
-from txsaga.model.records import Bounds, Doubt, LogEntry, Ticked
+from txsaga.model.records import Bounds, LogEntry, Ticked
 
 T = TypeVar("T")
 UNCAPPED = 2**62
@@ -82,38 +81,6 @@ class PostgresLog:
     def wait(self, seconds: float) -> bool:
         """Wait for the NOTIFY of a tick."""
         return self._wakeup.wait(seconds)
-
-    def sweep(self, age: timedelta) -> int:
-        """Put old halves without a decision on the list of doubts."""
-        with transaction(self._engine) as connection:
-            return sweep(connection, self._hot, age)
-
-    def doubts(self, limit: int) -> Sequence[Doubt]:
-        """Return doubts that are due."""
-        return [_doubt(row) for row in self._read(self._hot.doubts, {"limit": limit})]
-
-    def doubt(self, txid: int) -> Doubt | None:
-        """Return what deciding one transaction needs."""
-        rows = self._read(self._hot.doubt, {"txid": txid})
-        return _doubt(rows[0]) if rows else None
-
-    def settled(self, txids: Sequence[int]) -> None:
-        """Take transactions off the list of doubts."""
-        with transaction(self._engine) as connection:
-            connection.execute(delete(schema.doubt).where(schema.doubt.c.txid.in_(txids)))
-
-    def postpone(self, txid: int, by: timedelta, *, counted: bool) -> None:
-        """Ask about a doubt again later."""
-        d = schema.doubt
-        values = {"check_at": func.clock_timestamp() + by, "checks": d.c.checks + int(counted)}
-        with transaction(self._engine) as connection:
-            connection.execute(d.update().where(d.c.txid == txid).values(**values))
-
-    def park(self, txid: int, why: str) -> None:
-        """Take a doubt off the checks."""
-        d = schema.doubt
-        with transaction(self._engine) as connection:
-            connection.execute(d.update().where(d.c.txid == txid).values(parked=why))
 
     def extend_partitions(self, ahead: int) -> int:
         """Add partitions ahead of the numbers."""
@@ -187,8 +154,3 @@ def _repeatable(connection: psycopg.Connection[Any]) -> Iterator[None]:
     finally:
         if not connection.broken:
             connection.isolation_level = None
-
-
-def _doubt(row: Sequence[Any]) -> Doubt:
-    names = ("txid", "group", "token", "keyed", "evidence", "born", "checks")
-    return Doubt(**dict(zip(names, row, strict=True)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -16,20 +17,27 @@ from sqlalchemy import Engine, exists, select, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
-from txsaga.model.overview import Audited, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.asking import Remark
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Position, Reading, Undecided
 
-UNDECIDED = """
-WITH u AS (
-    SELECT txid FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
-    UNION SELECT txid FROM {s}.doubt
-    UNION SELECT h.txid FROM {s}.half h
-     WHERE h.txid > coalesce((SELECT txid FROM {s}.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed)
-SELECT count(*), count(d.parked), clock_timestamp() - min(coalesce(t.opened, h.born)),
-       (SELECT count(*) FROM {s}.scheduled w WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = w.txid))
-  FROM u LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
-  LEFT JOIN LATERAL (SELECT born FROM {s}.half WHERE half.txid = u.txid LIMIT 1) h ON true
- WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)
-   AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = u.txid)"""
+# From the checkpoint of the sweep on; what lies before it is on the list.
+UNDECIDED_ONES = """
+    SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
+           clock_timestamp() - coalesce(t.opened, h.born) AS age
+      FROM (
+        SELECT txid FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
+        UNION SELECT txid FROM {s}.doubt
+        UNION SELECT h.txid FROM {s}.half h
+         WHERE h.txid > coalesce((SELECT txid FROM {s}.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u
+      LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
+      LEFT JOIN LATERAL (SELECT born, pgroup FROM {s}.half WHERE half.txid = u.txid LIMIT 1) h ON true
+     WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)
+       AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = u.txid)"""
+
+UNDECIDED = f"""
+SELECT count(*), count(parked), max(age),
+       (SELECT count(*) FROM {{s}}.scheduled w WHERE NOT EXISTS (SELECT FROM {{s}}.op WHERE op.txid = w.txid))
+  FROM ({UNDECIDED_ONES}) b"""
 
 READINGS = """
 SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
@@ -57,6 +65,15 @@ SELECT t.id, clock_timestamp() - t.at,
        (SELECT count(*) FROM {s}.op WHERE xid >= pg_snapshot_xmax(t.snap) AND decision = 1)
      + (SELECT count(*) FROM {s}.op WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap))) AND decision = 1)
   FROM (SELECT id, snap, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
+
+
+BACKLOGS = f"""
+WITH b AS ({UNDECIDED_ONES})
+SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age),
+       (SELECT count(*) FROM {{s}}.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
+  FROM {{s}}.producer_group g LEFT JOIN b ON b.pgroup = g.id LEFT JOIN {{s}}.question q ON q.txid = b.txid
+ WHERE g.transactional GROUP BY g.id, g.name ORDER BY g.name"""
+ANSWERS = "SELECT pgroup, answer, n FROM {s}.tally ORDER BY pgroup, answer"
 
 
 class PostgresOverview:
@@ -114,13 +131,42 @@ class PostgresOverview:
     def checks(self, txid: int) -> Checks | None:
         """Tell how a transaction stands on the list of doubts."""
         doubt, op = schema.doubt.c, schema.op.c
-        query = select(doubt.checks, doubt.check_at, doubt.parked).where(
+        query = select(doubt.checks, doubt.check_at, doubt.parked, doubt.remarks).where(
             doubt.txid == txid, ~exists().where(op.txid == txid)
         )
         with transaction(self._engine) as connection:
             found = connection.execute(query).one_or_none()
-        return None if found is None else Checks(asked=found[0], due=found[1], parked=found[2])
+        if found is None:
+            return None
+        return Checks(asked=found[0], due=found[1], parked=found[2], remarks=tuple(map(_remark, found[3])))
+
+    def remarks(self, txid: int) -> Sequence[Remark]:
+        """Return what came of the checks of a transaction, the last ones."""
+        checks = self.checks(txid)
+        return () if checks is None else checks.remarks
+
+    def backlogs(self) -> Sequence[Backlog]:
+        """Tell what is undecided of each producer group that ever had something to decide."""
+        answers: dict[int, dict[str, int]] = {}
+        for group, answer, count in self._rows(ANSWERS):
+            answers.setdefault(group, {})[answer] = count
+        return [
+            Backlog(
+                group=name,
+                undecided=undecided,
+                parked=parked,
+                asked=asked,
+                oldest=oldest,
+                members=members,
+                answers=answers.get(id, {}),
+            )
+            for id, name, undecided, parked, asked, oldest, members in self._rows(BACKLOGS)
+        ]
 
     def _rows(self, sql: str) -> Sequence[Any]:
         with transaction(self._engine) as connection:
             return connection.execute(text(sql.format(s=self._schema))).all()
+
+
+def _remark(kept: Mapping[str, str]) -> Remark:
+    return Remark(datetime.fromisoformat(kept["at"]), kept["who"], kept["answer"], kept["why"])

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
-from txsaga.adapters.postgres.doubts import LOOKS
+from txsaga.adapters.postgres.sweep import LOOKS
 from txsaga.adapters.postgres.weights import BEHIND, weigh
 from txsaga.errors import StoreUnavailable
 

@@ -4,17 +4,17 @@ Topics, producer groups, resources and transactions of one namespace, by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, func, select, text, update
-from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
+from sqlalchemy import Connection, Engine, func, literal, select, text, update
+from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by, insert
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.views import transactions
-from txsaga.errors import GroupKindMismatch, TopicExists, UnknownTopic, UnknownTransaction
+from txsaga.errors import GroupKindMismatch, TopicExists, UnknownProducerGroup, UnknownTopic, UnknownTransaction
 from txsaga.model.identity import StoreId
 from txsaga.model.records import Group, Resource, TxView
 from txsaga.model.topic import Topic, TopicType
@@ -104,19 +104,34 @@ class PostgresRegistry:
         if row.transactional != transactional:
             kinds = {True: "transactional", False: "plain"}
             raise GroupKindMismatch(name, stored=kinds[row.transactional], asked=kinds[transactional])
-        return Group(id=row.id, name=row.name, transactional=row.transactional)
+        return _group(row)
 
     def find_group(self, name: str) -> Group | None:
         """Return a registered producer group by name."""
         with transaction(self._engine) as connection:
             row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
-        return None if row is None else Group(id=row.id, name=row.name, transactional=row.transactional)
+        return None if row is None else _group(row)
 
     def group_by_id(self, id: int) -> Group:
         """Return a registered producer group."""
         with transaction(self._engine) as connection:
             row = connection.execute(select(group).where(group.c.id == id)).one()
-        return Group(id=row.id, name=row.name, transactional=row.transactional)
+        return _group(row)
+
+    def producer_groups(self) -> Sequence[Group]:
+        """Return all producer groups by name."""
+        with transaction(self._engine) as connection:
+            return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
+
+    def alter_checks(self, name: str, changes: Mapping[str, object]) -> Group:
+        """Let a producer group say something otherwise than the engine; None takes a part back."""
+        said = func.jsonb_strip_nulls(group.c.checks.op("||")(literal(dict(changes), JSONB)))
+        with transaction(self._engine) as connection:
+            statement = update(group).where(group.c.name == name).values(checks=said).returning(group)
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise UnknownProducerGroup(name)
+        return _group(row)
 
     def resource(self, name: str, database: UUID) -> Resource:
         """Register a resource under its database's uuid."""
@@ -147,6 +162,10 @@ class PostgresRegistry:
         with transaction(self._engine) as connection:
             found = transactions(connection, self._identity, txid=txid, limit=1)
         return found[0] if found else None
+
+
+def _group(row: Any) -> Group:
+    return Group(id=row.id, name=row.name, transactional=row.transactional, checks=row.checks)
 
 
 def _topics(connection: Connection, name: str | None) -> list[Topic]:

@@ -65,6 +65,7 @@ def _one_of(column: str, values: type[StrEnum]) -> str:
 NOW = text("clock_timestamp()")
 FALSE = text("false")
 ZERO = text("0")
+EMPTY, NONE = text("'{}'"), text("'[]'")
 Moment = DateTime(timezone=True)
 SPAN = 1_000_000
 """Transaction numbers per partition."""
@@ -127,6 +128,7 @@ producer_group = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False, unique=True),
     Column("transactional", Boolean, nullable=False),
+    Column("checks", JSONB, nullable=False, server_default=EMPTY),  # what it says otherwise than the engine
 )
 
 resource = Table(
@@ -211,6 +213,7 @@ tx = Table(
     Column("evidence", Integer),
     Column("opened", Moment, nullable=False, server_default=NOW),
     Column("touched", Moment, nullable=False, server_default=NOW),
+    Column("run", String),  # the flow that it belongs to
     UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
 )
 Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
@@ -338,6 +341,28 @@ doubt = Table(
     Column("check_at", Moment, nullable=False, server_default=NOW, index=True),
     Column("checks", Integer, nullable=False, server_default=ZERO),
     Column("parked", String),  # why it is out of checks
+    Column("remarks", JSONB, nullable=False, server_default=NONE),  # what came of the checks, the last ones
+)
+
+question = Table(
+    "question",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),  # one at a time
+    Column("pgroup", Integer, nullable=False),
+    Column("member", String, nullable=False),
+    Column("asked", Moment, nullable=False, server_default=NOW),
+    Column("patience", Interval, nullable=False),
+    Column("until", Moment),  # since its member took it up
+)
+Index("question_member", question.c.member, question.c.asked, postgresql_where=question.c.until.is_(None))
+
+tally = Table(
+    "tally",
+    metadata,
+    Column("pgroup", Integer, nullable=False),
+    Column("answer", String, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    PrimaryKeyConstraint("pgroup", "answer"),
 )
 
 scheduled = Table(

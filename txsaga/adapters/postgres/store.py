@@ -11,12 +11,15 @@ from sqlalchemy import Engine, event
 from txsaga.adapters.postgres import founding, migrate
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
+from txsaga.adapters.postgres.doubts import PostgresDoubts
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.leases import PostgresLeases
 from txsaga.adapters.postgres.ledger import PostgresLedgers
 from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.overview import PostgresOverview
+from txsaga.adapters.postgres.questions import PostgresQuestions
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.adapters.postgres.schedule import PostgresSchedule
@@ -34,6 +37,9 @@ class PostgresStore:
         self.ledgers = PostgresLedgers(engine, namespace)
         self.log = PostgresLog(engine, hot, namespace)
         self.schedule = PostgresSchedule(engine, namespace)
+        self.doubts = PostgresDoubts(engine, hot, namespace)
+        self.questions = PostgresQuestions(engine, namespace, self.halves.views_of)
+        self.leases = PostgresLeases(engine)
         self.queues = PostgresQueues(engine)
         self.claims = PostgresClaims(engine, namespace)
         self.groups = PostgresGroups(engine, namespace)

@@ -1,0 +1,138 @@
+"""
+Questions on PostgreSQL: one row about a transaction, counted before it is asked.
+
+A question that is lost (its member died, the server restarted) is collected by the next round: at worst a check is
+asked twice, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Engine
+
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.doubts import doubt_of, with_remark
+from txsaga.adapters.postgres.hot import TOKEN
+from txsaga.model.asking import Answer, Ask, Asked, Lead
+from txsaga.model.records import HalfView
+
+ASK = """
+WITH lead AS MATERIALIZED (
+    SELECT FROM {s}.lease WHERE (kind, name, holder, epoch) = (%(kind)s, %(name)s, %(holder)s, %(epoch)s)
+       AND until > clock_timestamp() FOR SHARE),
+ x AS (
+    SELECT * FROM unnest(%(txids)s::int8[], %(groups)s::int4[], %(members)s::text[], %(intervals)s::float8[],
+                         %(patience)s::float8[]) AS x(txid, pgroup, member, interval, patience)),
+ d AS (
+    UPDATE {s}.doubt SET checks = checks + 1, check_at = clock_timestamp() + x.interval * interval '1 second'
+      FROM x, lead WHERE doubt.txid = x.txid AND doubt.parked IS NULL
+       AND NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = x.txid)
+       AND NOT EXISTS (SELECT FROM {s}.question q WHERE q.txid = x.txid)
+    RETURNING x.txid, x.pgroup, x.member, x.patience)
+INSERT INTO {s}.question (txid, pgroup, member, patience)
+SELECT txid, pgroup, member, patience * interval '1 second' FROM d RETURNING txid"""
+
+TAKE = """
+WITH t AS MATERIALIZED (
+    SELECT txid FROM {s}.question WHERE member = %(member)s AND until IS NULL
+     ORDER BY asked LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+UPDATE {s}.question q SET until = clock_timestamp() + q.patience FROM t WHERE q.txid = t.txid RETURNING q.txid"""
+
+ASKED = """
+SELECT q.txid, q.pgroup, {token}, t.txid IS NOT NULL, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born),
+       coalesce(d.checks, 0), clock_timestamp() - coalesce(t.opened, h.born), t.run, t.key
+  FROM {s}.question q LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
+  LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half WHERE half.txid = q.txid LIMIT 1) h ON true
+ WHERE q.txid = ANY (%(txids)s) ORDER BY q.txid"""
+
+# What was decided is off the list of doubts; of UNKNOWN a remark is kept.
+ANSWERED = """
+WITH x AS (
+    SELECT * FROM unnest(%(txids)s::int8[], %(answers)s::text[], %(whys)s::text[]) AS x(txid, answer, why)),
+ q AS (
+    DELETE FROM {s}.question USING x WHERE question.txid = x.txid AND question.member = %(member)s
+    RETURNING question.pgroup, x.*),
+ gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer <> 'UNKNOWN'),
+ told AS (UPDATE {s}.doubt d SET remarks = {remark} FROM q WHERE d.txid = q.txid AND q.answer = 'UNKNOWN')
+INSERT INTO {s}.tally (pgroup, answer, n)
+SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
+
+COLLECT = """
+WITH gone AS (
+    DELETE FROM {s}.question q
+     WHERE q.until <= clock_timestamp()
+        OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
+              AND l.until > clock_timestamp())
+        OR EXISTS (SELECT FROM {s}.op WHERE op.txid = q.txid)
+    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late),
+ told AS (
+    UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (NOT g.late)::int,
+           check_at = CASE WHEN g.late THEN d.check_at ELSE clock_timestamp() END
+      FROM gone g WHERE d.txid = g.txid),
+ t AS (
+    INSERT INTO {s}.tally (pgroup, answer, n)
+    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
+SELECT count(*) FROM gone"""
+
+
+class PostgresQuestions:
+    """The questions of one namespace."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        namespace: str,
+        views: Callable[[Sequence[int]], Mapping[int, tuple[HalfView, ...]]],
+    ) -> None:
+        self._engine, self._schema, self._views = engine, f'"{namespace}"', views
+        self._asked = ASKED.format(s="{s}", token=TOKEN.format(s="{s}", group="q.pgroup", txid="q.txid"))
+
+    def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
+        """Put questions and count their checks."""
+        columns: dict[str, object] = {
+            "txids": [each.txid for each in asks],
+            "groups": [each.group for each in asks],
+            "members": [each.member for each in asks],
+            "intervals": [each.interval.total_seconds() for each in asks],
+            "patience": [each.patience.total_seconds() for each in asks],
+        }
+        return [txid for (txid,) in self._run(ASK, columns | lead._asdict())]
+
+    def backlog(self) -> Mapping[str, int]:
+        """Return how many questions each member has."""
+        return dict(map(tuple, self._run("SELECT member, count(*) FROM {s}.question GROUP BY member", {})))
+
+    def take(self, member: str, limit: int) -> Sequence[Asked]:
+        """Take up questions put to a member."""
+        txids = [txid for (txid,) in self._run(TAKE, {"member": member, "limit": limit})]
+        if not txids:
+            return []
+        views = self._views(txids)
+        rows = self._run(self._asked, {"txids": txids})
+        return [Asked(doubt_of(row[:-1]), row[-1], views.get(row[0], ())) for row in rows]
+
+    def answered(self, member: str, answers: Sequence[Answer]) -> None:
+        """Take questions away."""
+        columns = {
+            "txids": [each.txid for each in answers],
+            "answers": [str(each.state) for each in answers],
+            "whys": [each.why for each in answers],
+        }
+        remark = with_remark("d", "%(member)s::text, q.answer, q.why")
+        with transaction(self._engine) as connection:
+            connection.exec_driver_sql(ANSWERED.format(s=self._schema, remark=remark), columns | {"member": member})
+
+    def collect(self) -> int:
+        """Take away questions that nobody answers."""
+        why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left before it was asked' END"
+        remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
+        ((count,),) = self._run(COLLECT.replace("{remark}", remark), {})
+        return int(count)
+
+    def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
+        with transaction(self._engine) as connection:
+            return connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters)).all()

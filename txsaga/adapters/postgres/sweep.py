@@ -1,0 +1,72 @@
+"""
+The sweep: each half is looked at once when it is old enough, and once more much later.
+
+The second look finds halves whose number was taken long before their commit. Keyed transactions are found by
+their row: closed ones soon, open ones when nobody has heard of their owner for a lease. If the sweep never runs,
+undecided halves stay invisible and unasked about, and their partitions are never dropped.
+"""
+
+from datetime import timedelta
+
+from sqlalchemy import Connection, Float, cast, delete, exists, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.hot import Hot
+from txsaga.model.checks import LEASE
+from txsaga.model.immunity import MIN_AGE
+from txsaga.model.lifecycle import TxState
+
+LOOKS = ("sweep", "second look")
+"""Their checkpoints."""
+SECOND_LOOK = timedelta(minutes=10)
+RANGE = 200_000
+"""Numbers looked at per sweep and look: a round has a bound."""
+
+
+def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
+    """Put halves and closed transactions without a decision on the list of doubts; return how many."""
+    settled = exists().where(schema.op.c.txid == schema.doubt.c.txid)
+    connection.execute(delete(schema.doubt).where(settled))  # decided by somebody since
+    first, second = LOOKS
+    found = _look(connection, hot, first, age, behind=_shortest(connection, age))
+    found += _look(connection, hot, second, age, behind=max(age, SECOND_LOOK))
+    return found + _left_alone(connection, age)
+
+
+def _shortest(connection: Connection, age: timedelta) -> timedelta:
+    """Return the least age that any group has: halves are looked at when that is over, and due at their own."""
+    said = cast(schema.producer_group.c.checks["min_age"].astext, Float)
+    least = connection.execute(select(func.min(said))).scalar()
+    return age if least is None else min(age, timedelta(seconds=least))
+
+
+def _look(connection: Connection, hot: Hot, name: str, age: timedelta, *, behind: timedelta) -> int:
+    point = schema.checkpoint
+    connection.execute(insert(point).values(name=name, txid=0).on_conflict_do_nothing())
+    query = select(point.c.txid).where(point.c.name == name).with_for_update(skip_locked=True)
+    low = connection.execute(query).scalar()
+    if low is None:
+        return 0
+    tick = schema.tick
+    newest = select(tick.c.last_txid).where(tick.c.at <= func.clock_timestamp() - behind)
+    high = min(connection.execute(newest.order_by(tick.c.id.desc()).limit(1)).scalar() or 0, low + RANGE)
+    if high <= low:
+        return 0
+    values = {"lo": low, "hi": high, "age": age.total_seconds(), "least": MIN_AGE}
+    found = connection.exec_driver_sql(hot.sweep, values).rowcount
+    connection.execute(point.update().where(point.c.name == name).values(txid=high))
+    return found
+
+
+def _left_alone(connection: Connection, age: timedelta) -> int:
+    tx, doubt = schema.tx, schema.doubt
+    closed = [TxState.ENDED.value, TxState.PREPARED.value]
+    now = func.clock_timestamp()
+    found = select(tx.c.txid, tx.c.pgroup, literal(True)).where(
+        tx.c.state.in_([TxState.ACTIVE.value, *closed]),  # what the index covers
+        tx.c.touched <= now - age,
+        or_(tx.c.state.in_(closed), tx.c.touched <= now - LEASE),
+    )
+    statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)
+    return connection.execute(statement.on_conflict_do_nothing()).rowcount

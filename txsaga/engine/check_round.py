@@ -1,0 +1,200 @@
+"""
+One round of check-back: every transaction that is due, dealt with by itself.
+
+What many have in common is done for many at once (evidence is read, decisions are written, questions are put), but
+never so that one spoils the others: a step for many that fails is done again one by one. A round has a time, so that
+a database that answers slowly keeps nobody else waiting for long. What a round that dies leaves is due again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from txsaga.engine.case import Case
+from txsaga.engine.decide import By
+from txsaga.engine.judge import Basis, Verdict
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.lease import Lease, checkers_of
+from txsaga.engine.surrender import Surrender
+from txsaga.errors import StoreError, StoreUnavailable, TxSagaError
+from txsaga.model import asking, facts
+from txsaga.model.asking import Ask, PutOff
+from txsaga.model.checks import CheckProfile
+from txsaga.model.records import Doubt
+from txsaga.ports.runs import RunState
+
+logger = logging.getLogger("txsaga")
+
+BUDGET = 60.0
+"""Seconds: what is not reached waits for the next round."""
+AT_ONCE = 1_000
+MOST_ASKED = 2_000
+"""Questions that one member has at a time; the rest stays due."""
+
+
+class Round:
+    """One round, of who has the lead."""
+
+    def __init__(self, kernel: Kernel, profile: CheckProfile, lease: Lease, turns: Iterator[int]) -> None:
+        self._kernel, self._store, self._profile = kernel, kernel.store, profile
+        self._lease, self._turns = lease, turns
+        self._policies: dict[int, CheckProfile] = {}
+        self._surrender = Surrender(kernel)
+        self._settled: list[tuple[Case, asking.Verdict]] = []
+        self._asked: list[Case] = []
+        self._put_off: list[PutOff] = []
+        self.done: Counter[str] = Counter()
+
+    def run(self, limit: int) -> Counter[str]:
+        """Sweep, and deal with what is due; return how many came to what."""
+        end, announce = time.monotonic() + BUDGET, self._kernel.announce
+        with announce.around(facts.Collecting):
+            self._store.questions.collect()
+        with announce.around(facts.Sweeping):
+            self._store.doubts.sweep(self._profile.min_age)
+        cases = [Case(self._store, doubt) for doubt in self._store.doubts.due(limit)]
+        self._kernel.settler.judge.look(cases)
+        for case in cases:
+            if time.monotonic() > end or not self._lease.take():
+                break
+            self._deal_with(case)
+            if len(self._settled) >= AT_ONCE:
+                self._settle()
+        self._settle()
+        self._ask()
+        self._write_put_off()
+        return self.done
+
+    def _deal_with(self, case: Case) -> None:
+        doubt = case.doubt
+        try:
+            if self._lives(doubt):
+                self._put(doubt, "its run is alive, or nobody can say", counted=False)
+            else:
+                self._follow(case, self._kernel.settler.judge.know(case))
+        except StoreUnavailable as silent:
+            self._put(doubt, str(silent), counted=False)
+        except TxSagaError as failure:
+            self._put(doubt, str(failure), counted=True)
+        except Exception as poison:
+            logger.exception("check of transaction %d failed", doubt.txid, extra={"txid": doubt.txid})
+            self._give_up(case, f"{type(poison).__name__}: {poison}")
+
+    def _lives(self, doubt: Doubt) -> bool:
+        if doubt.run is None:
+            return False
+        return self._kernel.runs is None or self._kernel.runs.state(doubt.run) is not RunState.OVER
+
+    def _follow(self, case: Case, verdict: Verdict) -> None:
+        decision, doubt = verdict.state.decision, case.doubt
+        if decision is not None:
+            self._kernel.settler.report(case, verdict.state, verdict.why)
+            if not doubt.keyed:
+                self._settled.append((case, asking.Verdict(doubt.txid, decision, verdict.why)))
+                return
+            by = By(who="check-back", why=verdict.why, from_check=True, found=verdict.found)
+            self._kernel.settler.written(case, decision, by, verdict)
+            self._kernel.tell_decided()
+            self.done["settled"] += 1
+        elif (spent := self._spent(doubt, verdict)) is not None:
+            self._give_up(case, spent)
+        elif verdict.basis is Basis.WORD:
+            self._asked.append(case)
+        else:
+            self._kernel.settler.report(case, verdict.state, verdict.why)
+            self._put(doubt, verdict.why, counted=verdict.basis is not Basis.NOBODY)
+
+    def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
+        """Say why a transaction is not to be asked about any more."""
+        policy = self._policy(doubt)
+        if doubt.age > policy.total_limit:
+            return f"not decided within {policy.total_limit}: {verdict.why}"
+        if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
+            remarks = self._store.overview.remarks(doubt.txid)
+            return f"out of checks ({doubt.checks}): {remarks[-1].why if remarks else verdict.why}"
+        return None
+
+    def _settle(self) -> None:
+        """Write the decisions of plain halves; together, and if that fails one by one."""
+        batch, self._settled = self._settled, []
+        if not batch:
+            return
+        try:
+            self._write([verdict for _, verdict in batch])
+        except StoreError as failure:
+            for case, verdict in batch if len(batch) > 1 else []:
+                self._settled = [(case, verdict)]
+                self._settle()
+            if len(batch) == 1:
+                counted = not isinstance(failure, StoreUnavailable)
+                self._put(batch[0][0].doubt, str(failure), counted=counted)
+
+    def _write(self, verdicts: Sequence[asking.Verdict]) -> None:
+        with self._kernel.announce.around(facts.Deciding, *(each.txid for each in verdicts), about=CHECK_BACK):
+            standings = self._store.doubts.settle(verdicts, CHECK_BACK)
+        self.done["settled"] += len(standings)
+        self._kernel.tell_decided()
+
+    def _ask(self) -> None:
+        """Put a question about each to a live member of its group, by turns."""
+        cases, self._asked = self._asked, []
+        if not cases or not self._lease.take() or self._lease.lead is None:
+            return
+        alive = self._store.leases.alive(sorted({checkers_of(case.doubt.group) for case in cases}))
+        backlog = Counter(self._store.questions.backlog())
+        asks, alone = [], defaultdict(list)
+        for case in cases:
+            members = alive.get(checkers_of(case.doubt.group), ())
+            free = [member for member in members if backlog[member] < MOST_ASKED]
+            if free:
+                member = free[next(self._turns) % len(free)]
+                backlog[member] += 1
+                asks.append(self._question(case.doubt, member))
+            elif not members:
+                alone[case.group].append(case)
+        self._put_questions(asks)
+        for group, left in alone.items():
+            self._leave_alone(group, left)
+
+    def _question(self, doubt: Doubt, member: str) -> Ask:
+        policy = self._policy(doubt)
+        return Ask(doubt.txid, doubt.group, member, policy.interval, policy.reply_timeout)
+
+    def _put_questions(self, asks: Sequence[Ask]) -> None:
+        for at in range(0, len(asks), AT_ONCE):
+            some = asks[at : at + AT_ONCE]
+            if self._lease.take() and self._lease.lead is not None:
+                with self._kernel.announce.around(facts.Asking, *(ask.txid for ask in some)):
+                    self.done["asked"] += len(self._store.questions.ask(some, self._lease.lead))
+
+    def _leave_alone(self, group: str, cases: Sequence[Case]) -> None:
+        why = f"no live member of group {group!r} has a checker"
+        logger.warning("%s; %d transactions wait for one", why, len(cases), extra={"group": group})
+        for case in cases:
+            self._put(case.doubt, why, counted=False)
+
+    def _give_up(self, case: Case, why: str) -> None:
+        self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
+
+    def _put(self, doubt: Doubt, why: str, *, counted: bool) -> None:
+        self._put_off.append(PutOff(doubt.txid, self._policy(doubt).interval, why, counted))
+
+    def _write_put_off(self) -> None:
+        later, self._put_off = self._put_off, []
+        if later and self._lease.take():
+            with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
+                if self._store.doubts.put_off(later, self._lease.lead):
+                    self.done["put off"] += len(later)
+
+    def _policy(self, doubt: Doubt) -> CheckProfile:
+        if doubt.group not in self._policies:
+            said = self._store.registry.group_by_id(doubt.group).checks
+            self._policies[doubt.group] = self._profile.of_group(said)
+        return self._policies[doubt.group]
+
+
+CHECK_BACK = "check-back"
+"""Who decided, in the audit row."""

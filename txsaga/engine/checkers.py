@@ -1,0 +1,72 @@
+"""
+The checkers of this process: what its producers answer for, by group.
+
+A checker is the user's code: whatever it raises is UNKNOWN, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from txsaga.engine.case import Case
+from txsaga.model.decision import LocalState
+from txsaga.model.records import Group, HalfView
+
+Checker = Callable[["Question"], "LocalState | None"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a checker is asked: what became of the local work of this transaction?"""
+
+    txid: int
+    id: str
+    group: str
+    key: str | None
+    case: Case
+    checks: int = 0
+
+    @cached_property
+    def halves(self) -> tuple[HalfView, ...]:
+        """Its halves, with the topic and queue where each is to go."""
+        return self.case.halves
+
+
+class Checkers:
+    """Who answers for which group here."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, str] = {}
+        self._by_name: dict[str, Checker] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether this process answers for anybody."""
+        return bool(self._by_name)
+
+    def register(self, group: Group, checker: Checker) -> None:
+        """Answer for a group from now on."""
+        self._by_name[group.name] = checker
+        self.by_id[group.id] = group.name
+
+    def forget(self, group: str) -> None:
+        """Answer for a group no more, and stay its member."""
+        self._by_name.pop(group, None)
+
+    def knows(self, group: str) -> bool:
+        """Tell whether a group has a checker here."""
+        return group in self._by_name
+
+    def say(self, case: Case, key: str | None) -> tuple[LocalState, str]:
+        """Ask the checker of a group; return its answer, and why."""
+        checker = self._by_name.get(case.group)
+        if checker is None:
+            return LocalState.UNKNOWN, f"the member that was asked has no checker for group {case.group!r}"
+        doubt = case.doubt
+        question = Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
+        try:
+            answer = LocalState(checker(question) or LocalState.UNKNOWN)
+        except Exception as failure:  # noqa: BLE001  # the user's code: whatever it raises is UNKNOWN
+            return LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}"
+        return answer, f"the checker said {answer}"

@@ -1,0 +1,86 @@
+"""
+The leases of this process: of the transactions that it works on, and of its membership in producer groups.
+
+A transaction that is being worked on is asked about no earlier than its lease ends, however long the work takes; the
+heartbeat renews it. When this process dies nothing renews, and the transaction is asked about at once. The heartbeat
+also says which groups this process answers for. If it never runs, long work is asked about as if its owner were dead,
+and nobody asks the checkers here.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.running import TYPICAL
+from txsaga.model import facts
+from txsaga.model.asking import Lead
+from txsaga.model.checks import LEASE
+
+MEMBERSHIP = timedelta(seconds=15)
+
+
+def checkers_of(group: int) -> str:
+    """Return the kind of lease that members of a producer group have."""
+    return f"checker:{group}"
+
+
+class Heartbeat:
+    """Renews the leases of this process."""
+
+    name = "heartbeat"
+    pause = rest = TYPICAL
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._enlisted: tuple[str, ...] = ()
+        self._renew_at = 0.0
+
+    def run_once(self) -> int:
+        """Hold what is worked on, and say that this process answers for its groups."""
+        self._hold()
+        self._enlist()
+        return 0
+
+    def _hold(self) -> None:
+        held = self._kernel.running.long()
+        if held:
+            with self._kernel.announce.around(facts.Holding, *(doubt.txid for doubt in held)):
+                self._kernel.store.doubts.hold(held, LEASE)
+
+    def _enlist(self) -> None:
+        kinds = tuple(sorted(map(checkers_of, self._kernel.checkers.by_id)))
+        if not kinds or (kinds == self._enlisted and time.monotonic() < self._renew_at):
+            return
+        with self._kernel.announce.around(facts.Enlisting, about=self._kernel.member):
+            self._kernel.store.leases.keep(kinds, self._kernel.member, MEMBERSHIP)
+        self._enlisted, self._renew_at = kinds, time.monotonic() + MEMBERSHIP.total_seconds() / 3
+
+
+class Lease:
+    """The lead of one kind of round: whoever has it leads, all others stand by."""
+
+    TTL = timedelta(seconds=10)
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self._kernel, self._name = kernel, name
+        self._until = 0.0
+        self.lead: Lead | None = None
+
+    def take(self) -> bool:
+        """Lead, or go on leading; False while another does."""
+        if self.lead is not None and time.monotonic() < self._until:
+            return True
+        asked = time.monotonic()
+        with self._kernel.announce.around(facts.Leading, about=self._name):
+            self.lead = self._kernel.store.leases.acquire("round", self._name, self._kernel.member, self.TTL)
+        self._until = asked + self.TTL.total_seconds() / 2
+        return self.lead is not None
+
+    def give_back(self) -> None:
+        """Let another lead."""
+        lead, self.lead = self.lead, None
+        if lead is not None:
+            with self._kernel.announce.around(facts.Yielding, about=self._name):
+                self._kernel.store.leases.release(lead)

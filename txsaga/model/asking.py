@@ -1,0 +1,70 @@
+"""What crosses the ports of check-back: who is asked, what was answered, what is settled or put off."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from txsaga.model.decision import Decision, LocalState
+from txsaga.model.records import Doubt, HalfView
+
+
+class Lead(NamedTuple):
+    """A lease in its holder's hands, with its fence."""
+
+    kind: str
+    name: str
+    holder: str
+    epoch: int
+
+
+class Ask(NamedTuple):
+    """A question to put to a member: it has `patience` to answer, and after `interval` the next one may come."""
+
+    txid: int
+    group: int
+    member: str
+    interval: timedelta
+    patience: timedelta
+
+
+class Asked(NamedTuple):
+    """A question as its member gets it."""
+
+    doubt: Doubt
+    key: str | None
+    halves: tuple[HalfView, ...]
+
+
+class Answer(NamedTuple):
+    """What a member said; a decision was written before this is told."""
+
+    txid: int
+    state: LocalState
+    why: str
+
+
+class Verdict(NamedTuple):
+    """A decision that check-back writes, and what it rests on."""
+
+    txid: int
+    decision: Decision
+    why: str
+
+
+class PutOff(NamedTuple):
+    """A doubt that could not be settled now."""
+
+    txid: int
+    by: timedelta
+    why: str
+    counted: bool
+
+
+class Remark(NamedTuple):
+    """What came of one check."""
+
+    at: datetime
+    who: str
+    answer: str
+    why: str
