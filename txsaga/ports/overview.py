@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.asking import Remark
-from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Reading, Undecided
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Reading, Undecided
 
 
 class Overview(Protocol):
@@ -33,3 +33,11 @@ class Overview(Protocol):
 
     def backlogs(self) -> Sequence[Backlog]:
         """Tell what is undecided of each transactional producer group, by name."""
+
+    def doubts(
+        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
+    ) -> Sequence[DoubtView]:
+        """Return what is on the list of doubts and undecided, by number: parked ones only, of one group, or one."""
+
+    def last_round(self, role: str) -> LastRound | None:
+        """Tell who led the last round of a role, and when it ended; None before the first."""

@@ -7,6 +7,7 @@ import pytest
 from txsaga.adapters.memory import MemoryStore
 from txsaga.ports.store import Store
 from txsaga.testing import (
+    BacklogContract,
     BindingContract,
     BurialContract,
     ClaimContract,
@@ -115,6 +116,10 @@ class TestRegistry(RegistryContract):
 
 
 class TestOverview(OverviewContract):
+    pass
+
+
+class TestBacklog(BacklogContract):
     pass
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.engine.stored import Stored
 from txsaga.ports.store import Store
 from txsaga.testing import (
+    BacklogContract,
     BindingContract,
     BurialContract,
     ClaimContract,
@@ -117,6 +118,10 @@ class TestRegistry(RegistryContract):
 
 
 class TestOverview(OverviewContract):
+    pass
+
+
+class TestBacklog(BacklogContract):
     pass
 
 
