@@ -73,7 +73,7 @@ def engine(
     with (
         stopping() as stop,
         opened(options, observers=[] if watch is None else [watch]) as broker,
-        nullcontext() if watch is None else exposed(watch, broker, metrics or 0, metrics_address),
+        nullcontext() if watch is None else exposed(watch, broker, asked, metrics or 0, metrics_address),
     ):
         for group, function in handlers.items():
             broker.when_exhausted(group, function)
@@ -95,11 +95,12 @@ def watching() -> Metrics:
 
 
 @contextmanager
-def exposed(watch: Metrics, broker: Broker, port: int, address: str) -> Iterator[None]:
+def exposed(watch: Metrics, broker: Broker, profile: CheckProfile, port: int, address: str) -> Iterator[None]:
     """Serve metrics, and say where."""
+    from txsaga.cli.gauges import Gauges
     from txsaga.cli.metrics import served
 
-    with served(watch, broker.kernel.store, port, address) as found:
+    with served(watch, Gauges(broker.kernel.store, profile.min_age), port, address) as found:
         logger.info("metrics are at http://%s:%d/metrics", address, found)
         yield
 

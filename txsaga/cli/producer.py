@@ -21,6 +21,7 @@ from txsaga.cli.home import opened
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, table
 from txsaga.errors import UnknownProducerGroup
+from txsaga.model.overview import ANSWERS
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, show and alter producer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the producer group.")]
 COLUMNS = ("producers", "undecided", "oldest", "parked", "asked", "members")
-ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NOBODY")
-"""What came of checks; NOBODY was there to answer."""
 
 
 @app.command("list")

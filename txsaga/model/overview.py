@@ -133,6 +133,10 @@ class LastRound:
     ago: timedelta
 
 
+ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NOBODY")
+"""What came of checks; NOBODY was there to answer, and such a check does not count."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
     """What is undecided of one producer group, who answers for it, and what was answered so far."""
