@@ -45,8 +45,7 @@ def test_an_engine_works_until_it_is_told_to_stop(
         engine.send_signal(number)
         out, err = engine.communicate(timeout=TIMEOUT)
     assert (engine.returncode, out) == (0, "")
-    (line,) = err.splitlines()
-    assert f"INFO engine stopped: store {broker.identity}" in line
+    assert f"INFO engine stopped: {told}" in err.splitlines()[-1]  # behind what its rounds say of others' doubts
 
 
 def test_once_runs_each_role_once(cli: Cli, broker: Broker, topic: str) -> None:

@@ -89,13 +89,15 @@ def settle(
     options = options_of(context)
     with opened(options) as broker:
         dispatch(broker)
-        settled = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age))).run_once()
+        check_back = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age)))
+        check_back.run_once()
+        settled, asked = (check_back.done[what] for what in ("settled", "asked"))
         left = broker.kernel.store.overview.undecided()
         dispatch(broker)
     if options.json:
-        document({"settled": settled, "undecided": left.count, "parked": left.parked})
+        document({"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked})
     else:
-        say(f"{settled} settled, {left.count} undecided, {left.parked} of them parked")
+        say(f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked")
 
 
 def number_of(text: str, store: StoreId) -> int:
