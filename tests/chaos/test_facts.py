@@ -115,7 +115,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 def play(watch: Watch, world: World, *programs: Callable[[Broker, World], None]) -> None:
     with (
         database(world.bank) as bank,
-        txsaga.connect(world.home, resources={BANK: bank}, roles=False, observers=[watch], env={}) as broker,
+        txsaga.connect(
+            world.home, resources={BANK: bank}, roles=False, answering=False, observers=[watch], env={}
+        ) as broker,
     ):
         for program in programs:
             program(broker, world)

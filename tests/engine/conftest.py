@@ -23,7 +23,7 @@ def stored(home_url: str) -> Stored:
 def shop(home_url: str, stored: Stored) -> Iterator[Shop]:
     """Give a shop on the home database."""
     open_store(home_url).close()
-    broker = txsaga.connect(home_url, roles=False, env={})
+    broker = txsaga.connect(home_url, roles=False, answering=False, env={})
     with closing(Shop(broker, stored.let_pass)) as shop:
         yield shop
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, Joined
 from txsaga.engine.kernel import Kernel
+from txsaga.errors import StoreError
 from txsaga.model.cut import Cut
 from txsaga.model.decision import Code
 from txsaga.model.records import End, Half, HalfView, Receipt, Standing
@@ -38,6 +39,7 @@ class FakeHalves(HalfStore):
         self.lost: deque[Exception] = deque()  # each hides the answer of one decide that was written
         self.open = Event()  # while it is closed, no decide comes to its end
         self.open.set()
+        self.sick: set[int] = set()  # what these transactions are ended with always fails
         self.entered = Event()  # some decide has begun
         self.ends: list[End] = []
 
@@ -48,6 +50,8 @@ class FakeHalves(HalfStore):
         if ends:
             self.entered.set()
             assert self.open.wait(30)
+        if self.sick & {end.txid for end in ends}:
+            raise StoreError("the disk is full")
         if ends and self.broken:
             raise self.broken.popleft()
         receipts, standings = self._real.write(halves, ends)
@@ -104,4 +108,4 @@ def broker_on(store: Store, *observers: Observer) -> Broker:
     """Open a broker on any store; it runs no roles."""
     member = f"shop-{next(_numbers)}"
     kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers), member=member)
-    return Broker(kernel, NoHome(), roles=False, on_close=store.close)
+    return Broker(kernel, NoHome(), roles=False, answering=False, on_close=store.close)

@@ -46,7 +46,7 @@ class CheckBack:
         self._turns = count()
 
     def run_once(self) -> int:
-        """Sweep, then settle or ask about what is due; return how many were dealt with."""
+        """Sweep, then settle or ask about what is due; return how many came further."""
         if not self._kernel.store.doubts.waiting(self._profile.min_age) or not self._lease.take():
             return 0
         try:
@@ -61,4 +61,4 @@ class CheckBack:
         done = Round(self._kernel, self._profile, self._lease, self._turns).run(self._limit)
         told = ", ".join(f"{number} {what}" for what, number in sorted(done.items())) or "nothing due"
         logger.info("check round ends after %.3f s: %s", time.monotonic() - begun, told, extra={"role": self.name})
-        return sum(done.values())
+        return sum(done.values()) - done["put off"]

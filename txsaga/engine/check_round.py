@@ -78,10 +78,18 @@ class Round:
         except StoreUnavailable as silent:
             self._put(doubt, str(silent), counted=False)
         except TxSagaError as failure:
-            self._put(doubt, str(failure), counted=True)
+            self._fail(case, str(failure))
         except Exception as poison:
             logger.exception("check of transaction %d failed", doubt.txid, extra={"txid": doubt.txid})
             self._give_up(case, f"{type(poison).__name__}: {poison}")
+
+    def _fail(self, case: Case, why: str) -> None:
+        """Count a check whose settlement failed; the last one is followed by no other."""
+        doubt, policy = case.doubt, self._policy(case.doubt)
+        if doubt.checks + 1 >= policy.max_checks or doubt.age > policy.total_limit:
+            self._give_up(case, why)
+        else:
+            self._put(doubt, why, counted=True)
 
     def _lives(self, doubt: Doubt) -> bool:
         if doubt.run is None:
@@ -128,9 +136,10 @@ class Round:
             for case, verdict in batch if len(batch) > 1 else []:
                 self._settled = [(case, verdict)]
                 self._settle()
-            if len(batch) == 1:
-                counted = not isinstance(failure, StoreUnavailable)
-                self._put(batch[0][0].doubt, str(failure), counted=counted)
+            if len(batch) == 1 and isinstance(failure, StoreUnavailable):
+                self._put(batch[0][0].doubt, str(failure), counted=False)
+            elif len(batch) == 1:
+                self._fail(batch[0][0], str(failure))
 
     def _write(self, verdicts: Sequence[asking.Verdict]) -> None:
         with self._kernel.announce.around(facts.Deciding, *(each.txid for each in verdicts), about=CHECK_BACK):
