@@ -126,11 +126,13 @@ class Consumer:
         """Close it."""
         self.close()
 
-    def _take(self, count: int) -> list[Received]:
+    def _take(self, most: int) -> list[Received]:
         if self._closed:
             raise BrokerClosed
         self._hands.require_ours()
         self._follow_policy()
+        # Neighbours of what kills its member count as delivered with it: their only delivery must be one of their own.
+        count = 1 if self._group.policy.max_attempts == 1 else most
         found: list[Received] = []
         while not found and not self._closed and (claims := self._taking.take(self._group, count)):
             for claim in claims:
