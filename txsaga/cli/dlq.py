@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from txsaga.cli.home import opened
 from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
-from txsaga.errors import UnknownLetter
+from txsaga.errors import ChunkDamaged, UnknownLetter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ def show(context: typer.Context, id: Annotated[int, typer.Argument(help="Number 
         return
     fields({name: getattr(letter, name) for name in ("id", "group", "at", "attempts", "cause")})
     say()
-    say(line_of(letter.message))
+    say(_line_of(letter))
     say()
     table(("at", "attempts", "member", "cause"), [[e.get(c) for c in HISTORY] for e in letter.history])
 
@@ -87,7 +88,23 @@ HISTORY = ("at", "attempts", "member", "cause")
 def letter_document(letter: DeadLetter) -> dict[str, object]:
     """Write a letter for programs."""
     names = ("id", "group", "at", "attempts", "cause", "history")
-    return {**{name: getattr(letter, name) for name in names}, "message": message_document(letter.message)}
+    return {**{name: getattr(letter, name) for name in names}, "message": _message_of(letter)}
+
+
+def _line_of(letter: DeadLetter) -> str:
+    try:
+        return line_of(letter.message)
+    except ChunkDamaged as damage:
+        place = f"{letter.topic}/{letter.queue}@{letter.offset}"
+        return f"{place} can't be read: {damage}; {len(letter.copy.body)} bytes of it are kept"
+
+
+def _message_of(letter: DeadLetter) -> dict[str, object]:
+    try:
+        return message_document(letter.message)
+    except ChunkDamaged:
+        names = {name: getattr(letter, name) for name in ("topic", "queue", "offset")}
+        return {**names, "id": letter.copy.message, "stored": base64.b64encode(letter.copy.body).decode()}
 
 
 def _chosen(broker: Broker, ids: Sequence[int] | None, group: str | None, *, all: bool) -> list[int]:

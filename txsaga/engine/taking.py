@@ -12,11 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
+from txsaga.engine.fetching import Fetching, Found
 from txsaga.engine.kernel import Kernel
 from txsaga.model import facts
 from txsaga.model.claim import Claim, ConsumerGroup, Hold
-from txsaga.model.layout import Batch
-from txsaga.model.message import Delivered
 from txsaga.model.topic import Topic
 
 LINE, WINDOW = 64, 512
@@ -29,8 +28,8 @@ class Taking:
     """Takes messages for one member."""
 
     def __init__(self, kernel: Kernel, queues: Mapping[int, tuple[Topic, int]], hold: Hold) -> None:
-        self._kernel, self._claims, self._log = kernel, kernel.store.claims, kernel.store.log
-        self._queues, self._qids, self._hold = queues, sorted(queues), hold
+        self._kernel, self._claims, self._fetching = kernel, kernel.store.claims, Fetching(kernel, queues)
+        self._qids, self._hold = sorted(queues), hold
         self._after, self._look_at = 0, 0.0
 
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
@@ -46,16 +45,9 @@ class Taking:
             return new
         return [] if looked else self._due(group, limit)
 
-    def delivered(self, claim: Claim) -> list[Delivered]:
-        """Read the open messages of a claim; those that retention dropped are not among them."""
-        topic, index = self._queues[claim.qid]
-        if claim.copy is not None:
-            return [claim.copy.delivered(topic.name, index, claim.base)]
-        found = self._read(claim.qid, claim.base, claim.base + claim.size)
-        if claim.open.bit_count() == claim.size:
-            return found
-        wanted = set(claim.offsets())
-        return [message for message in found if message.offset in wanted]
+    def found(self, claim: Claim) -> Found:
+        """Read the open messages of a claim."""
+        return self._fetching.of(claim)
 
     def _due(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         with self._kernel.announce.around(facts.Taking, about=group.name):
@@ -76,25 +68,12 @@ class Taking:
         self._after = found.qid
         keys = {
             m.offset: m.key if m.ordering_key is None else m.ordering_key
-            for m in self._read(found.qid, found.start, found.end)
+            for m in self._fetching.read(found.qid, found.start, found.end).messages
         }
         hashed = [_hashed(keys.get(offset)) for offset in range(found.start, found.end)]
         with self._kernel.announce.around(facts.Ordering, about=group.name):
             self._claims.line_up(group.name, found, hashed)
         return True
-
-    def _read(self, qid: int, start: int, end: int) -> list[Delivered]:
-        topic, index = self._queues[qid]
-        store, found = self._kernel.store.registry.identity, list[Delivered]()
-        while start < end:
-            entries = self._log.fetch(qid, start, end - start, end)
-            for entry in entries:
-                batch = Batch(entry, topic=topic.name, queue=index, qid=qid, store=store, start=start, end=end)
-                found += batch.messages()
-                start = batch.end
-            if not entries:
-                break
-        return found
 
 
 def _hashed(key: str | None) -> int | None:
