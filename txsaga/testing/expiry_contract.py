@@ -122,7 +122,7 @@ class ExpiryContract:
         store.queues.leave(GROUP, "anna", ["orders"])
         assert store.groups.expire() == []
         with store.ledgers.open() as ledger:
-            ledger.apply_intents(life.txid, ROLLBACK)
+            ledger.apply_intents(life.txid, ROLLBACK, why="test")
         settle(store, life, ROLLBACK)
         assert store.groups.expire() == [GROUP]
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from txsaga.errors import ClaimLost
 from txsaga.model.claim import Burial, Claim
+from txsaga.model.dead_letter import rolled_back
 
 MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
 HELD = MINE + " AND until > clock_timestamp() AND txid IS NULL"
@@ -122,12 +123,12 @@ def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: ti
     single_out(connection, schema, claim, BIND, txid=txid, retry=retry)
 
 
-def decided(connection: Connection, schema: str, txid: int, *, committed: bool) -> None:
-    """Take the messages of a transaction off their groups, or let them come again."""
-    if committed:
+def decided(connection: Connection, schema: str, txid: int, *, why: str | None) -> None:
+    """Take the messages of a transaction off their groups; with a reason why not, let them come again."""
+    if why is None:
         connection.execute(_text(COMMITTED, schema), {"txid": txid})
     else:
-        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": "the transaction was rolled back"})
+        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": rolled_back(txid, why)})
 
 
 def _text(sql: str, schema: str) -> Any:
