@@ -129,6 +129,28 @@ def reset(
     say(f"\n{name} was moved" if yes else "\nnothing was changed; say --yes to do it")
 
 
+@app.command()
+def leave(
+    context: typer.Context,
+    name: Name,
+    topic: Annotated[str, typer.Option(help="Topic that the group reads no more.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it nothing is changed.")] = False,
+) -> None:
+    """Take a group that nobody reads out of a topic; first without --yes, to see what it would miss."""
+    options = options_of(context)
+    with opened(options) as broker:
+        positions = broker.leave_topic(name, topic, dry_run=not yes)
+    if options.json:
+        queues = [{**asdict(position), "lag": position.lag} for position in positions]
+        document({"group": name, "topic": topic, "done": yes, "queues": queues})
+        return
+    table(
+        ("queue", "offset", "lag", "held", "resting"),
+        [(p.queue, p.offset, p.lag, p.held, p.resting) for p in positions],
+    )
+    say(f"\n{name} left {topic}" if yes else "\nnothing was changed; say --yes to do it")
+
+
 def group_row(reading: Reading) -> tuple[object, ...]:
     """Write where a group stands in a topic for people."""
     return reading.group, reading.topic, reading.lag, reading.held, reading.resting, reading.members

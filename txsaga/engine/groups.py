@@ -18,6 +18,7 @@ from txsaga.errors import ConfigError, UnknownGroup
 from txsaga.model import facts
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
+from txsaga.model.overview import Position
 from txsaga.model.topic import check_name
 
 logger = logging.getLogger("txsaga")
@@ -76,6 +77,20 @@ def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, d
         with kernel.announce.around(facts.Positioning, about=name):
             kernel.store.queues.reset(name, positions)
     return moves
+
+
+def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequence[Position]:
+    """Take a group out of a topic; return where it stood, which a dry run only looks at."""
+    if kernel.store.groups.find(name) is None:
+        raise UnknownGroup(name)
+    qids = kernel.store.registry.topic(topic).qids
+    readings = [
+        reading for reading in kernel.store.overview.readings() if (reading.group, reading.topic) == (name, topic)
+    ]
+    if readings and not dry_run:
+        with kernel.announce.around(facts.Positioning, about=name):
+            kernel.store.queues.forget(name, qids)
+    return [position for reading in readings for position in reading.positions]
 
 
 class DeadLetters:

@@ -60,7 +60,7 @@ class MemoryGroups:
             expired = [name for name in sorted(self._groups) if self._is_over(name)]
             for name in expired:
                 del self._groups[name], self._seen[name]
-                self._queues.forget(name)
+                self._queues.forget_group(name)
             return expired
 
     def _is_over(self, name: str) -> bool:
