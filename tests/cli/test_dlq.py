@@ -61,6 +61,31 @@ def test_all_letters_of_a_group_are_purged(cli: Cli, group: str) -> None:
     assert cli("dlq", "purge", "--group", group, "--all").out == "0 purged\n"
 
 
+def test_all_letters_are_replayed_page_by_page_and_those_that_die_meanwhile_wait(
+    cli: Cli, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.groups.PAGE", 2)
+    name = fresh_name("billing")
+    broker.create_group(name, max_attempts=1)
+    for body in map(str, range(5)):
+        cli("send", topic, body, "--key", "same")
+    with broker.consumer(name, [topic]) as consumer:
+
+        def fail(count: int) -> None:
+            for _ in range(count):
+                (message,) = consumer.receive()
+                message.nack("again")
+
+        fail(5)
+        pages = broker.dead_letters.pages(name)
+        assert len(ids := next(pages)) == 2
+        assert broker.dead_letters.replay(ids) == 2
+        fail(2)
+        assert [len(page) for page in pages] == [2, 1]
+    assert cli("dlq", "replay", "--group", name, "--all").out == "5 replayed\n"
+    assert len(cli("consume", name, topic).lines) == 5
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

@@ -10,7 +10,6 @@ import pytest
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, bodies, letters, told, worker, wrote
 from txsaga.errors import UnknownTopic
-from txsaga.model.claim import Policy
 from txsaga.model.dead_letter import CAUSE
 
 FAILED = "failed"
@@ -102,7 +101,7 @@ def test_what_the_backout_topic_does_not_take_goes_to_the_dead_letters(
     if type is not None:
         moody_shop.broker.create_topic(FAILED, type, queues=1)
     worker(moody_shop)
-    moody_shop.store.groups.alter(GROUP, Policy(max_attempts=1, backout=FAILED, dead_letters=False))
+    moody_shop.store.groups.alter(GROUP, {"max_attempts": 1, "backout": FAILED, "dead_letters": False})
     wrote(moody_shop, "a")
     fail(moody_shop)
     assert bodies(moody_shop) == []

@@ -10,7 +10,6 @@ import pytest
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, letters, told, worker
 from txsaga.errors import ChunkDamaged, StoreError
-from txsaga.model.claim import Policy
 from txsaga.model.records import LogEntry
 
 
@@ -117,7 +116,7 @@ def test_a_damaged_letter_that_is_replayed_is_given_up_again(moody_shop: Shop, m
 def test_a_chunk_of_a_newer_layout_waits_for_a_newer_program(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk(moody_shop, "a")
     worker(moody_shop)
-    moody_shop.store.groups.alter(GROUP, Policy(max_attempts=1))
+    moody_shop.store.groups.alter(GROUP, {"max_attempts": 1})
     monkeypatch.setattr("txsaga.model.chunk.VERSION", 0)
     with pytest.raises(StoreError, match="newer txsaga"):
         worker(moody_shop).receive()

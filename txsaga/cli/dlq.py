@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from txsaga.cli.home import opened
 from txsaga.cli.message import line_of, message_document
-from txsaga.cli.options import options_of
+from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.progress import progress
+from txsaga.engine.groups import DeadLetters
 from txsaga.errors import ChunkDamaged, UnknownLetter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from txsaga.engine.broker import Broker
     from txsaga.model.dead_letter import DeadLetter
 
@@ -24,7 +25,7 @@ Ids = Annotated[list[int] | None, typer.Argument(help="Numbers of letters, as li
 Group = Annotated[str | None, typer.Option(help="Letters of this group only.")]
 All = Annotated[bool, typer.Option("--all", help="All letters of the group.")]
 MOST = 10_000
-"""Letters that one call replays or purges with --all."""
+"""Letters that one call lists."""
 
 
 @app.command("list")
@@ -65,21 +66,13 @@ def show(context: typer.Context, id: Annotated[int, typer.Argument(help="Number 
 @app.command()
 def replay(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Let letters come to their group again, as messages that were never delivered."""
-    options = options_of(context)
-    with opened(options) as broker:
-        chosen = _chosen(broker, ids, group, all=all)
-        count = broker.dead_letters.replay(chosen)
-    _told("replayed", count, as_json=options.json)
+    _each(options_of(context), "replayed", DeadLetters.replay, _Chosen(ids, group, all))
 
 
 @app.command()
 def purge(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Delete letters for good."""
-    options = options_of(context)
-    with opened(options) as broker:
-        chosen = _chosen(broker, ids, group, all=all)
-        count = broker.dead_letters.purge(chosen)
-    _told("purged", count, as_json=options.json)
+    _each(options_of(context), "purged", DeadLetters.purge, _Chosen(ids, group, all))
 
 
 HISTORY = ("at", "attempts", "member", "cause")
@@ -107,22 +100,38 @@ def _message_of(letter: DeadLetter) -> dict[str, object]:
         return {**names, "id": letter.copy.message, "stored": base64.b64encode(letter.copy.body).decode()}
 
 
-def _chosen(broker: Broker, ids: Sequence[int] | None, group: str | None, *, all: bool) -> list[int]:
-    letters = broker.dead_letters
-    if all:
-        if ids or group is None:
-            raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
-        return [letter.id for letter in letters.list(group, MOST)]
-    if not ids:
-        raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
-    for id in ids:
-        if letters.get(id) is None:
-            raise UnknownLetter(id)
-    return list(ids)
+class _Chosen(NamedTuple):
+    """The letters that a command is about, as it was told."""
+
+    ids: Sequence[int] | None
+    group: str | None
+    all: bool
+
+    def pages(self, broker: Broker) -> tuple[int, Iterable[Sequence[int]]]:
+        """Return how many there are, and their numbers, page by page."""
+        if self.all:
+            if self.ids or self.group is None:
+                raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
+            count = broker.kernel.store.overview.dead_letters().get(self.group, 0)
+            return count, broker.dead_letters.pages(self.group)
+        if not self.ids:
+            raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
+        for id in self.ids:
+            if broker.dead_letters.get(id) is None:
+                raise UnknownLetter(id)
+        return len(self.ids), [self.ids]
 
 
-def _told(what: str, count: int, *, as_json: bool) -> None:
-    if as_json:
+def _each(options: Options, what: str, work: Callable[[DeadLetters, Sequence[int]], int], chosen: _Chosen) -> None:
+    """Do something with letters page by page, and tell how many there were."""
+    with opened(options) as broker:
+        total, pages = chosen.pages(broker)
+        count = 0
+        with progress(what, total, quiet=options.json) as advance:
+            for page in pages:
+                count += work(broker.dead_letters, page)
+                advance(len(page))
+    if options.json:
         document({what: count})
     else:
         say(f"{count} {what}")

@@ -11,6 +11,7 @@ import typer
 from txsaga.cli.home import opened
 from txsaga.cli.options import LONGEST, options_of
 from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.progress import progress
 from txsaga.cli.tail import start_of
 from txsaga.errors import UnknownGroup
 
@@ -120,7 +121,7 @@ def reset(
 ) -> None:
     """Put a group that nobody reads elsewhere; first without --yes, to see what would move."""
     options, start = options_of(context), start_of(to, "--to")
-    with opened(options) as broker:
+    with opened(options) as broker, progress(f"looking at the queues of {name}", quiet=options.json):
         moves = broker.reset_group(name, start, topic=topic, dry_run=not yes)
     if options.json:
         document({"group": name, "done": yes, "moves": [move._asdict() for move in moves]})

@@ -13,6 +13,7 @@ from txsaga.errors import GroupInUse, LeaseLost
 from txsaga.model.claim import Policy, Style
 from txsaga.model.records import Intent
 from txsaga.ports.store import Store
+from txsaga.testing.binding_contract import bind
 from txsaga.testing.claiming import GROUP, acked, buried, due, filled, offsets, take, taken
 from txsaga.testing.samples import claimed, new_group, opened, position
 
@@ -118,8 +119,6 @@ class ResetContract:
 
     def test_a_topic_is_not_left_while_a_transaction_is_bound_to_it(self, store: Store) -> None:
         qid = filled(store, *"abc")
-        life = opened(store, new_group(store, "producers"))
-        with store.ledgers.open() as ledger:
-            ledger.bind(life.txid, taken(store, qid, limit=1), timedelta(0))
+        bind(store, opened(store, new_group(store, "producers")), taken(store, qid, limit=1))
         with pytest.raises(GroupInUse):
             store.queues.forget(GROUP, [qid])
