@@ -30,13 +30,15 @@ class Taking:
     def __init__(self, kernel: Kernel, queues: Mapping[int, tuple[Topic, int]], hold: Hold) -> None:
         self._kernel, self._claims, self._fetching = kernel, kernel.store.claims, Fetching(kernel, queues)
         self._qids, self._hold = sorted(queues), hold
-        self._after, self._look_at = 0, 0.0
+        self._after, self._look_at, self._new_first = 0, 0.0, False
 
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         """Claim up to `limit` messages."""
-        looked = time.monotonic() >= self._look_at
+        new_first, self._new_first = self._new_first, False
+        looked = not new_first and time.monotonic() >= self._look_at
         if looked:
             if due := self._due(group, limit):
+                self._new_first = True  # what comes again at once, each time, would hold up all that is new
                 return due
             self._look_at = time.monotonic() + LOOK_AGAIN
         if group.policy.ordered:
