@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.engine.shop import Shop
+from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, worker, wrote
 from txsaga.engine.consumer import Consumer
 
@@ -62,3 +62,15 @@ def test_many_that_come_again_take_turns(moody_shop: Shop) -> None:
     consumer = worker(moody_shop)
     seen = turns(moody_shop, consumer, 30)
     assert all(9 <= seen.count(f"broken {n}") <= 11 for n in (1, 2, 3))
+
+
+@pytest.mark.req("RMQ-63")
+def test_neighbours_of_a_key_that_rests_go_on_with_a_thousand_behind_it(moody_shop: Shop) -> None:
+    moody_shop.broker.create_group(GROUP, ordered=True)
+    moody_shop.broker.producer("desk").send_many(NEWS, [b"x"] * 1_000 + [b"y"], keys=["x"] * 1_000 + ["y"])
+    moody_shop.deliver()
+    consumer = worker(moody_shop)
+    (first,) = consumer.receive()
+    first.nack("broken", delay=timedelta(hours=1))
+    found = next(found for found in (consumer.receive() for _ in range(20)) if found)
+    assert [message.text() for message in found] == ["y"]

@@ -3,7 +3,7 @@ What a consumer takes next: what came back and is due, else what nobody has take
 
 A group that keeps order puts new messages in line by their keys first, then takes from the line: nothing is handed
 out while something before it has its key. The line of a queue is bounded, so a key that fails again and again holds
-up its neighbours only when hundreds wait behind it.
+up its neighbours only when thousands wait behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txsaga.model import facts
 from txsaga.model.claim import Claim, ConsumerGroup, Hold
 from txsaga.model.topic import Topic
 
-LINE, WINDOW = 64, 512
+LINE, WINDOW = 64, 2_048
 """Messages that are put in line at once, and that a queue may have in line."""
 LOOK_AGAIN = 0.1
 """Seconds between two looks at what came back, while there is something new."""
