@@ -25,6 +25,16 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
     assert [line.split()[:2] for line in cli("group", "list").lines if name in line] == [[name, "work"]]
 
 
+@pytest.mark.parametrize("command", ["create", "alter"])
+def test_every_option_of_a_group_says_what_it_is_for(cli: Cli, command: str) -> None:
+    text = " ".join(cli("group", command, "--help").out.replace("│", " ").split())
+    assert "Name of the group." in text
+    assert ("it never changes" in text) is (command == "create")
+    for words in ("Deliveries of one", "Topic for messages", "Keep what fails", "second delivery", "rests at most"):
+        assert words in text
+    assert "--no-ordered" not in text
+
+
 def test_a_group_expires_when_it_is_told_to(cli: Cli) -> None:
     name = fresh_name("brief")
     assert cli("group", "create", name, "--json").document["expires"] == 30 * 86_400

@@ -36,6 +36,8 @@ PUT_BACK = (
 
 GIVE_BACK = """
 UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1 WHERE {held}"""
+EXTEND = "UPDATE {s}.claim SET until = clock_timestamp() + :by WHERE {held} AND open & :open <> 0"
+
 # What is given back of a run comes apart, so that whoever asks for few is given few.
 LOCK_SOME = "SELECT open FROM {s}.claim WHERE {held} AND open & :open <> 0 FOR UPDATE"
 APART = """
@@ -91,6 +93,12 @@ def single_out(connection: Connection, schema: str, claim: Claim, then: str, **v
         connection.execute(_text(END_RUN, schema), mine(claim))
         claim = claim._replace(base=alone, size=1, open=1)
     connection.execute(_text(then, schema), {**mine(claim), **values})
+
+
+def extend(connection: Connection, schema: str, claim: Claim, by: timedelta) -> bool:
+    """Hold a claim for so long from now on; False when it is lost."""
+    named = {**mine(claim), "open": claim.open, "by": by}
+    return connection.execute(_text(EXTEND, schema), named).rowcount > 0
 
 
 def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta, cause: str) -> None:

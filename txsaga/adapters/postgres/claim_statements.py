@@ -89,12 +89,6 @@ INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, key)
 SELECT :grp, :qid, :start + x.at - 1, 1, 1, 0, clock_timestamp(), x.key
   FROM moved, unnest(CAST(:keys AS bigint[])) WITH ORDINALITY AS x(key, at)"""
 
-EXTEND = """
-UPDATE {s}.claim SET until = clock_timestamp() + :by
- WHERE {mine} AND until > clock_timestamp() AND txid IS NULL AND open & :open <> 0 RETURNING base"""
-
-MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
-
 
 @dataclass(frozen=True)
 class ClaimStatements:
@@ -105,14 +99,13 @@ class ClaimStatements:
     ack: Form
     unread: str
     line_up: str
-    extend: str
 
     @classmethod
     def of(cls, schema: str) -> "ClaimStatements":
         """Write the statements for a (quoted) namespace."""
 
         def write(sql: str, rows: str = "") -> str:
-            return sql.format(s=schema, lazy=LAZY, copy=COPY, mine=MINE, rows=rows).strip()
+            return sql.format(s=schema, lazy=LAZY, copy=COPY, rows=rows).strip()
 
         return cls(
             take_new=write(TAKE_NEW),
@@ -120,5 +113,4 @@ class ClaimStatements:
             ack=Form(write(ACK, ACKS.one), write(ACK, ACKS.many)),
             unread=write(UNREAD),
             line_up=write(LINE_UP),
-            extend=write(EXTEND),
         )
