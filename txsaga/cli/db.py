@@ -10,6 +10,7 @@ import typer
 from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, say
+from txsaga.cli.progress import progress
 from txsaga.config import Settings
 from txsaga.errors import ConfigError
 
@@ -92,7 +93,8 @@ def migrate(context: typer.Context) -> None:
     try:
         with transaction(engine) as connection:
             before = schema.current(connection, namespace)
-        after = schema.migrate(engine, namespace)
+        with progress(f"migrating {namespace}", quiet=options.json):
+            after = schema.migrate(engine, namespace)
     finally:
         engine.dispose()
     if options.json:

@@ -17,7 +17,7 @@ from txsaga.engine.answering import THREADS, Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
-from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, reset_group
+from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
@@ -34,6 +34,7 @@ from txsaga.model.checks import CheckProfile, kept
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
+from txsaga.model.overview import Position
 from txsaga.model.records import Group
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
@@ -237,6 +238,10 @@ class Broker:
     def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
         """Put a group that nobody reads elsewhere in its topics, or in one; a dry run only tells what would move."""
         return reset_group(self._kernel, name, topic, start, dry_run=dry_run)
+
+    def leave_topic(self, group: str, topic: str, *, dry_run: bool = True) -> Sequence[Position]:
+        """Take a group that nobody reads out of a topic; a dry run only tells where it stands there."""
+        return leave_topic(self._kernel, group, topic, dry_run=dry_run)
 
     def consumer(
         self,

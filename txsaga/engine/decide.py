@@ -84,7 +84,7 @@ class Decider:
             self._check(life, decision, by)
             if decision is Decision.COMMIT:
                 self._apply(ledger, life, bodies)
-            ledger.apply_intents(txid, decision)
+            ledger.apply_intents(txid, decision, why=by.why)
             ledger.move(txid, EVENTS[decision])
             ledger.write_op(txid, decision, from_check=by.from_check)
             ledger.record(txid, decision.name, who=by.who, why=by.why)

@@ -67,9 +67,10 @@ class Ledger(Protocol):
         the claim is lost.
         """
 
-    def apply_intents(self, txid: int, decision: Decision) -> None:
+    def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents (COMMIT), end the intents and the claims bound to it.
 
+        A message that comes again keeps in its history why it was rolled back.
         `EffectConflict` when a cursor does not stand where its intent starts.
         """
 

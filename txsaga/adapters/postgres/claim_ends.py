@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from txsaga.errors import ClaimLost
 from txsaga.model.claim import Burial, Claim
+from txsaga.model.dead_letter import rolled_back
 
 MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
 HELD = MINE + " AND until > clock_timestamp() AND txid IS NULL"
@@ -35,6 +36,8 @@ PUT_BACK = (
 
 GIVE_BACK = """
 UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1 WHERE {held}"""
+EXTEND = "UPDATE {s}.claim SET until = clock_timestamp() + :by WHERE {held} AND open & :open <> 0"
+
 # What is given back of a run comes apart, so that whoever asks for few is given few.
 LOCK_SOME = "SELECT open FROM {s}.claim WHERE {held} AND open & :open <> 0 FOR UPDATE"
 APART = """
@@ -92,6 +95,12 @@ def single_out(connection: Connection, schema: str, claim: Claim, then: str, **v
     connection.execute(_text(then, schema), {**mine(claim), **values})
 
 
+def extend(connection: Connection, schema: str, claim: Claim, by: timedelta) -> bool:
+    """Hold a claim for so long from now on; False when it is lost."""
+    named = {**mine(claim), "open": claim.open, "by": by}
+    return connection.execute(_text(EXTEND, schema), named).rowcount > 0
+
+
 def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta, cause: str) -> None:
     """Let a message come again."""
     single_out(connection, schema, claim, PUT_BACK, delay=delay, cause=cause)
@@ -122,12 +131,12 @@ def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: ti
     single_out(connection, schema, claim, BIND, txid=txid, retry=retry)
 
 
-def decided(connection: Connection, schema: str, txid: int, *, committed: bool) -> None:
-    """Take the messages of a transaction off their groups, or let them come again."""
-    if committed:
+def decided(connection: Connection, schema: str, txid: int, *, why: str | None) -> None:
+    """Take the messages of a transaction off their groups; with a reason why not, let them come again."""
+    if why is None:
         connection.execute(_text(COMMITTED, schema), {"txid": txid})
     else:
-        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": "the transaction was rolled back"})
+        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": rolled_back(txid, why)})
 
 
 def _text(sql: str, schema: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from txsaga.adapters.postgres.claim_ends import bury, give_back, mine, put_back, single_out
+from txsaga.adapters.postgres.claim_ends import bury, extend, give_back, put_back, single_out
 from txsaga.adapters.postgres.claim_statements import ClaimStatements
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.line import ConnectionLost, Lines
@@ -74,11 +74,8 @@ class PostgresClaims:
     def extend(self, claim: Claim, by: timedelta) -> None:
         """Hold a claim for so long from now on."""
         with transaction(self._engine) as connection:
-            found = connection.execute(
-                text(self._sql.extend), {**mine(claim), "open": claim.open, "by": by}
-            ).one_or_none()
-        if found is None:
-            raise _lost(claim)
+            if not extend(connection, self._schema, claim, by):
+                raise _lost(claim)
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
         """Let a message come again."""

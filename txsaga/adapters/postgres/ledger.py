@@ -35,6 +35,7 @@ from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
 from txsaga.model.claim import Claim
+from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
@@ -117,7 +118,7 @@ class PostgresLedger:
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, committed=False)
+            claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -214,7 +215,7 @@ class PostgresLedger:
         with translating():
             claim_ends.bind(self._connection, self._schema, claim, txid, retry)
 
-    def apply_intents(self, txid: int, decision: Decision) -> None:
+    def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents and end the intents."""
         same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
         query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
@@ -223,7 +224,7 @@ class PostgresLedger:
             if decision is Decision.COMMIT:
                 self._move_cursors(rows)
             self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, committed=decision is Decision.COMMIT)
+            claim_ends.decided(self._connection, self._schema, txid, why=why if decision is Decision.ROLLBACK else None)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision, unless one stands."""
