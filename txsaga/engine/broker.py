@@ -18,6 +18,7 @@ from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, r
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.replays import Replays
 from txsaga.engine.roles import CheckBack, CheckProfile, Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
@@ -30,6 +31,7 @@ from txsaga.model.arguments import check_kind, list_of
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
+from txsaga.model.replay import Replay
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
 
@@ -129,6 +131,20 @@ class Broker:
         """Let every process of this store refuse new halves and keyed transactions, or take them again."""
         check_kind(rejecting, bool, "rejecting", "give True or False")
         self._kernel.store.registry.reject_transactions(rejecting)
+
+    def replay(
+        self,
+        txid: int,
+        *,
+        key: str | None = None,
+        who: str = "a program",
+        why: str = "replayed",
+        dry_run: bool = False,
+    ) -> Replay:
+        """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
+        check_kind(txid, int, "txid", "give the number of a transaction")
+        replays = Replays(self._kernel)
+        return replays.plan(txid, key) if dry_run else replays.run(txid, key, who=who, why=why)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.overview import Audited, Checks, Dispatch, Reading, Undecided
+from txsaga.model.trace import Trace
 
 
 class Overview(Protocol):
@@ -26,3 +27,6 @@ class Overview(Protocol):
 
     def checks(self, txid: int) -> Checks | None:
         """Tell how a transaction stands on the list of doubts; None when it is not on it."""
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction; None for an unknown one."""

@@ -26,8 +26,10 @@ from txsaga.testing import (
     QueueContract,
     RedeliveryContract,
     RegistryContract,
+    ReplayContract,
     ResetContract,
     ScheduleContract,
+    TraceContract,
     Unseen,
 )
 
@@ -127,4 +129,12 @@ class TestSchedule(ScheduleContract):
 
 
 class TestExpiry(ExpiryContract):
+    pass
+
+
+class TestTraces(TraceContract):
+    pass
+
+
+class TestReplays(ReplayContract):
     pass

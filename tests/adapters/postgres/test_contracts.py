@@ -27,8 +27,10 @@ from txsaga.testing import (
     QueueContract,
     RedeliveryContract,
     RegistryContract,
+    ReplayContract,
     ResetContract,
     ScheduleContract,
+    TraceContract,
     Unseen,
 )
 from txsaga.wiring import open_store
@@ -129,4 +131,12 @@ class TestSchedule(ScheduleContract):
 
 
 class TestExpiry(ExpiryContract):
+    pass
+
+
+class TestTraces(TraceContract):
+    pass
+
+
+class TestReplays(ReplayContract):
     pass

@@ -10,8 +10,10 @@ from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
+from txsaga.adapters.memory.traces import trace
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.trace import Trace
 
 
 class MemoryOverview:
@@ -69,6 +71,11 @@ class MemoryOverview:
             if listed is None or txid in self._home.kept.ops:
                 return None
             return Checks(asked=listed.checks, due=listed.due, parked=listed.parked)
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        with self._home.lock:
+            return trace(self._home, self._names, self._doubts, self._log, txid)
 
     def _position(self, group: str, qid: int, index: int, offset: int) -> Position:
         now, (tail, head) = self._home.now(), self._log.bounds([qid])[qid]

@@ -16,7 +16,10 @@ from sqlalchemy import Engine, exists, select, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.traces import trace
 from txsaga.model.overview import Audited, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.trace import Trace
 
 UNDECIDED = """
 WITH u AS (
@@ -62,8 +65,9 @@ SELECT t.id, clock_timestamp() - t.at,
 class PostgresOverview:
     """Figures and records for people."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine, self._schema = engine, f'"{namespace}"'
+    def __init__(self, engine: Engine, namespace: str, log: PostgresLog) -> None:
+        self._engine, self._namespace, self._log = engine, namespace, log
+        self._schema = f'"{namespace}"'
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision."""
@@ -120,6 +124,10 @@ class PostgresOverview:
         with transaction(self._engine) as connection:
             found = connection.execute(query).one_or_none()
         return None if found is None else Checks(asked=found[0], due=found[1], parked=found[2])
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        return trace(self._engine, self._namespace, txid, self._log.offset_at)
 
     def _rows(self, sql: str) -> Sequence[Any]:
         with transaction(self._engine) as connection:
