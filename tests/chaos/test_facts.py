@@ -34,7 +34,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
         *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
-        *{"apply_intents", "write_op", "record"},
+        *{"apply_intents", "write_op", "record", "copy", "tie"},
     },
     (ports.Log, PostgresLog): {
         *{"tick", "sweep", "postpone", "park", "settled", "extend_partitions", "drop_partitions"},
@@ -53,7 +53,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
 }
 READS = {
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
-    *{"unread", "find", "all", "list", "get"},
+    *{"unread", "find", "all", "list", "get", "replay_of"},
     *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{
         "topic",
@@ -168,6 +168,12 @@ def test_check_back_announces_every_durable_step(watch: Watch, world: World) -> 
         play(watch, world, scenarios.leave_in_doubt)
     play(watch, world, scenarios.check_back)
     assert {"Swept", "Postponed", "Parked", "Partitioned"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_a_replay_announces_every_durable_step(watch: Watch, world: World) -> None:
+    play(watch, world, scenarios.replay)
+    assert {"Fenced", "Resubmitted", "Ticked"} <= set(watch.seen)
 
 
 @pytest.mark.postgres

@@ -22,6 +22,7 @@ from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.replays import Replays
 from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
@@ -36,6 +37,7 @@ from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
 from txsaga.model.overview import Position
 from txsaga.model.records import Group
+from txsaga.model.replay import Replay
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
 from txsaga.ports.runs import Runs
@@ -146,6 +148,20 @@ class Broker:
         """Let every process of this store refuse new halves and keyed transactions, or take them again."""
         check_kind(rejecting, bool, "rejecting", "give True or False")
         self._kernel.store.registry.reject_transactions(rejecting)
+
+    def replay(
+        self,
+        txid: int,
+        *,
+        key: str | None = None,
+        who: str = "a program",
+        why: str = "replayed",
+        dry_run: bool = False,
+    ) -> Replay:
+        """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
+        check_kind(txid, int, "txid", "give the number of a transaction")
+        replays = Replays(self._kernel)
+        return replays.plan(txid, key) if dry_run else replays.run(txid, key, who=who, why=why)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""

@@ -352,6 +352,14 @@ class Purged(Fact):
     """They are gone."""
 
 
+class Resubmitting(Fact):
+    """The messages of a transaction that was rolled back are about to be committed in a new one."""
+
+
+class Resubmitted(Fact):
+    """The new transaction stands committed, linked to the old one."""
+
+
 ALL: tuple[type[Fact], ...] = tuple(Fact.__subclasses__())
 """Every fact there is: the complete list of kill points."""
 

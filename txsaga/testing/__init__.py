@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
+    from txsaga.testing.replay_contract import ReplayContract
     from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.schedule_contract import ScheduleContract
     from txsaga.testing.timing import Later, Unseen
+    from txsaga.testing.trace_contract import TraceContract
 
 __all__ = [
     "BindingContract",
@@ -69,8 +71,10 @@ __all__ = [
     "QueueContract",
     "RedeliveryContract",
     "RegistryContract",
+    "ReplayContract",
     "ResetContract",
     "ScheduleContract",
+    "TraceContract",
     "Unseen",
     "suites",
 ]

@@ -117,6 +117,22 @@ class MemoryLedger:
         self._refuse_decided(txid)
         self._kept.winners[txid, part] = attempt
 
+    def copy(self, txid: int, life: Life) -> int:
+        """Add what counts of another transaction's halves."""
+        halves = [half for half in self._kept.halves.get(txid, ()) if self._kept.counts(half)]
+        for part in dict.fromkeys(half.part for half in halves):
+            self.add(life, part, [half.row for half in halves if half.part == part])
+            self.win(life.txid, part, life.owner)
+        return len(halves)
+
+    def tie(self, txid: int, replay: int) -> bool:
+        """Tie a transaction to the one that replays it."""
+        return self._kept.replays.setdefault(txid, replay) == replay
+
+    def replay_of(self, txid: int) -> int | None:
+        """Return the transaction that replays this one."""
+        return self._kept.replays.get(txid)
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
         self._refuse_decided(slot.txid)

@@ -22,6 +22,7 @@ from sqlalchemy import (
     literal,
     literal_column,
     select,
+    text,
     update,
 )
 from sqlalchemy import (
@@ -30,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import claim_ends, schema
+from txsaga.adapters.postgres import claim_ends, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
@@ -159,6 +160,26 @@ class PostgresLedger:
             self._connection.execute(
                 statement.on_conflict_do_update(index_elements=["txid", "part"], set_={"attempt": attempt})
             )
+
+    def copy(self, txid: int, life: Life) -> int:
+        """Add what counts of another transaction's halves."""
+        sql = text(replays.COPY.format(s=self._schema))
+        values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
+        with translating():
+            return int(self._connection.execute(sql, values).scalar_one())
+
+    def tie(self, txid: int, replay: int) -> bool:
+        """Tie a transaction to the one that replays it: the key of `effect` makes it the only one."""
+        with translating():
+            rows = self._connection.execute(text(replays.TIE.format(s=self._schema)), {"old": txid, "new": replay})
+            return len(rows.all()) == 2
+
+    def replay_of(self, txid: int) -> int | None:
+        """Return the transaction that replays this one."""
+        with translating():
+            sql = text(replays.REPLAY_OF.format(s=self._schema))
+            found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
+        return found
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

@@ -45,7 +45,7 @@ class PostgresStore:
         self.groups = PostgresGroups(engine, namespace)
         self.dead_letters = PostgresDeadLetters(engine, namespace)
         self.registry = PostgresRegistry(engine, identity)
-        self.overview = PostgresOverview(engine, namespace)
+        self.overview = PostgresOverview(engine, namespace, self.log)
         self._guard(engine)
 
     @classmethod
