@@ -71,7 +71,7 @@ class FakeStore:
         self.halves = FakeHalves(real.halves)
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
-        self.schedule = real.schedule
+        self.schedule, self.rights = real.schedule, real.rights
         self.registry, self.overview = real.registry, real.overview
         self.close = real.close
 

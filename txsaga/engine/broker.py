@@ -4,6 +4,7 @@ The broker: one store, and everything a program does with it.
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from txsaga.model.arguments import check_kind, list_of
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
+from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
 
@@ -80,6 +82,8 @@ class JoiningProducer(Producer):
         return self._home.join(connection, self._kernel, self.group.id)
 
 
+logger = logging.getLogger("txsaga")
+
 CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
 
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -90,7 +94,12 @@ class Broker:
 
     def __init__(self, kernel: Kernel, home: Home, *, roles: bool, on_close: Callable[[], None]) -> None:
         self._kernel, self._home, self._on_close = kernel, home, on_close
-        self._run_roles = roles
+        self._run_roles = roles and Right.ENGINE in kernel.store.rights
+        if roles and not self._run_roles:
+            logger.warning(
+                "this login has no engine right, so no roles run in this process: what is sent here waits for a "
+                "running `txsaga engine`; say roles=False if that is meant"
+            )
         self._loop: Loop | None = None
         self._readers: set[Stream | Consumer] = set()
         self._starting = Lock()

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Engine,
     String,
     delete,
+    exists,
     func,
     insert,
     literal,
@@ -32,7 +33,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from txsaga.adapters.postgres import claim_ends, schema
 from txsaga.adapters.postgres.connection import transaction, translating
-from txsaga.adapters.postgres.hot import TOKEN
+from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
@@ -47,10 +48,11 @@ cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.stor
 class PostgresLedgers:
     """Opens database transactions on the rows of keyed transactions."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
+    def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
+        token = TOKEN if owner else TOKEN_ASKED
         self._token: ColumnElement[Any] = literal_column(
-            TOKEN.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
+            token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
 
     @contextmanager
@@ -115,8 +117,11 @@ class PostgresLedger:
             raise UnknownTransaction(f"transaction {txid} is not open")
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
-            self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, committed=False)
+            intents, claims = self._consumed(txid)
+            if intents:
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                claim_ends.decided(self._connection, self._schema, txid, committed=False)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -217,12 +222,16 @@ class PostgresLedger:
         """Move the cursors of a transaction's intents and end the intents."""
         same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
         query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
+        intents, claims = self._consumed(txid)
         with translating():
-            rows = self._connection.execute(query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)).all()
-            if decision is Decision.COMMIT:
-                self._move_cursors(rows)
-            self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, committed=decision is Decision.COMMIT)
+            if intents:
+                query = query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)
+                rows = self._connection.execute(query).all()
+                if decision is Decision.COMMIT:
+                    self._move_cursors(rows)
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                claim_ends.decided(self._connection, self._schema, txid, committed=decision is Decision.COMMIT)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool) -> None:
         """Write the decision of a keyed transaction."""
@@ -241,6 +250,13 @@ class PostgresLedger:
         with translating():
             decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)
+
+    def _consumed(self, txid: int) -> tuple[bool, bool]:
+        """Tell whether a transaction read something: most did not, and producers may not touch what consumers have."""
+        bound = select(exists().where(intent.c.txid == txid), exists().where(schema.claim.c.txid == txid))
+        with translating():
+            intents, claims = self._connection.execute(bound).one()
+        return intents, claims
 
     def _require_undecided(self, txid: int) -> None:
         """Hold the transaction against its decision, or learn that it is decided (R3)."""
