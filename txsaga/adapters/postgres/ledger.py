@@ -253,10 +253,10 @@ class PostgresLedger:
 
     def _consumed(self, txid: int) -> tuple[bool, bool]:
         """Tell whether a transaction read something: most did not, and producers may not touch what consumers have."""
-        bound = select(exists().where(intent.c.txid == txid), exists().where(schema.claim.c.txid == txid))
+        bound = [exists(column).where(column == txid) for column in (intent.c.txid, schema.claim.c.txid)]
         with translating():
-            intents, claims = self._connection.execute(bound).one()
-        return intents, claims
+            row = self._connection.execute(select(*bound)).one()
+        return row[0], row[1]
 
     def _require_undecided(self, txid: int) -> None:
         """Hold the transaction against its decision, or learn that it is decided (R3)."""

@@ -79,7 +79,7 @@ TABLES = {
     "doubt": Needs("SELECT, DELETE", "", "SELECT, DELETE", CHANGE),
     "scheduled": Needs("SELECT", "", "SELECT", "SELECT, DELETE"),
     "checkpoint": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE"),
-    "event": Needs(NOTE, "", f"SELECT, {NOTE}", f"SELECT, {NOTE}"),
+    "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {NOTE}"),
 }
 
 SEQUENCES = {
