@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from txsaga.model.asking import Remark
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
 from txsaga.model.steps import Looked, steps_of
 from txsaga.model.timeline import lanes
-from txsaga.model.trace import Bound, Life, Listed, Op, Place, Remark, Sent, Trace
+from txsaga.model.trace import Bound, Life, Listed, Op, Place, Sent, Trace
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = Place("orders", 0)

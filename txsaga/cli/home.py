@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from txsaga.cli.options import Options
 from txsaga.config import Settings
 from txsaga.errors import ConfigError
+from txsaga.model.rights import Right
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -75,6 +76,8 @@ def dispatch(broker: Broker) -> None:
     from txsaga.engine.roles import Dispatcher
     from txsaga.engine.scheduler import Scheduler
 
+    if Right.ENGINE not in broker.kernel.store.rights:
+        return  # a running engine does
     for role in (Scheduler(broker.kernel), Dispatcher(broker.kernel)):
         for _ in range(ROUNDS):
             if not role.run_once():

@@ -4,6 +4,7 @@ The broker: one store, and everything a program does with it.
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +39,7 @@ from txsaga.model.identity import StoreId
 from txsaga.model.overview import Position
 from txsaga.model.records import Group
 from txsaga.model.replay import Replay
+from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
 from txsaga.ports.runs import Runs
@@ -89,6 +91,8 @@ class JoiningProducer(Producer):
         return self._home.join(connection, self._kernel, self.group.id)
 
 
+logger = logging.getLogger("txsaga")
+
 CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
 
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -108,7 +112,13 @@ class Broker:
         check_threads: int = THREADS,
     ) -> None:
         self._kernel, self._home, self._on_close = kernel, home, on_close
-        self._run_roles, self._answers, self._check_threads = roles, answering, check_threads
+        self._answers, self._check_threads = answering, check_threads
+        self._run_roles = roles and Right.ENGINE in kernel.store.rights
+        if roles and not self._run_roles:
+            logger.warning(
+                "this login has no engine right, so no roles run in this process: what is sent here waits for a "
+                "running `txsaga engine`; say roles=False if that is meant"
+            )
         self._loop: Loop | None = None
         self._own: Loop | None = None
         self._readers: set[Stream | Consumer] = set()

@@ -62,6 +62,9 @@ WITH gone AS (DELETE FROM {s}.claim WHERE {mine} RETURNING 1),
        SELECT nextval('{s}.tx_seq'), 0, :to, 0, 1, :body FROM gone RETURNING txid)
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h"""
 
+BACK_OUT = "SELECT {s}.back_out(:grp, :qid, :base, :size, :receipt, :to, :body)"
+"""The same, for whoever does not own the namespace."""
+
 BIND = "UPDATE {s}.claim SET txid = :txid, retry = :retry, until = 'infinity' WHERE {mine}"
 COMMITTED = "DELETE FROM {s}.claim WHERE txid = :txid"
 ROLLED_BACK = (
@@ -116,14 +119,15 @@ def give_back(connection: Connection, schema: str, claim: Claim) -> None:
             connection.execute(_text(step, schema), named)
 
 
-def bury(connection: Connection, schema: str, claim: Claim, burial: Burial) -> None:
+def bury(connection: Connection, schema: str, claim: Claim, burial: Burial, *, owner: bool) -> None:
     """Take a message off the group, for a backout queue or the dead letters."""
     copy = burial.copy
     if burial.backout is None:
         values = copy._asdict()
         single_out(connection, schema, claim, DEAD, topic=burial.topic, cause=burial.cause, **values)
     else:
-        single_out(connection, schema, claim, BACKED_OUT, to=burial.backout, body=copy.body)
+        backed_out = BACKED_OUT if owner else BACK_OUT
+        single_out(connection, schema, claim, backed_out, to=burial.backout, body=copy.body)
 
 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:

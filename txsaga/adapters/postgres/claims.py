@@ -30,8 +30,8 @@ from txsaga.model.dead_letter import Copy
 class PostgresClaims:
     """Claims of one namespace."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine, self._schema = engine, f'"{namespace}"'
+    def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
+        self._engine, self._schema, self._owner = engine, f'"{namespace}"', owner
         self._sql = ClaimStatements.of(self._schema)
         self._lines = Lines(engine)
 
@@ -90,7 +90,7 @@ class PostgresClaims:
     def bury(self, claim: Claim, burial: Burial) -> None:
         """Take a message off the group, into a backout queue or to the dead letters."""
         with transaction(self._engine) as connection:
-            bury(connection, self._schema, claim, burial)
+            bury(connection, self._schema, claim, burial, owner=self._owner)
 
     def drop(self, claim: Claim) -> None:
         """Take a message off the group for good."""

@@ -112,7 +112,8 @@ def translated(error: BaseException) -> TxSagaError:
     if state == "25006":
         return NotPrimary("SLAVE_NOT_AVAILABLE: this server is a standby; connect to the writable primary")
     if state == "42501":
-        return RightsMissing(f"{detail}; grant the right or connect as another user")
+        told = detail.partition(" CONTEXT: ")[0].removeprefix("ERROR: ")
+        return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
     if state in ("42P01", "3F000", "42703"):
         return SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Engine,
     String,
     delete,
+    exists,
     func,
     insert,
     literal,
@@ -33,7 +34,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from txsaga.adapters.postgres import claim_ends, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
-from txsaga.adapters.postgres.hot import TOKEN
+from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
@@ -49,10 +50,11 @@ cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.stor
 class PostgresLedgers:
     """Opens database transactions on the rows of keyed transactions."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
+    def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
+        token = TOKEN if owner else TOKEN_ASKED
         self._token: ColumnElement[Any] = literal_column(
-            TOKEN.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
+            token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
 
     @contextmanager
@@ -118,8 +120,11 @@ class PostgresLedger:
             raise UnknownTransaction(f"transaction {txid} is not open")
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
-            self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
+            intents, claims = self._consumed(txid)
+            if intents:
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -240,12 +245,17 @@ class PostgresLedger:
         """Move the cursors of a transaction's intents and end the intents."""
         same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
         query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
+        intents, claims = self._consumed(txid)
         with translating():
-            rows = self._connection.execute(query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)).all()
-            if decision is Decision.COMMIT:
-                self._move_cursors(rows)
-            self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, why=why if decision is Decision.ROLLBACK else None)
+            if intents:
+                query = query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)
+                rows = self._connection.execute(query).all()
+                if decision is Decision.COMMIT:
+                    self._move_cursors(rows)
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                cause = why if decision is Decision.ROLLBACK else None
+                claim_ends.decided(self._connection, self._schema, txid, why=cause)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision, unless one stands."""
@@ -285,6 +295,13 @@ class PostgresLedger:
         with translating():
             decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)
+
+    def _consumed(self, txid: int) -> tuple[bool, bool]:
+        """Tell whether a transaction read something: most did not, and producers may not touch what consumers have."""
+        bound = [exists(column).where(column == txid) for column in (intent.c.txid, schema.claim.c.txid)]
+        with translating():
+            row = self._connection.execute(select(*bound)).one()
+        return row[0], row[1]
 
     def _require_undecided(self, txid: int) -> None:
         """Hold the transaction against its decision, or learn that it is decided (R3)."""

@@ -35,6 +35,7 @@ from sqlalchemy.types import UserDefinedType
 
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
+from txsaga.model.rights import Right
 from txsaga.model.topic import TopicType
 
 
@@ -90,6 +91,12 @@ store = Table(
     Column("rejecting", Boolean, nullable=False, server_default=FALSE),
 )
 
+may = Table(  # holds nothing: who may read a column has the right of its name, so the catalog knows it and nobody else
+    "may",
+    metadata,
+    *(Column(right.value, Boolean) for right in Right),
+)
+
 topic = Table(
     "topic",
     metadata,
@@ -129,6 +136,7 @@ producer_group = Table(
     Column("name", String, nullable=False, unique=True),
     Column("transactional", Boolean, nullable=False),
     Column("checks", JSONB, nullable=False, server_default=EMPTY),  # what it says otherwise than the engine
+    Column("role", String),  # the database role that may act for it; without one every producer may
 )
 
 resource = Table(
