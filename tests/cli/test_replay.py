@@ -52,7 +52,7 @@ def test_either_transaction_shows_the_other_and_who_linked_them(cli: Cli, failed
     assert (done["done"], done["again"], done["txid"]) == (True, False, failed.txid)
     old, new = (cli("tx", "show", str(txid), "--json").document for txid in (failed.txid, done["replayed_as"]))
     assert (old["replayed_as"], new["replays"]) == (new["txid"], old["txid"])
-    (link,) = [step for step in old["timeline"]["steps"] if step["what"] == f"replayed as {new['txid']}"]
+    (link,) = [step for step in old["timeline"]["steps"] if step["what"] == f"replayed as transaction {new['txid']}"]
     assert (link["who"], link["why"]) == (os_user(), "the shop called")
     assert f"replays transaction {failed.txid}" in cli("tx", "show", str(new["txid"])).out
 

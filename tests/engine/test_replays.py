@@ -108,6 +108,15 @@ def test_many_replays_at_once_are_one(shop: Shop) -> None:
 
 
 @pytest.mark.rule("R14")
+@pytest.mark.parametrize("turn", range(3))
+def test_many_replays_of_one_key_at_once_are_one(billed: Shop, turn: int) -> None:
+    txid = failed_work(billed)
+    calls = [start(lambda: billed.broker.replay(txid)) for _ in range(12)]
+    assert len({call.result(PATIENCE).replayed_as for call in calls}) == 1
+    assert sorted(billed.bodies()) == ["a chair", "a table"]
+
+
+@pytest.mark.rule("R14")
 def test_a_replay_whose_answer_was_lost_is_found_and_not_done_twice() -> None:
     class Forgetful:
         """Ledgers that lose the answer of their first COMMIT behind which a replay stands."""

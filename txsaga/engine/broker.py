@@ -171,7 +171,10 @@ class Broker:
         """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
         check_kind(txid, int, "txid", "give the number of a transaction")
         replays = Replays(self._kernel)
-        return replays.plan(txid, key) if dry_run else replays.run(txid, key, who=who, why=why)
+        if dry_run:
+            return replays.plan(txid, key)
+        self._start()
+        return replays.run(txid, key, who=who, why=why)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""

@@ -86,13 +86,17 @@ class Replays:
         while True:
             try:
                 with self._store.ledgers.open() as ledger:
+                    # The lock first: what a rival did under the key is seen by the look behind it, or not done yet.
+                    latest = None if plan.key is None else ledger.latest(trace.group, plan.key)
                     before = ledger.replay_of(trace.txid)
-                    return (before, True) if before is not None else (self._make(ledger, trace, plan, by), False)
+                    if before is not None:
+                        return before, True
+                    return self._make(ledger, trace, plan.key, latest, by), False
             except _Rival:
                 continue
 
-    def _make(self, ledger: Ledger, trace: Trace, plan: Replay, by: By) -> int:
-        life = self._opened(ledger, trace.group, plan.key)
+    def _make(self, ledger: Ledger, trace: Trace, key: str | None, latest: Life | None, by: By) -> int:
+        life = ledger.create(trace.group, key, _next_epoch(latest))
         if life is None or not ledger.tie(trace.txid, life.txid):
             raise _Rival
         if not ledger.copy(trace.txid, life):
@@ -103,15 +107,16 @@ class Replays:
         self._kernel.decider.within(ledger, life.txid, Decision.COMMIT, by)
         return life.txid
 
-    def _opened(self, ledger: Ledger, group: int, key: str | None) -> Life | None:
-        latest = ledger.latest(group, key) if key is not None else None
-        if latest is None:
-            return ledger.create(group, key, 1)
-        if latest.state is TxState.COMMITTED:
-            raise AlreadyCommitted(latest.txid, str(key))
-        if latest.state is not TxState.ROLLED_BACK:
-            raise InDoubt(f"key {key!r} is in use: transaction {latest.txid} is {latest.state}; settle it first")
-        return ledger.create(group, key, latest.epoch + 1)
+
+def _next_epoch(latest: Life | None) -> int:
+    """Return the next life of a key; refuse one that a retry of the program has committed, or works on."""
+    if latest is None:
+        return 1
+    if latest.state is TxState.COMMITTED:
+        raise AlreadyCommitted(latest.txid, str(latest.key))
+    if latest.state is not TxState.ROLLED_BACK:
+        raise InDoubt(f"key {latest.key!r} is in use: transaction {latest.txid} is {latest.state}; settle it first")
+    return latest.epoch + 1
 
 
 def _replayable(trace: Trace) -> list[Sent]:

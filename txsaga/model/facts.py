@@ -1,7 +1,7 @@
 """
 Facts: every durable step, announced before and after it happens.
 
-Logs, metrics, the timeline and the kill harness are observers of these values. The list of kill points is
+Logs, metrics and the kill harness are observers of these values. The list of kill points is
 the list of facts: a step that does not announce itself is a step that nobody has killed.
 """
 

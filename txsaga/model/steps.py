@@ -19,7 +19,12 @@ from txsaga.model.timeline import Kind, Phase, Step, in_order
 from txsaga.model.trace import Sent, Trace
 
 CLOSED = (TxState.ENDED, TxState.PREPARED)
-RECORDED = {"PARKED": "parked", "RESUMED": "resumed", REPLAY: "replays transaction {}", REPLAYED: "replayed as {}"}
+RECORDED = {
+    "PARKED": "parked",
+    "RESUMED": "resumed",
+    REPLAY: "replays transaction {}",
+    REPLAYED: "replayed as transaction {}",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
