@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.asking import Remark
 from txsaga.model.steps import steps_of
-from txsaga.model.trace import Remark
 from txsaga.testing.samples import (
     COMMIT,
     decided,
