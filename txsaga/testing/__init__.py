@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from txsaga.testing.group_contract import GroupContract
     from txsaga.testing.half_contract import HalfContract
     from txsaga.testing.intent_contract import IntentContract
+    from txsaga.testing.lease_contract import LeaseContract
     from txsaga.testing.ledger_contract import LedgerContract
     from txsaga.testing.log_contract import LogContract
     from txsaga.testing.order_contract import OrderContract
     from txsaga.testing.overview_contract import OverviewContract
+    from txsaga.testing.question_contract import QuestionContract
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
@@ -64,10 +66,12 @@ __all__ = [
     "HalfContract",
     "IntentContract",
     "Later",
+    "LeaseContract",
     "LedgerContract",
     "LogContract",
     "OrderContract",
     "OverviewContract",
+    "QuestionContract",
     "QueueContract",
     "RedeliveryContract",
     "RegistryContract",
