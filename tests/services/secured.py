@@ -1,6 +1,6 @@
 """A PostgreSQL server with TLS of its own, and the certificate that it is known by.
 
-The embedded server's binaries know no TLS, so it is the system's. Own folder, own port, a certificate for this run only.
+The embedded server's binaries know no TLS, so it is the system's. Own folder, own port, a certificate for this run.
 """
 
 import shutil
