@@ -1,4 +1,4 @@
-"""`txsaga db`: the embedded database, and the schema and identity of any home database."""
+"""`txsaga db`: the embedded database, and schema, rights and identity of any home database."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from txsaga.cli import rights
 from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, say
@@ -17,7 +18,8 @@ from txsaga.errors import ConfigError
 if TYPE_CHECKING:
     from txsaga.adapters.embedded import EmbeddedServer
 
-app = typer.Typer(help="The embedded database, and the schema of any home database.")
+app = typer.Typer(help="The embedded database, and schema and rights of any home database.")
+app.add_typer(rights.app)
 
 
 @app.command()

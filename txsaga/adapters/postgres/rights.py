@@ -10,6 +10,7 @@ What `may` grants is the sign of a right. Whatever else somebody was granted by 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from txsaga.adapters.postgres import schema
 from txsaga.model.rights import Right
 
 SIGN = "may"
+WORD = re.compile(r"[A-Z]+")
 
 
 class Needs(NamedTuple):
@@ -128,3 +130,11 @@ def privileges(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str
     for full in functions:
         if wanted := getattr(FUNCTIONS[full.removeprefix(f"{s}.").partition("(")[0]], right):
             yield wanted, f"FUNCTION {full}"
+
+
+def needed(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the objects that a right needs, each with each word of its privileges."""
+    for wanted, on in privileges(right, s, functions):
+        kind, _, name = on.partition(" ")
+        if kind != "SCHEMA":
+            yield from ((name, word) for word in WORD.findall(re.sub(r"\(.*?\)", "", wanted)))
