@@ -23,7 +23,6 @@ from txsaga.engine.received import Received
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, RightsMissing
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.rights import Right
-from txsaga.testing.checking import check_once
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -65,9 +64,11 @@ def engine(open_as: Open) -> Broker:
 
 
 def run_roles(broker: Broker) -> None:
-    for role in [*reversed(broker.roles()), *broker.roles()]:
+    heartbeat, answering = broker.own_roles()
+    for role in [heartbeat, *reversed(broker.roles()), *broker.roles()]:
         role.run_once()
-    check_once(broker.kernel)
+    while answering.run_once():
+        pass
 
 
 def everything(workers: Consumer) -> list[Received]:
