@@ -163,7 +163,7 @@ class Shown:
         return cls(
             view=view_document(view),
             checks=_checks(store.overview.checks(txid)),
-            halves=[_half(half) for half in store.halves.views(txid)],
+            halves=[half_document(half) for half in store.halves.views(txid)],
             history=[
                 {"at": each.at, "what": each.what, "who": each.who, "why": each.why}
                 for each in store.overview.history(txid)
@@ -213,7 +213,8 @@ def _checks(checks: Checks | None) -> dict[str, object]:
     return {"asked": checks.asked, "next_check": checks.due, "why_parked": checks.parked}
 
 
-def _half(half: HalfView) -> dict[str, object]:
+def half_document(half: HalfView) -> dict[str, object]:
+    """Write a half for programs."""
     return {
         "topic": half.real_topic,
         "queue": half.real_queue,

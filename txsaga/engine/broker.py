@@ -199,8 +199,12 @@ class Broker:
 
     def set_checks(self, group: str, **changes: object) -> Group:
         """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
+        said, registry = kept(changes), self._kernel.store.registry
+        known = registry.find_group(group)
+        if known is not None and not known.transactional:
+            raise ConfigError(f"producer group {group!r} is plain: nothing of it is asked about")
         with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
-            return self._kernel.store.registry.alter_checks(group, kept(changes))
+            return registry.alter_checks(group, said)
 
     def when_exhausted(self, group: str, handler: Handler) -> None:
         """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
