@@ -98,7 +98,7 @@ class FakeStore:
         self.halves = FakeHalves(real.halves)
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
-        self.schedule, self.doubts = real.schedule, real.doubts
+        self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights
         self.questions, self.leases = FakeQuestions(real.questions), real.leases
         self.registry, self.overview = real.registry, real.overview
         self.close = real.close

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import opened
+from txsaga.cli.home import may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
 from txsaga.cli.options import LONGEST, Options, options_of
 from txsaga.cli.printing import document, table
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, RightsMissing
 
 if TYPE_CHECKING:
     from txsaga.cli.metrics import Metrics
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from txsaga.model.checks import CheckProfile
 
 logger = logging.getLogger("txsaga")
+NO_RIGHT = "this login has no engine right; ask the owner of the namespace for `txsaga db grant engine --to` its role"
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -68,6 +69,8 @@ def engine(
         opened(options, observers=[] if watch is None else [watch]) as broker,
         nullcontext() if watch is None else exposed(watch, broker, metrics or 0, metrics_address),
     ):
+        if not may_dispatch(broker):
+            raise RightsMissing(NO_RIGHT)
         roles = broker.roles(asked)
         if once:
             run_once(roles, options)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import repeat
 
 from txsaga.model import chunk
@@ -100,6 +101,12 @@ class Batch:
         self._chunk = Chunk(entry.body)
         self._skip = max(0, start - entry.base)
         self._stop = entry.count if end is None else min(entry.count, end - entry.base)
+
+    def part(self, start: int, end: int) -> Batch:
+        """Return what of the same chunk lies from one offset up to another; the chunk is not looked through again."""
+        part = copy(self)
+        part._skip, part._stop = max(0, start - self.entry.base), min(self.entry.count, end - self.entry.base)
+        return part
 
     def __len__(self) -> int:
         """Count the records that are left to read."""

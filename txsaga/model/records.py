@@ -143,6 +143,11 @@ class LogEntry(NamedTuple):
     born: datetime
     body: bytes
 
+    @property
+    def behind(self) -> int:
+        """The offset behind its last record."""
+        return self.base + self.count
+
 
 class Bounds(NamedTuple):
     """The first offset that is still there and the next one to come."""

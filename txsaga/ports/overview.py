@@ -5,6 +5,7 @@ from typing import Protocol
 
 from txsaga.model.asking import Remark
 from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Reading, Undecided
+from txsaga.model.trace import Trace
 
 
 class Overview(Protocol):
@@ -33,3 +34,6 @@ class Overview(Protocol):
 
     def backlogs(self) -> Sequence[Backlog]:
         """Tell what is undecided of each transactional producer group, by name."""
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction; None for an unknown one."""

@@ -11,10 +11,12 @@ from txsaga.adapters.memory.leases import MemoryLeases
 from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
+from txsaga.adapters.memory.traces import trace
 from txsaga.model.asking import Remark
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Position, Reading, Undecided
 from txsaga.model.records import Group
+from txsaga.model.trace import Trace
 
 
 class MemoryOverview:
@@ -107,6 +109,11 @@ class MemoryOverview:
     def _undecided(self) -> set[int]:
         kept = self._home.kept
         return {*kept.halves, *kept.lives} - kept.ops.keys() - (kept.scheduled.keys() - kept.ops.keys())
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        with self._home.lock:
+            return trace(self._home, self._names, self._doubts, self._log, txid)
 
     def _position(self, group: str, qid: int, index: int, offset: int) -> Position:
         now, (tail, head) = self._home.now(), self._log.bounds([qid])[qid]

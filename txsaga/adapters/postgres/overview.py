@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -17,8 +16,12 @@ from sqlalchemy import Engine, exists, select, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.doubts import remark_of
+from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.traces import trace
 from txsaga.model.asking import Remark
 from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.trace import Trace
 
 # From the checkpoint of the sweep on; what lies before it is on the list.
 UNDECIDED_ONES = """
@@ -79,8 +82,9 @@ ANSWERS = "SELECT pgroup, answer, n FROM {s}.tally ORDER BY pgroup, answer"
 class PostgresOverview:
     """Figures and records for people."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine, self._schema = engine, f'"{namespace}"'
+    def __init__(self, engine: Engine, namespace: str, log: PostgresLog) -> None:
+        self._engine, self._namespace, self._log = engine, namespace, log
+        self._schema = f'"{namespace}"'
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision."""
@@ -138,7 +142,7 @@ class PostgresOverview:
             found = connection.execute(query).one_or_none()
         if found is None:
             return None
-        return Checks(asked=found[0], due=found[1], parked=found[2], remarks=tuple(map(_remark, found[3])))
+        return Checks(asked=found[0], due=found[1], parked=found[2], remarks=tuple(map(remark_of, found[3])))
 
     def remarks(self, txid: int) -> Sequence[Remark]:
         """Return what came of the checks of a transaction, the last ones."""
@@ -163,10 +167,10 @@ class PostgresOverview:
             for id, name, undecided, parked, asked, oldest, members in self._rows(BACKLOGS)
         ]
 
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        return trace(self._engine, self._namespace, txid, self._log.offset_at)
+
     def _rows(self, sql: str) -> Sequence[Any]:
         with transaction(self._engine) as connection:
             return connection.execute(text(sql.format(s=self._schema))).all()
-
-
-def _remark(kept: Mapping[str, str]) -> Remark:
-    return Remark(datetime.fromisoformat(kept["at"]), kept["who"], kept["answer"], kept["why"])
