@@ -56,6 +56,23 @@ def lay_out(messages: Sequence[Message]) -> bytes:
     )
 
 
+def unpack(topic: str, stored: bytes) -> Iterator[Message]:
+    """Read the messages of a chunk as they were sent."""
+    read = Chunk(stored)
+    columns = [read.column(at) or [None] * read.count for at in range(len(chunk.COLUMNS))]
+    for record in zip(*columns, strict=True):
+        yield Message(
+            topic,
+            record[chunk.BODY] or b"",
+            key=_text(record[chunk.KEY]),
+            tag=_text(record[chunk.TAG]),
+            headers=_headers(record[chunk.HEADERS]),
+            ordering_key=_text(record[chunk.ORDERING_KEY]),
+            persistent=record[chunk.PERSISTENT] is None,
+            unique_key=_text(record[chunk.UNIQUE_KEY]),
+        )
+
+
 def weight(message: Message) -> int:
     """Return how many bytes a message holds."""
     texts = (message.key, message.tag, message.ordering_key, message.unique_key)
@@ -169,6 +186,10 @@ def _texts(values: Texts) -> Column:
         if value is not None:
             return [None if value is None else value.encode() for value in values]
     return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
 
 
 def _json(headers: Mapping[str, str]) -> bytes:

@@ -212,6 +212,13 @@ class HalfView:
     born: datetime
 
 
+class Content(NamedTuple):
+    """What one half holds, and where that is to go."""
+
+    topic: str
+    body: bytes
+
+
 SCHEDULED = "scheduled"
 """How a message for later is listed while it waits; it is a half like any other."""
 
