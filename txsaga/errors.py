@@ -41,6 +41,7 @@ TxSagaError
     ├── OutcomeUnknown               the connection broke at COMMIT; read back before anything else
     ├── StoreBusy                    too many calls wait already; retry later
     ├── NotPrimary                   a standby was asked to write (SLAVE_NOT_AVAILABLE)
+    ├── ChunkDamaged                 stored messages are not what was written; restore them from a backup
     ├── SchemaMissing                run `txsaga db migrate`
     ├── SchemaTooNew                 the schema is newer than this program; upgrade txsaga
     ├── ServerTooOld                 PostgreSQL 15 or later is needed
@@ -329,6 +330,10 @@ class NotPrimary(StoreError):
     """A standby was asked to write."""
 
     code = "SLAVE_NOT_AVAILABLE"
+
+
+class ChunkDamaged(StoreError):
+    """A stored chunk of messages is not what was written."""
 
 
 class SchemaMissing(StoreError):

@@ -70,7 +70,7 @@ def _main(stage: Stage, world: World, env: Mapping[str, str]) -> None:
     try:
         with (
             database(world.bank) as bank,
-            txsaga.connect(world.home, resources={BANK: bank}, roles=False, env=env) as broker,
+            txsaga.connect(world.home, resources={BANK: bank}, roles=False, answering=False, env=env) as broker,
         ):
             stage(broker, world)
     except BaseException:

@@ -75,7 +75,7 @@ def delivered(world: World, topic: str) -> list[str]:
 def by_queue(world: World, topic: str) -> dict[int, list[str]]:
     """Read a topic, queue by queue in its order."""
     found: dict[int, list[str]] = {}
-    with txsaga.connect(world.home, roles=False, env={}) as broker:
+    with txsaga.connect(world.home, roles=False, answering=False, env={}) as broker:
         if topic not in [known.name for known in broker.kernel.store.registry.topics()]:
             return {}
         stream = broker.stream(fresh_name("auditor"), [topic])

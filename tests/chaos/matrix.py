@@ -122,6 +122,17 @@ def everything_was_worked_off(world: World) -> None:
     assert left_over(world) == {"claims": 0, "letters": 0, "unread": 0}
 
 
+def replayed_once(world: World) -> None:
+    """Whoever died when: every failure that was replayed was so in one transaction, and its credit came once."""
+    debits_are_credits(world)
+    replays = {line.split()[0]: set[str]() for line in world.notes("replayed")}
+    for line in world.notes("replayed"):
+        old, new = line.split()
+        replays[old].add(new)
+    assert all(len(found) == 1 for found in replays.values())
+    assert len(replays) == len(world.debits())
+
+
 def nothing_more(world: World) -> None:
     """The other checks said it all."""
 
@@ -193,6 +204,13 @@ LATER = Scenario(
     check=what_was_due_came,
     end=nothing_more,
 )
+REPLAY = Scenario(
+    name="replay of what failed",
+    run=scenarios.replay,
+    after=(scenarios.replay_by_hand, scenarios.replay_by_hand),
+    check=nothing_more,
+    end=replayed_once,
+)
 CHECK_BACK = Scenario(
     name="check-back of what others left",
     before=(
@@ -233,6 +251,7 @@ SCENARIOS = (
     HALF,
     PLAIN,
     LATER,
+    REPLAY,
     CHECK_BACK,
     WORK,
     WORK_IN_ORDER,

@@ -186,6 +186,34 @@ def read(broker: Broker, world: World) -> None:
     stream.close()
 
 
+def replay(broker: Broker, world: World) -> None:
+    """Fail in local work, plain and keyed; then do it by hand, once each, and replay the messages."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    for id, key in (("1", None), ("2", "order-2")):
+        with suppress(ValueError), producer.transaction(key=key) as tx:
+            tx.send(CREDITS, id.encode(), key=id)
+            with tx.local(BANK):
+                world.note("failed", f"{id} {tx.txid}")
+                raise ValueError("no such account")
+    replay_by_hand(broker, world)
+
+
+def replay_by_hand(broker: Broker, world: World) -> None:
+    """Settle what is left, book what failed and is not booked, and replay it, as often as it takes."""
+    settle(broker, world)
+    for line in world.notes("failed"):
+        id, txid = line.split()
+        with database(world.bank) as engine, engine.begin() as connection:
+            booked = connection.exec_driver_sql("SELECT FROM debit WHERE id = %s", (id,)).first() is not None
+            if not booked:
+                debit(connection, id)
+        done = broker.replay(int(txid), who="anna", why="booked by hand")
+        world.note("replayed", f"{txid} {done.replayed_as}")
+        world.note("acknowledged", id)
+    settle(broker, world)
+
+
 def leave_in_doubt(broker: Broker, world: World) -> None:
     """Close transactions whose local work nobody can tell about: plain and keyed."""
     broker.create_topic(CREDITS, "transaction", queues=2)

@@ -20,10 +20,13 @@ from tests.chaos.world import World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
 from txsaga.adapters.postgres.claims import PostgresClaims
+from txsaga.adapters.postgres.doubts import PostgresDoubts
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
+from txsaga.adapters.postgres.leases import PostgresLeases
 from txsaga.adapters.postgres.ledger import PostgresLedger
 from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.questions import PostgresQuestions
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.adapters.postgres.schedule import PostgresSchedule
@@ -34,27 +37,38 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
         *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
-        *{"apply_intents", "write_op", "record"},
+        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume"},
     },
     (ports.Log, PostgresLog): {
-        *{"tick", "sweep", "postpone", "park", "settled", "extend_partitions", "drop_partitions"},
+        *{"tick", "extend_partitions", "drop_partitions"},
     },
+    (ports.Doubts, PostgresDoubts): {"sweep", "hold", "settle", "put_off"},
+    (ports.Questions, PostgresQuestions): {"ask", "take", "answered", "collect"},
+    (ports.Leases, PostgresLeases): {"acquire", "release", "keep", "drop"},
     (ports.Schedule, PostgresSchedule): {"commit_due"},
     (ports.Queues, PostgresQueues): {
-        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset"},
+        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget"},
     },
     (ports.Claims, PostgresClaims): {
         *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
     },
     (ports.ConsumerGroups, PostgresGroups): {"open", "alter", "touch", "expire"},
     (ports.DeadLetters, PostgresDeadLetters): {"replay", "purge"},
-    (ports.Registry, PostgresRegistry): {"create_topic", "alter_topic", "group", "resource", "reject_transactions"},
+    (ports.Registry, PostgresRegistry): {
+        "create_topic",
+        "alter_topic",
+        "group",
+        "resource",
+        "reject_transactions",
+        "alter_checks",
+    },
     (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
-    *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
-    *{"unread", "find", "all", "list", "get"},
-    *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
+    *{"views", "contents", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
+    *{"unread", "find", "all", "list", "get", "replay_of"},
+    *{"waiting", "due", "of", "backlog", "alive", "ids", "producer_groups", "read_many"},
+    *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{
         "topic",
         "topics",
@@ -115,7 +129,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 def play(watch: Watch, world: World, *programs: Callable[[Broker, World], None]) -> None:
     with (
         database(world.bank) as bank,
-        txsaga.connect(world.home, resources={BANK: bank}, roles=False, observers=[watch], env={}) as broker,
+        txsaga.connect(
+            world.home, resources={BANK: bank}, roles=False, answering=False, observers=[watch], env={}
+        ) as broker,
     ):
         for program in programs:
             program(broker, world)
@@ -166,6 +182,12 @@ def test_check_back_announces_every_durable_step(watch: Watch, world: World) -> 
         play(watch, world, scenarios.leave_in_doubt)
     play(watch, world, scenarios.check_back)
     assert {"Swept", "Postponed", "Parked", "Partitioned"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+def test_a_replay_announces_every_durable_step(watch: Watch, world: World) -> None:
+    play(watch, world, scenarios.replay)
+    assert {"Fenced", "Resubmitted", "Ticked"} <= set(watch.seen)
 
 
 @pytest.mark.postgres

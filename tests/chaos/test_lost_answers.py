@@ -51,7 +51,7 @@ def broker(world: World, home: Proxy, break_at: dict[type[Fact], Callable[[], No
         break_at.pop(type(fact), lambda: None)()
 
     url = f"{home.url}?namespace={world.name}"
-    with txsaga.connect(url, roles=False, observers=[observe], env={}) as broker:
+    with txsaga.connect(url, roles=False, answering=False, observers=[observe], env={}) as broker:
         broker.create_topic(CREDITS, "transaction", queues=2)
         broker.create_topic("news", queues=2)
         yield broker

@@ -38,7 +38,7 @@ def own_url(home_url: str) -> str:
 @pytest.fixture
 def broker(shared_url: str) -> Iterator[Broker]:
     """Give a broker on the shared namespace, for what the command line can't do."""
-    with txsaga.connect(shared_url, roles=False, env={}) as broker:
+    with txsaga.connect(shared_url, roles=False, answering=False, env={}) as broker:
         yield broker
 
 

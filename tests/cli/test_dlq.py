@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import timedelta
 
@@ -10,6 +11,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
 from txsaga.engine.broker import Broker
+from txsaga.model.claim import Burial
+from txsaga.model.dead_letter import Copy
 
 
 @pytest.fixture
@@ -38,9 +41,49 @@ def test_a_letter_is_listed_shown_replayed_and_gone(cli: Cli, group: str, topic:
     assert cli("dlq", "list", "--group", group, "--json").documents == []
 
 
+def test_a_letter_that_nobody_can_read_is_shown_with_its_bytes(cli: Cli, broker: Broker, topic: str) -> None:
+    name = fresh_name("billing")
+    cli("send", topic, "lost", "--key", "7")
+    with broker.consumer(name, [topic]) as consumer:
+        (message,) = consumer.receive()
+        copy = Copy(message.id, message.delivered.born, b"\xffdamaged")
+        broker.kernel.store.claims.bury(message.claim, Burial(copy, topic, "a disk", None))
+    (listed,) = cli("dlq", "list", "--group", name, "--json").documents
+    assert (listed["message"]["id"], listed["message"]["topic"]) == (message.id, topic)
+    assert base64.b64decode(listed["message"]["stored"]) == copy.body
+    shown = cli("dlq", "show", str(listed["id"]))
+    assert (shown.code, [line for line in shown.lines if "can't be read" in line]) == (0, [shown.lines[6]])
+    assert cli("dlq", "show", str(listed["id"]), "--json").document["message"] == listed["message"]
+
+
 def test_all_letters_of_a_group_are_purged(cli: Cli, group: str) -> None:
     assert cli("dlq", "purge", "--group", group, "--all", "--json").document == {"purged": 1}
     assert cli("dlq", "purge", "--group", group, "--all").out == "0 purged\n"
+
+
+def test_all_letters_are_replayed_page_by_page_and_those_that_die_meanwhile_wait(
+    cli: Cli, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.groups.PAGE", 2)
+    name = fresh_name("billing")
+    broker.create_group(name, max_attempts=1)
+    for body in map(str, range(5)):
+        cli("send", topic, body, "--key", "same")
+    with broker.consumer(name, [topic]) as consumer:
+
+        def fail(count: int) -> None:
+            for _ in range(count):
+                (message,) = consumer.receive()
+                message.nack("again")
+
+        fail(5)
+        pages = broker.dead_letters.pages(name)
+        assert len(ids := next(pages)) == 2
+        assert broker.dead_letters.replay(ids) == 2
+        fail(2)
+        assert [len(page) for page in pages] == [2, 1]
+    assert cli("dlq", "replay", "--group", name, "--all").out == "5 replayed\n"
+    assert len(cli("consume", name, topic).lines) == 5
 
 
 @pytest.mark.parametrize(

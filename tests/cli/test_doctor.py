@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 import txsaga
+from tests.adapters.postgres.logins import logins
 from tests.cli.conftest import Cli
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
@@ -20,6 +21,7 @@ from txsaga.adapters.postgres import doctor_server, doctor_store, schema
 from txsaga.engine.broker import Broker
 from txsaga.engine.lease import Heartbeat
 from txsaga.engine.roles import Dispatcher
+from txsaga.model.rights import Right
 from txsaga.testing.checking import check_once
 from txsaga.testing.samples import park
 from txsaga.wiring import open_store
@@ -162,19 +164,39 @@ def test_a_user_without_rights_is_told(examine: Examine, clerk: str) -> None:
     assert "grant the right" in found["schema"]["remedy"]
 
 
-def test_a_user_with_some_of_the_rights_is_told_the_grant(examine: Examine, admin: Engine, clerk: str) -> None:
+def test_a_user_with_privileges_but_no_right_is_told_the_command(
+    bare: Cli, examine: Examine, admin: Engine, home: str, clerk: str
+) -> None:
     name = make_url(clerk).username
     assert name
     run(admin, "GRANT USAGE ON SCHEMA txsaga TO {name}", name=name)
-    run(admin, "GRANT SELECT ON ALL TABLES IN SCHEMA txsaga TO {name}", name=name)
+    run(admin, "GRANT SELECT ON txsaga.alembic_version, txsaga.store TO {name}", name=name)
     code, found = examine(clerk)
     assert (code, found["rights"]["severity"]) == (7, "error")
-    assert f"{name} may not" in found["rights"]["found"]
-    run(admin, "GRANT ALL ON ALL TABLES IN SCHEMA txsaga TO {name}", name=name)
-    run(admin, "GRANT ALL ON ALL SEQUENCES IN SCHEMA txsaga TO {name}", name=name)
-    code, found = examine(clerk)
-    assert (code, bad(found)) == (0, {"rights": "warning"})
-    assert "as the owner" in found["rights"]["remedy"]
+    assert found["rights"]["found"] == f"{name} has no right in namespace txsaga"
+    assert f"`txsaga db grant producer|consumer|operator|engine --to {name}`" in found["rights"]["remedy"]
+
+
+@pytest.mark.parametrize("right", [*Right])
+def test_a_user_is_told_the_rights_that_it_has_and_the_command_for_the_others(
+    examine: Examine, home: str, right: Right
+) -> None:
+    with logins(home) as made:
+        code, found = examine(made.url_with(right))
+        assert (code, bad(found)) == (0, {})
+        assert found["rights"]["found"] == f"{made.made[0]} has the rights {right}"
+        assert "txsaga db grant" in found["rights"]["remedy"]
+        assert found["dead letters"]["found"] in ("there are none", "not for this login to know")
+
+
+def test_a_right_that_was_taken_apart_is_told(examine: Examine, home: str) -> None:
+    with logins(home) as made:
+        clerk = made.url_with(Right.PRODUCER)
+        made.run("REVOKE INSERT ON op FROM txsaga_producer")
+        code, found = examine(clerk)
+    assert (code, found["rights"]["severity"]) == (7, "error")
+    assert found["rights"]["found"] == f'{made.made[0]} may not INSERT "txsaga"."op"'
+    assert "txsaga db migrate" in found["rights"]["remedy"]
 
 
 # Settings
@@ -313,12 +335,9 @@ def test_who_leads_the_rounds_is_told_and_that_nobody_does(examine: Examine, hom
     Dispatcher(broker.kernel).run_once()
     assert examine(home)[1]["check-back"]["found"] == "there was no round of check-back yet"
     Stored(home).let_pass(60)
-    code, found = examine(home)
-    assert (code, found["check-back"]["severity"], found["check-back"]["remedy"]) == (
-        0,
-        "warning",
-        "run `txsaga engine`",
-    )
+    code, all_found = examine(home)
+    told = all_found["check-back"]
+    assert (code, told["severity"], told["remedy"]) == (0, "warning", "run `txsaga engine`")
     check_once(broker.kernel)
     found = examine(home)[1]["check-back"]
     assert (found["severity"], f"led by {broker.kernel.member}" in found["found"]) == ("ok", True)
@@ -373,7 +392,7 @@ def test_groups_that_lose_and_dead_letters_are_told(examine: Examine, home: str,
 def test_a_question_that_is_not_answered_does_not_stop_the_others(
     examine: Examine, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_store, "MISSING", "SELECT no_such_thing(:namespace)")
+    monkeypatch.setattr(doctor_store, "WHO", "SELECT no_such_thing()")
     code, found = examine(home)
     assert (code, bad(found)) == (7, {"rights": "error"})
     assert found["rights"]["found"].startswith("can't be known: ")

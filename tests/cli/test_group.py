@@ -25,6 +25,16 @@ def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None
     assert [line.split()[:2] for line in cli("group", "list").lines if name in line] == [[name, "work"]]
 
 
+@pytest.mark.parametrize("command", ["create", "alter"])
+def test_every_option_of_a_group_says_what_it_is_for(cli: Cli, command: str) -> None:
+    text = " ".join(cli("group", command, "--help").out.replace("│", " ").split())
+    assert "Name of the group." in text
+    assert ("it never changes" in text) is (command == "create")
+    for words in ("Deliveries of one", "Topic for messages", "Keep what fails", "second delivery", "rests at most"):
+        assert words in text
+    assert "--no-ordered" not in text
+
+
 def test_a_group_expires_when_it_is_told_to(cli: Cli) -> None:
     name = fresh_name("brief")
     assert cli("group", "create", name, "--json").document["expires"] == 30 * 86_400
@@ -48,6 +58,7 @@ def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
         (("reset", "nobody", "--to", "latest"), 4, "does not exist"),
         (("reset", "nobody", "--to", "yesterday"), 2, "--to"),
         (("reset", "nobody", "--to", "2026-01-01T00:00:00"), 3, "no time zone"),
+        (("leave", "nobody", "--topic", "nowhere"), 4, "does not exist"),
         (("create", "a b"), 3, "a b"),
         (("create", "ok", "--backout", "nowhere"), 3, "'nowhere' does not exist"),
         (("create", "ok", "--max-attempts", "-1"), 2, "--max-attempts"),
@@ -83,6 +94,24 @@ def test_a_group_at_work_is_not_reset(cli: Cli, broker: Broker, topic: str) -> N
         assert "are at work" in said.complaint
         held.ack()
     assert cli("group", "reset", name, "--to", "latest", "--yes").code == 0
+
+
+def test_a_group_leaves_a_topic_after_a_look_at_what_it_would_miss(cli: Cli, broker: Broker, topic: str) -> None:
+    name = fresh_name("leaving")
+    for body in ("one", "two"):
+        cli("send", topic, body, "--key", "same")
+    with broker.consumer(name, [topic]) as consumer:
+        (held,) = consumer.receive(1)
+        said = cli("group", "leave", name, "--topic", topic, "--yes")
+        assert (said.code, "are at work" in said.complaint) == (5, True)
+        held.ack()
+    planned = cli("group", "leave", name, "--topic", topic, "--json").document
+    assert (planned["done"], sum(queue["lag"] for queue in planned["queues"])) == (False, 1)
+    assert cli("group", "leave", name, "--topic", topic).lines[-1].startswith("nothing was changed")
+    assert cli("group", "show", name, "--json").document["topics"]
+    assert cli("group", "leave", name, "--topic", topic, "--yes").lines[-1] == f"{name} left {topic}"
+    assert cli("group", "show", name, "--json").document["topics"] == []
+    assert cli("group", "leave", name, "--topic", topic, "--yes", "--json").document["queues"] == []
 
 
 def test_where_a_group_stands_is_shown_queue_by_queue(cli: Cli, broker: Broker, topic: str) -> None:

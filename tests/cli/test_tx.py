@@ -185,6 +185,19 @@ def test_one_round_settles_by_the_evidence_of_a_resource(bare: Cli, orphan: Orph
     assert bare("tail", "orders", **env).out.endswith(" paid\n")
 
 
+@pytest.mark.rule("R10")
+def test_the_evidence_is_looked_at_where_it_is_asked_for_and_can_be_reached(bare: Cli, orphan: Orphan) -> None:
+    def work(*words: str, **env: str) -> tuple[str, str]:
+        steps = bare("tx", "show", str(orphan.txid), "--json", *words, TXSAGA_URL=orphan.home, **env).document
+        (step,) = [step for step in steps["timeline"]["steps"] if step["lane"] == "billing"]
+        return step["kind"], step["why"]
+
+    assert work() == ("undo held", "nobody looked whether it committed")
+    assert work("--evidence")[0] == "undo held"
+    assert "billing" in work("--evidence")[1]
+    assert work("--evidence", TXSAGA_RESOURCE_BILLING=orphan.bill) == ("final change", "the evidence is there")
+
+
 @pytest.mark.req("BEYOND-5")
 @pytest.mark.rule("R10")
 def test_by_hand_nobody_contradicts_the_evidence_unasked(bare: Cli, orphan: Orphan) -> None:

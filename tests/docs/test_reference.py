@@ -26,6 +26,7 @@ from txsaga.model.cut import Cut
 from txsaga.model.layout import Batch
 from txsaga.model.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message
 from txsaga.model.records import HalfView, Receipt, Standing
+from txsaga.model.replay import Replay
 from txsaga.model.sending import EndRequest, SendResult
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -38,6 +39,7 @@ PUBLIC: Mapping[str, type] = {
     "Consumer": Consumer,
     "Received": Received,
     "DeadLetters": DeadLetters,
+    "Replay": Replay,
     "Stream": Stream,
     "Batch": Batch,
     "Message": Message,

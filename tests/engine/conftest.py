@@ -9,7 +9,7 @@ from tests.engine.fakes import FakeHalves, FakeStore, broker_on
 from tests.engine.shop import Shop, closing
 from tests.engine.stored import Stored
 from txsaga.adapters.memory import MemoryStore
-from txsaga.testing import FakeClock
+from txsaga.testing import FakeClock, Later
 from txsaga.wiring import open_store
 
 
@@ -23,7 +23,7 @@ def stored(home_url: str) -> Stored:
 def shop(home_url: str, stored: Stored) -> Iterator[Shop]:
     """Give a shop on the home database."""
     open_store(home_url).close()
-    broker = txsaga.connect(home_url, roles=False, env={})
+    broker = txsaga.connect(home_url, roles=False, answering=False, env={})
     with closing(Shop(broker, stored.let_pass)) as shop:
         yield shop
 
@@ -35,6 +35,24 @@ def moody_shop() -> Iterator[Shop]:
     broker = broker_on(FakeStore(MemoryStore(clock)))
     with closing(Shop(broker, clock.advance)) as shop:
         yield shop
+
+
+@pytest.fixture(params=["shop", "moody_shop"], ids=["home", "memory"])
+def any_shop(request: pytest.FixtureRequest) -> Shop:
+    """Give a shop on the home database, and one in memory; time passes for everything in it."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Shop)
+    if request.param == "shop":
+        found.later = _whole_time(request.getfixturevalue("stored"))
+    return found
+
+
+def _whole_time(stored: Stored) -> Later:
+    def pass_by(seconds: float) -> None:
+        stored.let_pass(seconds)
+        stored.let_leases_pass(seconds)
+
+    return pass_by
 
 
 @pytest.fixture

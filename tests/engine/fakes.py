@@ -17,11 +17,14 @@ from sqlalchemy import Connection, Engine
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, Joined
 from txsaga.engine.kernel import Kernel
+from txsaga.errors import StoreError
+from txsaga.model.asking import Ask, Lead
 from txsaga.model.cut import Cut
 from txsaga.model.decision import Code
-from txsaga.model.records import End, Half, HalfView, Receipt, Standing
+from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
 from txsaga.ports.halves import HalfStore, Written
 from txsaga.ports.observer import Observer
+from txsaga.ports.questions import Questions
 from txsaga.ports.store import Store
 from txsaga.wiring import Resources
 
@@ -38,6 +41,7 @@ class FakeHalves(HalfStore):
         self.lost: deque[Exception] = deque()  # each hides the answer of one decide that was written
         self.open = Event()  # while it is closed, no decide comes to its end
         self.open.set()
+        self.sick: set[int] = set()  # what these transactions are ended with always fails
         self.entered = Event()  # some decide has begun
         self.ends: list[End] = []
 
@@ -48,6 +52,8 @@ class FakeHalves(HalfStore):
         if ends:
             self.entered.set()
             assert self.open.wait(30)
+        if self.sick & {end.txid for end in ends}:
+            raise StoreError("the disk is full")
         if ends and self.broken:
             raise self.broken.popleft()
         receipts, standings = self._real.write(halves, ends)
@@ -64,16 +70,36 @@ class FakeHalves(HalfStore):
     def views(self, txid: int) -> Sequence[HalfView]:
         return self._real.views(txid)
 
+    def contents(self, txid: int) -> Sequence[Content]:
+        return self._real.contents(txid)
+
+
+class FakeQuestions(Questions):
+    """Questions that can't all be put."""
+
+    def __init__(self, real: Questions) -> None:
+        self._real = real
+        self.sick: set[int] = set()  # asking about these always fails
+        self.asks: list[Ask] = []
+        self.backlog, self.take = real.backlog, real.take  # type: ignore[method-assign]
+        self.answered, self.collect = real.answered, real.collect  # type: ignore[method-assign]
+
+    def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
+        if self.sick & {ask.txid for ask in asks}:
+            raise StoreError("the disk is full")
+        self.asks += asks
+        return self._real.ask(asks, lead)
+
 
 class FakeStore:
-    """A store whose hot path has moods."""
+    """A store whose hot path and whose questions have moods."""
 
     def __init__(self, real: Store) -> None:
         self.halves = FakeHalves(real.halves)
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
-        self.schedule, self.doubts = real.schedule, real.doubts
-        self.questions, self.leases = real.questions, real.leases
+        self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights
+        self.questions, self.leases = FakeQuestions(real.questions), real.leases
         self.registry, self.overview = real.registry, real.overview
         self.close = real.close
 
@@ -104,4 +130,4 @@ def broker_on(store: Store, *observers: Observer) -> Broker:
     """Open a broker on any store; it runs no roles."""
     member = f"shop-{next(_numbers)}"
     kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers), member=member)
-    return Broker(kernel, NoHome(), roles=False, on_close=store.close)
+    return Broker(kernel, NoHome(), roles=False, answering=False, on_close=store.close)

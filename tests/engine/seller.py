@@ -11,7 +11,7 @@ from txsaga.engine.roles import Dispatcher
 def main() -> None:
     """Prepare, decide, and let the dispatcher make it visible."""
     url, decision = sys.argv[1:]
-    with txsaga.connect(url, roles=False) as broker:
+    with txsaga.connect(url, roles=False, answering=False) as broker:
         producer = broker.producer("shop", checker=lambda _: COMMIT)
         receipt = producer.prepare_now(ORDERS, b"a chair")
         producer.decide(receipt, Decision[decision]).result(30)

@@ -72,14 +72,18 @@ class Shop:
         """Read topics and return the bodies."""
         return [message.text() for message in self.read(*topics)]
 
+    def round(self, most: int = 15) -> int:
+        """Run one round of the check-back now; count the settled."""
+        before = set(self.pending())
+        check_once(self.broker.kernel, CheckProfile(interval=timedelta(0), max_checks=most))
+        return len(before - set(self.pending()))
+
     def check(self, most: int = 15) -> int:
         """Let time pass and run one round of the check-back over whatever is undecided; count the settled."""
         self.later(LONG_AGO)
         self.deliver()  # the sweep goes by ticks: first one behind the halves, then time behind the tick
         self.later(LONG_AGO)
-        before = set(self.pending())
-        check_once(self.broker.kernel, CheckProfile(interval=timedelta(0), max_checks=most))
-        return len(before - set(self.pending()))
+        return self.round(most)
 
     def view(self, txid: int) -> HalfView:
         """Return the one half of a transaction as it lies."""

@@ -40,5 +40,13 @@ class Stored:
 
     def let_pass(self, seconds: float) -> None:
         """Let time pass, by the database's clock, for everything that is stored now."""
-        for table, column in (("half", "born"), ("tick", "at"), ("tx", "touched"), ("doubt", "check_at")):
+        self._shift(seconds, ("half", "born"), ("tick", "at"), ("tx", "touched"), ("doubt", "check_at"))
+        self._shift(seconds, ("tx", "opened"), ("question", "asked"), ("question", "until"))
+
+    def let_leases_pass(self, seconds: float) -> None:
+        """Let time pass for everybody who leads or is alive."""
+        self._shift(seconds, ("lease", "until"))
+
+    def _shift(self, seconds: float, *columns: tuple[str, str]) -> None:
+        for table, column in columns:
             self.rows(f"UPDATE {table} SET {column} = {column} - :s * interval '1 second'", s=seconds)

@@ -36,10 +36,10 @@ def test_a_transaction_whose_owner_died_is_rolled_back_in_the_end(any_shop: Shop
     tx = opened(any_shop, key)
     assert tx.txid is not None
     any_shop.later(MOST_OF_IT)
-    assert (any_shop.check(), any_shop.state(tx.txid)) == (0, "active")
+    assert (any_shop.round(), any_shop.state(tx.txid)) == (0, "active")
     any_shop.later(MOST_OF_IT)
-    assert (any_shop.check(), any_shop.state(tx.txid)) == (1, "rolled_back")
-    assert any_shop.check() == 0
+    assert (any_shop.round(), any_shop.state(tx.txid)) == (1, "rolled_back")
+    assert any_shop.round() == 0
 
 
 @pytest.mark.rule("R3")
@@ -66,7 +66,7 @@ def test_each_step_of_its_owner_keeps_a_transaction_open(any_shop: Shop, step: s
     for _ in range(3):
         any_shop.later(MOST_OF_IT)
         STEPS[step](tx)
-    assert any_shop.check() == 0
+    assert any_shop.round() == 0
     assert tx.txid is not None
     assert any_shop.state(tx.txid) == "active"
 

@@ -10,7 +10,6 @@ import pytest
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, bodies, letters, told, worker, wrote
 from txsaga.errors import UnknownTopic
-from txsaga.model.claim import Policy
 from txsaga.model.dead_letter import CAUSE
 
 FAILED = "failed"
@@ -102,7 +101,7 @@ def test_what_the_backout_topic_does_not_take_goes_to_the_dead_letters(
     if type is not None:
         moody_shop.broker.create_topic(FAILED, type, queues=1)
     worker(moody_shop)
-    moody_shop.store.groups.alter(GROUP, Policy(max_attempts=1, backout=FAILED, dead_letters=False))
+    moody_shop.store.groups.alter(GROUP, {"max_attempts": 1, "backout": FAILED, "dead_letters": False})
     wrote(moody_shop, "a")
     fail(moody_shop)
     assert bodies(moody_shop) == []
@@ -123,6 +122,26 @@ def test_members_that_are_lost_at_each_delivery_use_the_attempts_up(moody_shop: 
     assert bodies(moody_shop) == []
     assert {letter.message.text(): letter.attempts for letter in letters(moody_shop)} == {"a": 4, "b": 4}
     assert "lost" in letters(moody_shop)[0].cause
+
+
+@pytest.mark.req("IBM-61", "IBM-62")
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_nothing_is_given_up_that_was_never_handed_out(moody_shop: Shop, most: int, ordered: bool) -> None:
+    moody_shop.broker.create_group(GROUP, max_attempts=most, ordered=ordered)
+    wrote(moody_shop, "poison", "b", "c")
+    seen, stalled = list[str](), []
+    for _ in range(12):
+        stalled.append(worker(moody_shop).messages(wait=0))  # a loop that nobody leaves gives nothing back
+        for message in stalled[-1]:
+            seen.append(message.text())
+            if message.text() == "poison":
+                break
+            message.ack()
+        moody_shop.later(600.0)
+    assert seen.count("poison") == most
+    assert sorted({*seen} - {"poison"}) == ["b", "c"]
+    assert [letter.message.text() for letter in letters(moody_shop)] == ["poison"]
 
 
 def test_whoever_is_interrupted_uses_no_attempts_up(moody_shop: Shop) -> None:

@@ -275,7 +275,7 @@ def test_a_changed_policy_is_followed(moody_shop: Shop, monkeypatch: pytest.Monk
     consumer = worker(moody_shop)
     (message,) = consumer.receive()
     message.nack(delay=timedelta(0))
-    moody_shop.store.groups.alter(GROUP, Policy(max_attempts=2))
+    moody_shop.store.groups.alter(GROUP, {"max_attempts": 2})
     (again,) = consumer.receive()
     again.nack("broken")
     assert [letter.cause for letter in letters(moody_shop)] == ["broken"]

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.engine.shop import ORDERS, Shop
-from tests.engine.worker import bodies, told, worker, wrote
+from tests.engine.worker import GROUP, bodies, letters, told, worker, wrote
 from txsaga import Decision
 from txsaga.errors import ClaimLost, Superseded, TransactionError
 
@@ -49,6 +49,22 @@ def test_an_exception_rolls_back_and_the_message_comes_again_counted(
     (again,) = worker(moody_shop).receive()
     assert (again.delivered, again.attempts) == (sent, 2)
     assert moody_shop.bodies() == ["b"]
+
+
+@pytest.mark.req("IBM-61", "IBM-62")
+def test_a_letter_tells_why_its_transactions_were_rolled_back(moody_shop: Shop) -> None:
+    moody_shop.broker.create_group(GROUP, max_attempts=2)
+    wrote(moody_shop, "a")
+    for cause in ("no bank", "no \0 money"):
+        for message in worker(moody_shop).messages(wait=0):
+            with message, moody_shop.producer().transaction() as tx:
+                tx.consume(message)
+                raise ValueError(cause)
+        moody_shop.later(LONG)
+    assert bodies(moody_shop) == []
+    (letter,) = letters(moody_shop)
+    causes = [str(entry["cause"]).split(": ", 1)[1] for entry in letter.history[:2]]
+    assert causes == ["the block raised ValueError: no bank", "the block raised ValueError: no � money"]
 
 
 @pytest.mark.rule("R11")

@@ -10,13 +10,13 @@ import pytest
 from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
-from txsaga.engine.check_back import CheckBack
 from txsaga.engine.ending import Endings
 from txsaga.errors import EndRefused, InvalidMessage
 from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Code, Decision
 from txsaga.model.immunity import HEADER, effective, read
 from txsaga.model.sending import EndRequest
+from txsaga.testing.checking import check_once
 
 CASES = {"1": 6, "5": 6, None: 6, "-1": 6, "100.5": 6, "7": 7, "60": 60, "100": 100}
 MORE = {"30": 30, "abc": 6, "": 6, " 7": 6, "\u0667": 6, "9999999999": 6, "0": 6}
@@ -68,7 +68,7 @@ def rounds(shop: Shop, *pauses: float) -> None:
     """Let time pass and run a round of the check-back, again and again."""
     for pause in pauses:
         shop.later(pause)
-        CheckBack(shop.broker.kernel, CheckProfile(interval=timedelta(seconds=30))).run_once()
+        check_once(shop.broker.kernel, CheckProfile(interval=timedelta(seconds=30)))
 
 
 @pytest.mark.req("RMQ-73", "RMQ-74", "RMQ-84")

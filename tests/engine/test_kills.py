@@ -96,7 +96,7 @@ def test_an_acknowledged_half_outlives_its_server(own_server: EmbeddedServer) ->
     url = own_server.url("own")
     open_store(url).close()
     Stored(url).rows("ALTER DATABASE own SET synchronous_commit = off")  # what a user's server may say
-    with closing(Shop(txsaga.connect(url, roles=False, env={}), Stored(url).let_pass)) as shop:
+    with closing(Shop(txsaga.connect(url, roles=False, answering=False, env={}), Stored(url).let_pass)) as shop:
         producer = shop.producer()
         receipts = [producer.prepare_now(ORDERS, str(n).encode()) for n in range(5)]
         kill_all_of(own_server)

@@ -36,7 +36,7 @@ def come(shop: Shop) -> list[str]:
 def later_shop(home_url: str) -> Iterator[Shop]:
     """Give a shop with a topic for later, whose time passes as its store's clock does."""
     open_store(home_url).close()
-    with closing(Shop(txsaga.connect(home_url, roles=False, env={}), time.sleep)) as shop:
+    with closing(Shop(txsaga.connect(home_url, roles=False, answering=False, env={}), time.sleep)) as shop:
         shop.broker.create_topic(LATER, TopicType.DELAY, queues=1)
         yield shop
 
@@ -148,7 +148,7 @@ def test_a_half_still_loses_its_delay(later_shop: Shop) -> None:
 
 def test_the_first_delayed_send_creates_a_topic_for_later_where_sends_may(home_url: str) -> None:
     open_store(home_url).close()
-    with txsaga.connect(home_url, auto_create=True, roles=False, env={}) as broker:
+    with txsaga.connect(home_url, auto_create=True, roles=False, answering=False, env={}) as broker:
         broker.producer("plain").send("new", b"1", delay=SOON)
         assert broker.kernel.store.registry.topic("new").type is TopicType.DELAY
 

@@ -108,7 +108,7 @@ def test_a_group_is_transactional_or_it_is_not(shop: Shop, first: str) -> None:
 @pytest.mark.req("RMQ-76")
 def test_the_kind_of_a_group_is_known_to_every_process(shop: Shop, home_url: str) -> None:
     shop.producer("app")
-    with txsaga.connect(home_url, roles=False, env={}) as other, pytest.raises(GroupKindMismatch):
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as other, pytest.raises(GroupKindMismatch):
         other.producer("app")
 
 

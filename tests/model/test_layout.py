@@ -53,6 +53,16 @@ def test_a_message_is_read_as_it_was_sent(sent: Sequence[Message], data: st.Data
     assert list(read.bodies) == [message.body for message in sent[skipped:]]
 
 
+@given(st.lists(MESSAGES, min_size=1, max_size=10), st.data())
+def test_a_part_of_a_batch_is_read_like_the_whole(sent: Sequence[Message], data: st.DataObject) -> None:
+    whole = batch(layout.lay_out(sent), len(sent), base=100, start=100 + data.draw(st.integers(0, len(sent))))
+    start = data.draw(st.integers(100, 100 + len(sent)))
+    end = data.draw(st.integers(start, 200))
+    part, every = whole.part(start, end), batch(layout.lay_out(sent), len(sent), base=100)
+    assert list(part.messages()) == list(every.messages())[start - 100 : end - 100]
+    assert (part.offset, part.end) == (start, min(end, 100 + len(sent)))
+
+
 @given(st.lists(MESSAGES, min_size=1, max_size=10))
 def test_every_message_has_an_id_of_its_own(sent: Sequence[Message]) -> None:
     ids = [got.id for got in batch(layout.lay_out(sent), len(sent)).messages()]

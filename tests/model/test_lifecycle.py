@@ -29,7 +29,7 @@ TX_MOVES = {
     "active": {"end": "ended", "roll_back": "rolled_back"},
     "ended": {"prepare": "prepared", "commit": "committed", "roll_back": "rolled_back", "park": "parked"},
     "prepared": {"commit": "committed", "roll_back": "rolled_back", "park": "parked"},
-    "parked": {"commit": "committed", "roll_back": "rolled_back"},
+    "parked": {"resume": "ended", "commit": "committed", "roll_back": "rolled_back"},
     "committed": {},
     "rolled_back": {},
 }

@@ -34,6 +34,6 @@ def run(broker: Broker) -> None:
 
 
 if __name__ == "__main__":
-    opened = txsaga.connect(sys.argv[1], roles=False)
+    opened = txsaga.connect(sys.argv[1], roles=False, answering=False)
     run(opened)
     opened.close()

@@ -49,7 +49,7 @@ def open_broker(store_url: str) -> Iterator[OpenBroker]:
     opened: list[Broker] = []
 
     def open(*observers: Observer, **resources: Engine) -> Broker:
-        opened.append(txsaga.connect(store_url, resources=resources, observers=observers, roles=False))
+        opened.append(txsaga.connect(store_url, resources=resources, observers=observers, roles=False, answering=False))
         return opened[-1]
 
     yield open

@@ -68,7 +68,7 @@ def adopt(store_url: str) -> Adopt:
 def test_a_store_that_was_moved_is_not_opened(store_url: str, probe: Probe, move: str) -> None:
     probe.run(move)
     with pytest.raises(IdentityChanged, match="txsaga db adopt"):
-        txsaga.connect(store_url, roles=False)
+        txsaga.connect(store_url, roles=False, answering=False)
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
@@ -93,7 +93,7 @@ def test_a_copy_in_another_namespace_is_not_the_store(store_url: str, probe: Pro
     for table in ("store", "alembic_version"):
         probe.run(f"CREATE TABLE {copy}.{table} AS TABLE {table}")
     with pytest.raises(IdentityChanged, match="copy"):
-        txsaga.connect(store_url.replace(probe.namespace, copy), roles=False)
+        txsaga.connect(store_url.replace(probe.namespace, copy), roles=False, answering=False)
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
@@ -252,7 +252,7 @@ def test_evidence_of_another_store_with_the_same_number_says_nothing(
     first = left_after_local(shop)
     url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={probe.namespace}b"
     open_store(url).close()
-    other = txsaga.connect(url, resources={"books": books}, roles=False)
+    other = txsaga.connect(url, resources={"books": books}, roles=False, answering=False)
     try:
         other.create_topic("orders", "transaction", queues=1)
         id = left_before_local(other, other.producer("shop", checker=lambda _: None))

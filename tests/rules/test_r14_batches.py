@@ -42,7 +42,7 @@ def wire(store_url: str) -> Iterator[Proxy]:
 def far(store_url: str, broker: Broker, wire: Proxy) -> Iterator[Broker]:
     """Give a broker at the other end of the wire; it has sent before, so its statements are prepared."""
     url = make_url(store_url).set(port=wire.port).render_as_string(hide_password=False)
-    opened = txsaga.connect(url, roles=False)
+    opened = txsaga.connect(url, roles=False, answering=False)
     opened.create_topic("paid", queues=1)
     yield opened
     opened.close()

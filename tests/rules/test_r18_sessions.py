@@ -70,7 +70,7 @@ def test_our_sessions_are_durable_and_patient_whatever_the_database_says(loose: 
 
 def test_a_joined_commit_is_durable_each_time(loose: Loose) -> None:
     open_store(loose.url).close()
-    broker = txsaga.connect(loose.url, roles=False)
+    broker = txsaga.connect(loose.url, roles=False, answering=False)
     try:
         broker.create_topic("paid", queues=1)
         with loose.engine.connect() as session:

@@ -77,7 +77,7 @@ def test_a_forked_child_shares_no_session_and_runs_its_own_roles(
     home_url: str, foreign_databases: Callable[[], str]
 ) -> None:
     open_store(home_url).close()
-    with txsaga.connect(home_url, roles=False, env={}) as broker:
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as broker:
         broker.create_topic("orders", "transaction", queues=1)
     program = [sys.executable, "-m", "tests.wiring.forked", home_url, foreign_databases()]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=50)

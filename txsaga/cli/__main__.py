@@ -24,6 +24,7 @@ from txsaga.cli.engine import engine
 from txsaga.cli.journal import to_stderr
 from txsaga.cli.options import Options, in_front
 from txsaga.cli.printing import say
+from txsaga.cli.replay import replay
 from txsaga.cli.send import send
 from txsaga.cli.status import status
 from txsaga.cli.tail import tail
@@ -38,6 +39,7 @@ app.command()(tail)
 app.command()(consume)
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
+tx.app.command()(replay)
 app.add_typer(tx.app, name="tx")
 app.add_typer(doubt.app, name="doubt")
 app.add_typer(producer.app, name="producer")

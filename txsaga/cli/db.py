@@ -1,4 +1,4 @@
-"""`txsaga db`: the embedded database, and the schema and identity of any home database."""
+"""`txsaga db`: the embedded database, and schema, rights and identity of any home database."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from txsaga.cli import rights
 from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, say
+from txsaga.cli.progress import progress
 from txsaga.config import Settings
 from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
     from txsaga.adapters.embedded import EmbeddedServer
 
-app = typer.Typer(help="The embedded database, and the schema of any home database.")
+app = typer.Typer(help="The embedded database, and schema and rights of any home database.")
+app.add_typer(rights.app)
 
 
 @app.command()
@@ -92,7 +95,8 @@ def migrate(context: typer.Context) -> None:
     try:
         with transaction(engine) as connection:
             before = schema.current(connection, namespace)
-        after = schema.migrate(engine, namespace)
+        with progress(f"migrating {namespace}", quiet=options.json):
+            after = schema.migrate(engine, namespace)
     finally:
         engine.dispose()
     if options.json:

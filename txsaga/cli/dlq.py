@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from txsaga.cli.home import opened
 from txsaga.cli.message import line_of, message_document
-from txsaga.cli.options import options_of
+from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, say, table
-from txsaga.errors import UnknownLetter
+from txsaga.cli.progress import progress
+from txsaga.engine.groups import DeadLetters
+from txsaga.errors import ChunkDamaged, UnknownLetter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from txsaga.engine.broker import Broker
     from txsaga.model.dead_letter import DeadLetter
 
@@ -23,7 +25,7 @@ Ids = Annotated[list[int] | None, typer.Argument(help="Numbers of letters, as li
 Group = Annotated[str | None, typer.Option(help="Letters of this group only.")]
 All = Annotated[bool, typer.Option("--all", help="All letters of the group.")]
 MOST = 10_000
-"""Letters that one call replays or purges with --all."""
+"""Letters that one call lists."""
 
 
 @app.command("list")
@@ -56,7 +58,7 @@ def show(context: typer.Context, id: Annotated[int, typer.Argument(help="Number 
         return
     fields({name: getattr(letter, name) for name in ("id", "group", "at", "attempts", "cause")})
     say()
-    say(line_of(letter.message))
+    say(_line_of(letter))
     say()
     table(("at", "attempts", "member", "cause"), [[e.get(c) for c in HISTORY] for e in letter.history])
 
@@ -64,21 +66,13 @@ def show(context: typer.Context, id: Annotated[int, typer.Argument(help="Number 
 @app.command()
 def replay(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Let letters come to their group again, as messages that were never delivered."""
-    options = options_of(context)
-    with opened(options) as broker:
-        chosen = _chosen(broker, ids, group, all=all)
-        count = broker.dead_letters.replay(chosen)
-    _told("replayed", count, as_json=options.json)
+    _each(options_of(context), "replayed", DeadLetters.replay, _Chosen(ids, group, all))
 
 
 @app.command()
 def purge(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Delete letters for good."""
-    options = options_of(context)
-    with opened(options) as broker:
-        chosen = _chosen(broker, ids, group, all=all)
-        count = broker.dead_letters.purge(chosen)
-    _told("purged", count, as_json=options.json)
+    _each(options_of(context), "purged", DeadLetters.purge, _Chosen(ids, group, all))
 
 
 HISTORY = ("at", "attempts", "member", "cause")
@@ -87,25 +81,57 @@ HISTORY = ("at", "attempts", "member", "cause")
 def letter_document(letter: DeadLetter) -> dict[str, object]:
     """Write a letter for programs."""
     names = ("id", "group", "at", "attempts", "cause", "history")
-    return {**{name: getattr(letter, name) for name in names}, "message": message_document(letter.message)}
+    return {**{name: getattr(letter, name) for name in names}, "message": _message_of(letter)}
 
 
-def _chosen(broker: Broker, ids: Sequence[int] | None, group: str | None, *, all: bool) -> list[int]:
-    letters = broker.dead_letters
-    if all:
-        if ids or group is None:
-            raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
-        return [letter.id for letter in letters.list(group, MOST)]
-    if not ids:
-        raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
-    for id in ids:
-        if letters.get(id) is None:
-            raise UnknownLetter(id)
-    return list(ids)
+def _line_of(letter: DeadLetter) -> str:
+    try:
+        return line_of(letter.message)
+    except ChunkDamaged as damage:
+        place = f"{letter.topic}/{letter.queue}@{letter.offset}"
+        return f"{place} can't be read: {damage}; {len(letter.copy.body)} bytes of it are kept"
 
 
-def _told(what: str, count: int, *, as_json: bool) -> None:
-    if as_json:
+def _message_of(letter: DeadLetter) -> dict[str, object]:
+    try:
+        return message_document(letter.message)
+    except ChunkDamaged:
+        names = {name: getattr(letter, name) for name in ("topic", "queue", "offset")}
+        return {**names, "id": letter.copy.message, "stored": base64.b64encode(letter.copy.body).decode()}
+
+
+class _Chosen(NamedTuple):
+    """The letters that a command is about, as it was told."""
+
+    ids: Sequence[int] | None
+    group: str | None
+    all: bool
+
+    def pages(self, broker: Broker) -> tuple[int, Iterable[Sequence[int]]]:
+        """Return how many there are, and their numbers, page by page."""
+        if self.all:
+            if self.ids or self.group is None:
+                raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
+            count = broker.kernel.store.overview.dead_letters().get(self.group, 0)
+            return count, broker.dead_letters.pages(self.group)
+        if not self.ids:
+            raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
+        for id in self.ids:
+            if broker.dead_letters.get(id) is None:
+                raise UnknownLetter(id)
+        return len(self.ids), [self.ids]
+
+
+def _each(options: Options, what: str, work: Callable[[DeadLetters, Sequence[int]], int], chosen: _Chosen) -> None:
+    """Do something with letters page by page, and tell how many there were."""
+    with opened(options) as broker:
+        total, pages = chosen.pages(broker)
+        count = 0
+        with progress(what, total, quiet=options.json) as advance:
+            for page in pages:
+                count += work(broker.dead_letters, page)
+                advance(len(page))
+    if options.json:
         document({what: count})
     else:
         say(f"{count} {what}")

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.check_options import CheckInterval, MaxChecks, MinAge, OnExhausted, ReplyTimeout, TotalLimit, said
-from txsaga.cli.home import opened
+from txsaga.cli.home import may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, table
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, RightsMissing
 from txsaga.model.checks import PROFILES, CheckProfile
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from txsaga.engine.roles import Role
 
 logger = logging.getLogger("txsaga")
+NO_RIGHT = "this login has no engine right; ask the owner of the namespace for `txsaga db grant engine --to` its role"
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -75,6 +76,8 @@ def engine(
         opened(options, observers=[] if watch is None else [watch]) as broker,
         nullcontext() if watch is None else exposed(watch, broker, asked, metrics or 0, metrics_address),
     ):
+        if not may_dispatch(broker):
+            raise RightsMissing(NO_RIGHT)
         for group, function in handlers.items():
             broker.when_exhausted(group, function)
         roles = broker.roles(asked)

@@ -20,7 +20,7 @@ STANDS = 5
 UNAVAILABLE = 6
 """The database does not answer, or the embedded one can't run: try again."""
 REFUSED = 7
-"""Rights, schema or identity: an administrator has to act."""
+"""Rights, schema, identity or a damaged disk: an administrator has to act."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -42,6 +42,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.GroupInUse: STANDS,
     errors.StoreError: UNAVAILABLE,
     errors.NotPrimary: REFUSED,
+    errors.ChunkDamaged: REFUSED,
     errors.SchemaMissing: REFUSED,
     errors.SchemaTooNew: REFUSED,
     errors.ServerTooOld: REFUSED,

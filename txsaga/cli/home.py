@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from txsaga.cli.options import Options
 from txsaga.config import Settings
 from txsaga.errors import ConfigError
+from txsaga.model.rights import Right
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -70,11 +71,18 @@ def with_namespace(url: str, namespace: str | None) -> str:
     return f"{address}?{'&'.join([*kept, f'namespace={namespace}'])}"
 
 
+def may_dispatch(broker: Broker) -> bool:
+    """Tell whether this login may; where it may not, a running engine does."""
+    return Right.ENGINE in broker.kernel.store.rights
+
+
 def dispatch(broker: Broker) -> None:
     """Give offsets to what is decided or due, so that it can be read even where no engine runs."""
     from txsaga.engine.roles import Dispatcher
     from txsaga.engine.scheduler import Scheduler
 
+    if not may_dispatch(broker):
+        return
     for role in (Scheduler(broker.kernel), Dispatcher(broker.kernel)):
         for _ in range(ROUNDS):
             if not role.run_once():

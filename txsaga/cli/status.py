@@ -50,8 +50,9 @@ def status(context: typer.Context) -> None:
         table(("topic", "type", "queues", "messages"), rows)
     if found.backlogs:
         say()
-        rows = [(*backlog_row(each), *(each.answers.get(answer, 0) for answer in ANSWERS)) for each in found.backlogs]
-        table((*COLUMNS, *ANSWERS), rows)
+        answers = [[each.answers.get(answer, 0) for answer in ANSWERS] for each in found.backlogs]
+        groups = [backlog_row(each) for each in found.backlogs]
+        table((*COLUMNS, *ANSWERS), [(*group, *said) for group, said in zip(groups, answers, strict=True)])
     if found.readings:
         say()
         table(GROUP, [group_row(reading) for reading in found.readings])

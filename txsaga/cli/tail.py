@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txsaga.cli.home import dispatch, opened
+from txsaga.cli.home import dispatch, may_dispatch, opened
 from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import one_line, say
@@ -78,7 +78,7 @@ def dispatching(broker: Broker, follow: bool) -> Iterator[None]:
 
     dispatch(broker)
     with ExitStack() as leaving:
-        if follow:
+        if follow and may_dispatch(broker):
             loop = Loop([Dispatcher(broker.kernel)])
             loop.start()
             leaving.callback(loop.stop)

@@ -16,14 +16,18 @@ import typer
 from txsaga.cli.home import dispatch, opened
 from txsaga.cli.options import LONGEST, options_of
 from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.timeline import say_timeline
 from txsaga.errors import UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
+from txsaga.model.timeline import documented
 
 if TYPE_CHECKING:
+    from txsaga.engine.kernel import Kernel
     from txsaga.model.overview import Checks
     from txsaga.model.records import HalfView, TxView
-    from txsaga.ports.store import Store
+    from txsaga.model.timeline import Step
+    from txsaga.model.trace import Trace
 
 app = typer.Typer(help="Look at transactions, and settle those that nobody decided.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
@@ -50,19 +54,26 @@ def list_transactions(
 
 
 @app.command()
-def show(context: typer.Context, id: Id) -> None:
-    """Show one transaction: its halves, its checks, and who did what to it."""
+def show(
+    context: typer.Context,
+    id: Id,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Look at the evidence too, where TXSAGA_RESOURCE_… names its database.")
+    ] = False,
+) -> None:
+    """Show one transaction: every durable step in order, who did it and why, and its halves."""
     options = options_of(context)
     with opened(options) as broker:
-        found = Shown.of(broker.kernel.store, number_of(id, broker.identity))
+        found = Shown.of(broker.kernel, number_of(id, broker.identity), evidence=evidence)
     if options.json:
         document(found.document())
         return
-    fields(found.view | found.checks)
-    for rows in (found.halves, found.history):
-        if rows:
-            say()
-            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    fields(found.view | found.checks | found.links)
+    say()
+    say_timeline(found.steps)
+    if found.halves:
+        say()
+        table(tuple(found.halves[0]), [tuple(row.values()) for row in found.halves])
 
 
 @app.command()
@@ -138,12 +149,18 @@ class Shown:
     checks: dict[str, object]
     halves: list[dict[str, object]]
     history: list[dict[str, object]]
+    links: dict[str, object]
+    steps: list[Step]
 
     @classmethod
-    def of(cls, store: Store, txid: int) -> Shown:
+    def of(cls, kernel: Kernel, txid: int, *, evidence: bool) -> Shown:
         """Look it up."""
-        view = store.registry.transaction(txid)
-        if view is None:
+        from txsaga.engine.looking import look
+        from txsaga.model.steps import steps_of
+
+        store = kernel.store
+        view, trace = store.registry.transaction(txid), store.overview.trace(txid)
+        if view is None or trace is None:
             raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
         return cls(
             view=view_document(view),
@@ -153,11 +170,14 @@ class Shown:
                 {"at": each.at, "what": each.what, "who": each.who, "why": each.why}
                 for each in store.overview.history(txid)
             ],
+            links=_links(trace),
+            steps=steps_of(trace, look(kernel, trace) if evidence else None),
         )
 
     def document(self) -> dict[str, object]:
         """Write it for programs."""
-        return self.view | {"checks": self.checks or None, "halves": self.halves, "history": self.history}
+        told = {"checks": self.checks or None, "halves": self.halves, "history": self.history}
+        return self.view | self.links | told | {"timeline": documented(self.steps)}
 
 
 def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_name) -> str:
@@ -182,6 +202,11 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
         document({"txid": txid, "decision": decision.name, "by_hand": standing.won})
     else:
         say(f"transaction {txid}: {decision.name} {'by hand' if standing.won else 'stood already'}")
+
+
+def _links(trace: Trace) -> dict[str, object]:
+    links = {"replays": trace.replays, "replayed_as": trace.replayed_as}
+    return {name: txid for name, txid in links.items() if txid is not None}
 
 
 def _checks(checks: Checks | None) -> dict[str, object]:

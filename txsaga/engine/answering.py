@@ -15,11 +15,12 @@ from queue import Empty, SimpleQueue
 
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By
+from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import DecidedOtherwise, TxSagaError
 from txsaga.model import facts
 from txsaga.model.asking import Answer, Asked
-from txsaga.model.decision import Decision, LocalState
+from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import End
 
@@ -106,16 +107,18 @@ class Answering:
         if decision is None:
             self._say(doubt.txid, state, why)
         elif doubt.keyed:
-            self._say(doubt.txid, *self._decided(asked, decision, why))
+            self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.WORD, found=TxState.ENDED)))
         else:
             end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
             done = self._kernel.decides.submit(end)
             done.add_done_callback(lambda _: self._say(doubt.txid, *_stands(done.exception(), state, why)))
 
-    def _decided(self, asked: Asked, decision: Decision, why: str) -> tuple[LocalState, str]:
-        by = By(who=f"checker {self._kernel.member}", why=why, from_check=True, found=TxState.ENDED)
+    def _decided(self, case: Case, verdict: Verdict) -> tuple[LocalState, str]:
+        decision, why = verdict.state.decision, verdict.why
+        assert decision is not None
+        by = By(who=f"checker {self._kernel.member}", why=why, from_check=True, found=verdict.found)
         try:
-            standing = self._kernel.decider.decide(asked.doubt.txid, decision, by)
+            standing = self._kernel.settler.written(case, decision, by, verdict)
         except TxSagaError as failure:
             return LocalState.UNKNOWN, f"{why}, but it could not be decided: {failure}"
         self._kernel.tell_decided()

@@ -4,6 +4,7 @@ The broker: one store, and everything a program does with it.
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,11 +18,12 @@ from txsaga.engine.answering import THREADS, Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
-from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, reset_group
+from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.replays import Replays
 from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
@@ -34,7 +36,10 @@ from txsaga.model.checks import CheckProfile, kept
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
+from txsaga.model.overview import Position
 from txsaga.model.records import Group
+from txsaga.model.replay import Replay
+from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
 from txsaga.ports.runs import Runs
@@ -86,6 +91,8 @@ class JoiningProducer(Producer):
         return self._home.join(connection, self._kernel, self.group.id)
 
 
+logger = logging.getLogger("txsaga")
+
 CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
 
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -105,7 +112,13 @@ class Broker:
         check_threads: int = THREADS,
     ) -> None:
         self._kernel, self._home, self._on_close = kernel, home, on_close
-        self._run_roles, self._answers, self._check_threads = roles, answering, check_threads
+        self._answers, self._check_threads = answering, check_threads
+        self._run_roles = roles and Right.ENGINE in kernel.store.rights
+        if roles and not self._run_roles:
+            logger.warning(
+                "this login has no engine right, so no roles run in this process: what is sent here waits for a "
+                "running `txsaga engine`; say roles=False if that is meant"
+            )
         self._loop: Loop | None = None
         self._own: Loop | None = None
         self._readers: set[Stream | Consumer] = set()
@@ -145,6 +158,23 @@ class Broker:
         """Let every process of this store refuse new halves and keyed transactions, or take them again."""
         check_kind(rejecting, bool, "rejecting", "give True or False")
         self._kernel.store.registry.reject_transactions(rejecting)
+
+    def replay(
+        self,
+        txid: int,
+        *,
+        key: str | None = None,
+        who: str = "a program",
+        why: str = "replayed",
+        dry_run: bool = False,
+    ) -> Replay:
+        """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
+        check_kind(txid, int, "txid", "give the number of a transaction")
+        replays = Replays(self._kernel)
+        if dry_run:
+            return replays.plan(txid, key)
+        self._start()
+        return replays.run(txid, key, who=who, why=why)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
@@ -241,6 +271,10 @@ class Broker:
     def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
         """Put a group that nobody reads elsewhere in its topics, or in one; a dry run only tells what would move."""
         return reset_group(self._kernel, name, topic, start, dry_run=dry_run)
+
+    def leave_topic(self, group: str, topic: str, *, dry_run: bool = True) -> Sequence[Position]:
+        """Take a group that nobody reads out of a topic; a dry run only tells where it stands there."""
+        return leave_topic(self._kernel, group, topic, dry_run=dry_run)
 
     def consumer(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from txsaga.engine.fetching import Damage
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import InvalidMessage, TopicTypeMismatch, UnknownTopic
 from txsaga.model import facts
@@ -35,6 +36,13 @@ def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause
     logger.error("message %s of group %s is given up: %s", message.id, claim.group, cause)
     if to is not None:
         kernel.tell_decided()
+
+
+def bury_damaged(kernel: Kernel, claim: Claim, damage: Damage) -> None:
+    """Lay what nobody can read with the dead letters, whatever the policy: no member did anything to it."""
+    with kernel.announce.around(facts.Burying, about=claim.group):
+        kernel.store.claims.bury(claim, Burial(damage.copy, damage.topic, damage.cause, None))
+    logger.error("message %s of group %s is given up: %s", damage.copy.message, claim.group, damage.cause)
 
 
 def _backout(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str) -> tuple[int, Copy] | None:

@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from txsaga.model.decision import LocalState
+from txsaga.model.layout import unpack
+from txsaga.model.message import Message
 from txsaga.model.records import Doubt, HalfView, Outcome
 from txsaga.model.sending import EndRequest
 from txsaga.ports.store import Store
@@ -46,6 +48,14 @@ class Case:
     def halves(self) -> tuple[HalfView, ...]:
         """Its halves as they lie."""
         return tuple(self._store.halves.views(self.doubt.txid))
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Its messages as they were sent, with their transaction's id among the headers."""
+        contents = self._store.halves.contents(self.doubt.txid)
+        return tuple(
+            message.stored_in(self.id) for content in contents for message in unpack(content.topic, content.body)
+        )
 
     @property
     def id(self) -> str:

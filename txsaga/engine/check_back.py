@@ -48,7 +48,7 @@ class CheckBack:
         self.done: Counter[str] = Counter()
 
     def run_once(self) -> int:
-        """Sweep, then settle or ask about what is due; return how many were dealt with, `done` tells how."""
+        """Sweep, then settle or ask about what is due; return how many came further, `done` tells how."""
         self.done = Counter()
         if not self._kernel.store.doubts.waiting(self._profile.min_age) or not self._lease.take():
             return 0
@@ -64,4 +64,4 @@ class CheckBack:
         self.done = Round(self._kernel, self._profile, self._lease, self._turns).run(self._limit)
         told = ", ".join(f"{number} {what}" for what, number in sorted(self.done.items())) or "nothing due"
         logger.info("check round ends after %.3f s: %s", time.monotonic() - begun, told, extra={"role": self.name})
-        return self.done.total()
+        return self.done.total() - self.done["put off"]

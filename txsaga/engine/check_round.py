@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By
@@ -28,6 +29,7 @@ from txsaga.ports.runs import RunState
 
 logger = logging.getLogger("txsaga")
 
+Item = TypeVar("Item")
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
@@ -78,10 +80,18 @@ class Round:
         except StoreUnavailable as silent:
             self._put(doubt, str(silent), counted=False)
         except TxSagaError as failure:
-            self._put(doubt, str(failure), counted=True)
+            self._fail(case, str(failure))
         except Exception as poison:
             logger.exception("check of transaction %d failed", doubt.txid, extra={"txid": doubt.txid})
             self._give_up(case, f"{type(poison).__name__}: {poison}")
+
+    def _fail(self, case: Case, why: str) -> None:
+        """Count a check whose settlement failed; the last one is followed by no other."""
+        doubt, policy = case.doubt, self._policy(case.doubt)
+        if doubt.checks + 1 >= policy.max_checks or doubt.age > policy.total_limit:
+            self._give_up(case, why)
+        else:
+            self._put(doubt, why, counted=True)
 
     def _lives(self, doubt: Doubt) -> bool:
         if doubt.run is None:
@@ -128,9 +138,10 @@ class Round:
             for case, verdict in batch if len(batch) > 1 else []:
                 self._settled = [(case, verdict)]
                 self._settle()
-            if len(batch) == 1:
-                counted = not isinstance(failure, StoreUnavailable)
-                self._put(batch[0][0].doubt, str(failure), counted=counted)
+            if len(batch) == 1 and isinstance(failure, StoreUnavailable):
+                self._put(batch[0][0].doubt, str(failure), counted=False)
+            elif len(batch) == 1:
+                self._fail(batch[0][0], str(failure))
 
     def _write(self, verdicts: Sequence[asking.Verdict]) -> None:
         with self._kernel.announce.around(facts.Deciding, *(each.txid for each in verdicts), about=CHECK_BACK):
@@ -165,10 +176,16 @@ class Round:
 
     def _put_questions(self, asks: Sequence[Ask]) -> None:
         for at in range(0, len(asks), AT_ONCE):
-            some = asks[at : at + AT_ONCE]
-            if self._lease.take() and self._lease.lead is not None:
-                with self._kernel.announce.around(facts.Asking, *(ask.txid for ask in some)):
-                    self.done["asked"] += len(self._store.questions.ask(some, self._lease.lead))
+            _one_spoils_no_other(asks[at : at + AT_ONCE], self._put_question, self._not_asked)
+
+    def _put_question(self, asks: Sequence[Ask]) -> None:
+        if self._lease.take() and self._lease.lead is not None:
+            with self._kernel.announce.around(facts.Asking, *(ask.txid for ask in asks)):
+                self.done["asked"] += len(self._store.questions.ask(asks, self._lease.lead))
+
+    def _not_asked(self, ask: Ask, failure: StoreError) -> None:
+        logger.error("nobody can be asked about transaction %d: %s", ask.txid, failure, extra={"txid": ask.txid})
+        self._put_off.append(PutOff(ask.txid, ask.interval, str(failure), False))
 
     def _leave_alone(self, group: str, cases: Sequence[Case]) -> None:
         why = f"no live member of group {group!r} has a checker"
@@ -184,7 +201,11 @@ class Round:
 
     def _write_put_off(self) -> None:
         later, self._put_off = self._put_off, []
-        if later and self._lease.take():
+        if later:
+            _one_spoils_no_other(later, self._postpone, _not_put_off)
+
+    def _postpone(self, later: Sequence[PutOff]) -> None:
+        if self._lease.take():
             with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
                 if self._store.doubts.put_off(later, self._lease.lead):
                     self.done["put off"] += len(later)
@@ -194,6 +215,25 @@ class Round:
             said = self._store.registry.group_by_id(doubt.group).checks
             self._policies[doubt.group] = self._profile.of_group(said)
         return self._policies[doubt.group]
+
+
+def _one_spoils_no_other(
+    batch: Sequence[Item], write: Callable[[Sequence[Item]], None], failed: Callable[[Item, StoreError], None]
+) -> None:
+    """Write a batch; one that fails as a whole is written item by item."""
+    try:
+        write(batch)
+    except StoreUnavailable:
+        raise  # nobody's fault: all of it is due again
+    except StoreError as failure:
+        if len(batch) == 1:
+            return failed(batch[0], failure)
+        for item in batch:
+            _one_spoils_no_other([item], write, failed)
+
+
+def _not_put_off(each: PutOff, failure: StoreError) -> None:
+    logger.error("transaction %d can't be put off: %s", each.txid, failure, extra={"txid": each.txid})
 
 
 CHECK_BACK = "check-back"

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from txsaga.engine.case import Case
 from txsaga.model.decision import LocalState
+from txsaga.model.message import Message
 from txsaga.model.records import Group, HalfView
 
 Checker = Callable[["Question"], "LocalState | None"]
@@ -32,6 +33,11 @@ class Question:
     def halves(self) -> tuple[HalfView, ...]:
         """Its halves, with the topic and queue where each is to go."""
         return self.case.halves
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Its messages as they were sent; they are read when somebody looks."""
+        return self.case.messages
 
 
 class Checkers:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from txsaga.engine.burial import bury
+from txsaga.engine.burial import bury, bury_damaged
 from txsaga.engine.handing import Handing
 from txsaga.engine.hands import Hands
 from txsaga.engine.kernel import Kernel
@@ -126,11 +126,13 @@ class Consumer:
         """Close it."""
         self.close()
 
-    def _take(self, count: int) -> list[Received]:
+    def _take(self, most: int) -> list[Received]:
         if self._closed:
             raise BrokerClosed
         self._hands.require_ours()
         self._follow_policy()
+        # Neighbours of what kills its member count as delivered with it: their only delivery must be one of their own.
+        count = 1 if self._group.policy.max_attempts == 1 else most
         found: list[Received] = []
         while not found and not self._closed and (claims := self._taking.take(self._group, count)):
             for claim in claims:
@@ -142,12 +144,14 @@ class Consumer:
 
     def _received(self, claim: Claim) -> list[Received]:
         """Read a claim's messages; those that nobody is to work on are put where they belong."""
-        messages = self._taking.delivered(claim)
+        messages, damaged = self._taking.found(claim)
+        for damage in damaged:
+            bury_damaged(self._kernel, claim.only(damage.offset), damage)
         wanted = [message for message in messages if self._tag is None or message.tag == self._tag]
-        if gone := claim.open.bit_count() - len(messages):
+        if gone := claim.open.bit_count() - len(messages) - len(damaged):
             logger.error("%d messages of group %s are gone by retention", gone, self.group)
-        if claim.open.bit_count() > len(wanted):
-            unwanted = set(claim.offsets()) - {message.offset for message in wanted}
+        told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
+        if unwanted := {*claim.offsets()} - told:
             self._hands.acknowledge(claim.only(*unwanted))
         policy = self._group.policy
         if policy.max_attempts is not None and claim.attempts > policy.max_attempts:

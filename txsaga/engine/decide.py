@@ -29,14 +29,12 @@ from txsaga.errors import (
 )
 from txsaga.model import facts
 from txsaga.model.decision import Decision
-from txsaga.model.late import lay_out
+from txsaga.model.late import LATE_PART, lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Life, Standing
 from txsaga.ports.ledger import Ledger, Ledgers
 
 EVENTS = {Decision.COMMIT: TxEvent.COMMIT, Decision.ROLLBACK: TxEvent.ROLL_BACK}
-LATE_PART = 2
-"""Late bodies are a contribution of their own, behind the block's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,20 +73,26 @@ class Decider:
 
     def _once(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
         with self._ledgers.open() as ledger:
-            life = ledger.lock(txid)
-            if life is None:
-                raise UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
-            standing = ledger.standing(txid)
-            if standing is not None:
-                return Standing(txid, standing, False)
-            self._check(life, decision, by)
-            if decision is Decision.COMMIT:
-                self._apply(ledger, life, bodies)
-            ledger.apply_intents(txid, decision)
-            ledger.move(txid, EVENTS[decision])
-            ledger.write_op(txid, decision, from_check=by.from_check)
-            ledger.record(txid, decision.name, who=by.who, why=by.why)
-            return Standing(txid, decision, True)
+            return self.within(ledger, txid, decision, by, bodies)
+
+    def within(
+        self, ledger: Ledger, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes] | None = None
+    ) -> Standing:
+        """Write a decision with all its home effects in an open block; it stands when that is left."""
+        life = ledger.lock(txid)
+        if life is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
+        standing = ledger.standing(txid)
+        if standing is not None:
+            return Standing(txid, standing, False)
+        self._check(life, decision, by)
+        if decision is Decision.COMMIT:
+            self._apply(ledger, life, bodies or {})
+        ledger.apply_intents(txid, decision, why=by.why)
+        ledger.move(txid, EVENTS[decision])
+        ledger.write_op(txid, decision, from_check=by.from_check)
+        ledger.record(txid, decision.name, who=by.who, why=by.why)
+        return Standing(txid, decision, True)
 
     def _check(self, life: Life, decision: Decision, by: By) -> None:
         if by.owner is not None and by.owner != life.owner:

@@ -8,7 +8,7 @@ message that fails to the end, it would be too late.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from txsaga.errors import ConfigError, UnknownGroup
 from txsaga.model import facts
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
+from txsaga.model.overview import Position
 from txsaga.model.topic import check_name
 
 logger = logging.getLogger("txsaga")
@@ -47,8 +48,10 @@ def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> Consum
         raise UnknownGroup(name)
     policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
     _require_backout(kernel, policy)
+    if not changes:
+        return _warned(known)
     with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
-        return _warned(kernel.store.groups.alter(name, policy))
+        return _warned(kernel.store.groups.alter(name, changes))
 
 
 class Move(NamedTuple):
@@ -78,6 +81,24 @@ def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, d
     return moves
 
 
+def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequence[Position]:
+    """Take a group out of a topic; return where it stood, which a dry run only looks at."""
+    if kernel.store.groups.find(name) is None:
+        raise UnknownGroup(name)
+    qids = kernel.store.registry.topic(topic).qids
+    readings = [
+        reading for reading in kernel.store.overview.readings() if (reading.group, reading.topic) == (name, topic)
+    ]
+    if readings and not dry_run:
+        with kernel.announce.around(facts.Positioning, about=name):
+            kernel.store.queues.forget(name, qids)
+    return [position for reading in readings for position in reading.positions]
+
+
+PAGE = 500
+"""Letters that are replayed or purged in one transaction where all of a group's are meant."""
+
+
 class DeadLetters:
     """What the groups of a store gave up."""
 
@@ -87,6 +108,13 @@ class DeadLetters:
     def list(self, group: str | None = None, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, newest first; of all groups where none is named."""
         return self._kernel.store.dead_letters.list(group, limit)
+
+    def pages(self, group: str) -> Iterator[Sequence[int]]:
+        """Return the numbers of all letters that a group has now, oldest first, so many at a time."""
+        newest, after = max((letter.id for letter in self.list(group, 1)), default=0), 0
+        while page := [id for id in self._kernel.store.dead_letters.ids(group, after, PAGE) if id <= newest]:
+            yield page
+            after = page[-1]
 
     def get(self, id: int) -> DeadLetter | None:
         """Return one."""

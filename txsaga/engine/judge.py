@@ -24,7 +24,7 @@ from enum import Enum, auto
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case, Seen
 from txsaga.engine.checkers import Checkers
-from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError
+from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
@@ -53,7 +53,9 @@ class Verdict:
     found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
 
 
-UNREADABLE = (ConfigError, EvidenceMissing, ResourceUnknown, StoreError)
+AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable)
+"""The database is not to be had, for nobody."""
+UNREADABLE = (*AWAY, StoreError)
 """Nobody was there to answer."""
 
 
@@ -79,9 +81,11 @@ class Judge:
         for resource, asked in by_resource.items():
             try:
                 outcomes = self._reach(resource).read_many([case.id for case in asked])
-            except UNREADABLE as reason:
+            except AWAY as reason:
                 for case in asked:
                     case.seen = Seen(resource, unread=str(reason))
+            except StoreError:
+                continue  # one of them may be what can't be read: each is read by itself
             else:
                 for case in asked:
                     case.seen = Seen(resource, outcomes.get(case.id))

@@ -38,6 +38,7 @@ from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.errors import DecidedOtherwise, InDoubt, InvalidMessage, TransactionError, TxSagaError
 from txsaga.model.arguments import check_function, check_kind
+from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message
@@ -223,7 +224,11 @@ class Transaction:
         unstored = self._stage is Stage.OPEN and self.txid is None
         self._stage = Stage.BROKEN  # nothing is added any more, even if the store can't be told now
         if self._contribution.may_roll_back:
-            why = "its messages were not stored" if error is None else f"the block raised {type(error).__name__}"
+            why = (
+                "its messages were not stored"
+                if error is None
+                else short_cause(f"the block raised {type(error).__name__}: {error}")
+            )
             self._decide(Decision.ROLLBACK, why)
         elif unstored:
             self._told(Decision.ROLLBACK)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from zlib import crc32
 
-from txsaga.errors import StoreError
+from txsaga.errors import ChunkDamaged, StoreError
 
 VERSION = 1
 COLUMNS = ("body", "key", "tag", "headers", "ordering_key", "deliver_at", "persistent", "unique_key")
@@ -100,12 +100,12 @@ class Chunk:
     def __init__(self, stored: bytes | memoryview) -> None:
         self._view = memoryview(stored)
         if len(self._view) < _HEADER.size + 8:
-            raise StoreError("a stored chunk is cut short; restore it from a backup")
+            raise ChunkDamaged("a stored chunk is cut short; restore it from a backup")
         version, columns, _, self.count, checksum, _ = _HEADER.unpack_from(self._view)
         if version != VERSION or columns != len(COLUMNS):
             raise StoreError(f"a stored chunk has layout {version}/{columns}; a newer txsaga wrote it")
         if crc32(self._view[_HEADER.size :], crc32(self._view[: _COUNTS.size])) != checksum:
-            raise StoreError("a stored chunk does not match its checksum; restore it from a backup")
+            raise ChunkDamaged("a stored chunk does not match its checksum; restore it from a backup")
         self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + columns])
         self._at = self._starts()
 

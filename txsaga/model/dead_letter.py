@@ -26,6 +26,14 @@ def short_cause(cause: str) -> str:
     return cause[:CAUSE].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+TAKEN_OVER = "another owner took it over"
+
+
+def rolled_back(txid: int, why: str) -> str:
+    """Return the cause of a message whose transaction did not commit."""
+    return short_cause(f"transaction {txid} was rolled back: {why}")
+
+
 class Copy(NamedTuple):
     """A message that does not lie in the log: its id, when it was born, and a chunk of one record."""
 

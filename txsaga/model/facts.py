@@ -1,7 +1,7 @@
 """
 Facts: every durable step, announced before and after it happens.
 
-Logs, metrics, the timeline and the kill harness are observers of these values. The list of kill points is
+Logs, metrics and the kill harness are observers of these values. The list of kill points is
 the list of facts: a step that does not announce itself is a step that nobody has killed.
 """
 
@@ -350,6 +350,14 @@ class Purging(Fact):
 
 class Purged(Fact):
     """They are gone."""
+
+
+class Resubmitting(Fact):
+    """The messages of a transaction that was rolled back are about to be committed in a new one."""
+
+
+class Resubmitted(Fact):
+    """The new transaction stands committed, linked to the old one."""
 
 
 ALL: tuple[type[Fact], ...] = tuple(Fact.__subclasses__())

@@ -8,6 +8,8 @@ decides appends it. Without evidence there is nothing to deliver, so such a tran
 from txsaga.model.layout import lay_out_columns
 from txsaga.model.records import LateSlot, Row
 
+LATE_PART = 2
+"""Late bodies are a contribution of their own, behind the block's."""
 FIRST_CHUNK = 1_000_000
 """Late chunks stand behind all that was sent before."""
 

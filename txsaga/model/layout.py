@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import repeat
 
 from txsaga.model import chunk
@@ -55,6 +56,23 @@ def lay_out(messages: Sequence[Message]) -> bytes:
     )
 
 
+def unpack(topic: str, stored: bytes) -> Iterator[Message]:
+    """Read the messages of a chunk as they were sent."""
+    read = Chunk(stored)
+    columns = [read.column(at) or [None] * read.count for at in range(len(chunk.COLUMNS))]
+    for record in zip(*columns, strict=True):
+        yield Message(
+            topic,
+            record[chunk.BODY] or b"",
+            key=_text(record[chunk.KEY]),
+            tag=_text(record[chunk.TAG]),
+            headers=_headers(record[chunk.HEADERS]),
+            ordering_key=_text(record[chunk.ORDERING_KEY]),
+            persistent=record[chunk.PERSISTENT] is None,
+            unique_key=_text(record[chunk.UNIQUE_KEY]),
+        )
+
+
 def weight(message: Message) -> int:
     """Return how many bytes a message holds."""
     texts = (message.key, message.tag, message.ordering_key, message.unique_key)
@@ -83,6 +101,12 @@ class Batch:
         self._chunk = Chunk(entry.body)
         self._skip = max(0, start - entry.base)
         self._stop = entry.count if end is None else min(entry.count, end - entry.base)
+
+    def part(self, start: int, end: int) -> Batch:
+        """Return what of the same chunk lies from one offset up to another; the chunk is not looked through again."""
+        part = copy(self)
+        part._skip, part._stop = max(0, start - self.entry.base), min(self.entry.count, end - self.entry.base)
+        return part
 
     def __len__(self) -> int:
         """Count the records that are left to read."""
@@ -162,6 +186,10 @@ def _texts(values: Texts) -> Column:
         if value is not None:
             return [None if value is None else value.encode() for value in values]
     return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
 
 
 def _json(headers: Mapping[str, str]) -> bytes:

@@ -143,6 +143,11 @@ class LogEntry(NamedTuple):
     born: datetime
     body: bytes
 
+    @property
+    def behind(self) -> int:
+        """The offset behind its last record."""
+        return self.base + self.count
+
 
 class Bounds(NamedTuple):
     """The first offset that is still there and the next one to come."""
@@ -205,6 +210,13 @@ class HalfView:
     flag: str  # NOT, COMMIT or ROLLBACK
     count: int
     born: datetime
+
+
+class Content(NamedTuple):
+    """What one half holds, and where that is to go."""
+
+    topic: str
+    body: bytes
 
 
 SCHEDULED = "scheduled"

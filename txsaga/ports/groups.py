@@ -1,6 +1,6 @@
 """Consumer groups: their style and their policy. And the dead letters that each group left behind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.claim import ConsumerGroup, Policy, Style
@@ -25,15 +25,15 @@ class ConsumerGroups(Protocol):
     def expire(self) -> Sequence[str]:
         """Delete groups that nobody was seen in for as long as they say, with their cursors and claims; name them.
 
-        One with a living member, with messages in somebody's hands or bound to a transaction stays, and so do the
-        dead letters of all.
+        One with a living member, with messages in somebody's hands or bound to a transaction counts as seen. The
+        dead letters of all stay.
         """
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""
 
-    def alter(self, name: str, policy: Policy) -> ConsumerGroup:
-        """Give a group another policy; `UnknownGroup` for one that is not registered."""
+    def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
+        """Change parts of a group's policy, by name, and no other part; `UnknownGroup` for one not registered."""
 
 
 class DeadLetters(Protocol):
@@ -41,6 +41,9 @@ class DeadLetters(Protocol):
 
     def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
         """Return dead letters, newest first; of all groups where none is named."""
+
+    def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
+        """Return numbers of a group's letters behind a number, oldest first."""
 
     def get(self, id: int) -> DeadLetter | None:
         """Return one."""

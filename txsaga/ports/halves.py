@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from txsaga.errors import TxSagaError
-from txsaga.model.records import End, Half, HalfView, Receipt, Standing
+from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
 
 
 class Written(NamedTuple):
@@ -41,3 +41,6 @@ class HalfStore(Protocol):
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie; none for an unknown one."""
+
+    def contents(self, txid: int) -> Sequence[Content]:
+        """Read what a transaction would deliver: its halves, and of a keyed one the attempts that count."""

@@ -48,6 +48,15 @@ class Ledger(Protocol):
     def win(self, txid: int, part: int, attempt: int) -> None:
         """Name the attempt of a part that counts (R4)."""
 
+    def copy(self, txid: int, life: Life) -> int:
+        """Add what counts of another transaction's halves (R4) to a life, its owner winning their parts; count it."""
+
+    def tie(self, txid: int, replay: int) -> bool:
+        """Tie a transaction to the one that replays it, once and for all; False when another is tied to it."""
+
+    def replay_of(self, txid: int) -> int | None:
+        """Return the transaction that replays this one."""
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
 
@@ -67,9 +76,10 @@ class Ledger(Protocol):
         the claim is lost.
         """
 
-    def apply_intents(self, txid: int, decision: Decision) -> None:
+    def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents (COMMIT), end the intents and the claims bound to it.
 
+        A message that comes again keeps in its history why it was rolled back.
         `EffectConflict` when a cursor does not stand where its intent starts.
         """
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from txsaga.model.asking import Remark
 from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Reading, Undecided
+from txsaga.model.trace import Trace
 
 
 class Overview(Protocol):
@@ -33,6 +34,9 @@ class Overview(Protocol):
 
     def backlogs(self) -> Sequence[Backlog]:
         """Tell what is undecided of each transactional producer group, by name."""
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction; None for an unknown one."""
 
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None

@@ -1,6 +1,6 @@
 """Consumer groups: who owns which queue, and how far the group has read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -40,6 +40,12 @@ class Queues(Protocol):
 
         `GroupInUse` while a member lives that owns one of the queues, or holds messages of one, and while a
         transaction is bound to one.
+        """
+
+    def forget(self, group: str, qids: Collection[int]) -> None:
+        """Drop a group's cursors and claims on these queues, where it has any; all of them or none.
+
+        `GroupInUse` as `reset` does. What was replayed there is a dead letter again.
         """
 
     def intent_on(self, group: str, qid: int) -> Intent | None:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from txsaga.model.rights import Right
 from txsaga.ports.claims import Claims
 from txsaga.ports.doubts import Doubts
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
@@ -70,6 +71,10 @@ class Store(Protocol):
     @property
     def overview(self) -> Overview:
         """Figures for people."""
+
+    @property
+    def rights(self) -> frozenset[Right]:
+        """What this process may do here."""
 
     def close(self) -> None:
         """Give back every connection."""

@@ -1,7 +1,7 @@
 """
 Contract suites for stores, and the kill harness (`txsaga.testing.kill`), for whoever writes a store or flows.
 
-The stores of txsaga are held to the same suites. Give pytest three fixtures and name a class per suite::
+The stores of txsaga are held to the same suites. Give pytest three fixtures and take all suites in::
 
     @pytest.fixture
     def store() -> Iterator[Store]: ...     # a fresh, empty store, closed after the test
@@ -12,7 +12,7 @@ The stores of txsaga are held to the same suites. Give pytest three fixtures and
     @pytest.fixture
     def unseen() -> Unseen: ...             # lets a group be without members for so long
 
-    class TestHalves(HalfContract): ...
+    globals().update(suites())              # or some of them: class TestHalf(HalfContract): ...
 
 The tests carry the marks `req` and `rule`; add both to `markers` where pytest runs with `--strict-markers`.
 Nothing here may know how a store keeps its rows. The suites are loaded when they are asked for: a process
@@ -21,7 +21,7 @@ that is to be killed loads this package without pytest.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if "pytest" in sys.modules:  # first of all: asserts are rewritten at import
     from txsaga.testing import rewriting as rewriting
@@ -39,16 +39,20 @@ if TYPE_CHECKING:
     from txsaga.testing.group_contract import GroupContract
     from txsaga.testing.half_contract import HalfContract
     from txsaga.testing.intent_contract import IntentContract
+    from txsaga.testing.lease_contract import LeaseContract
     from txsaga.testing.ledger_contract import LedgerContract
     from txsaga.testing.log_contract import LogContract
     from txsaga.testing.order_contract import OrderContract
     from txsaga.testing.overview_contract import OverviewContract
+    from txsaga.testing.question_contract import QuestionContract
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
+    from txsaga.testing.replay_contract import ReplayContract
     from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.schedule_contract import ScheduleContract
     from txsaga.testing.timing import Later, Unseen
+    from txsaga.testing.trace_contract import TraceContract
 
 __all__ = [
     "BacklogContract",
@@ -64,22 +68,34 @@ __all__ = [
     "HalfContract",
     "IntentContract",
     "Later",
+    "LeaseContract",
     "LedgerContract",
     "LogContract",
     "OrderContract",
     "OverviewContract",
+    "QuestionContract",
     "QueueContract",
     "RedeliveryContract",
     "RegistryContract",
+    "ReplayContract",
     "ResetContract",
     "ScheduleContract",
+    "TraceContract",
     "Unseen",
+    "suites",
 ]
 
 _PLACES = {"FakeClock": "clock", "Later": "timing", "Unseen": "timing"}
 
 
-def __getattr__(name: str) -> object:
+def suites() -> dict[str, type]:
+    """Return a test class for each suite, by its name, for the names of a module of tests."""
+    contracts = [name for name in __all__ if name.endswith("Contract")]
+    named = {f"Test{name.removesuffix('Contract')}": __getattr__(name) for name in contracts}
+    return {name: type(name, (contract,), {"__doc__": contract.__doc__}) for name, contract in named.items()}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # a suite, a clock or a type
     """Load a suite when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'txsaga.testing' has no attribute {name!r}")

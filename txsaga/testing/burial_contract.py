@@ -154,6 +154,15 @@ class BurialContract:
         assert store.dead_letters.list("mail", 10) == []
         assert store.dead_letters.get(-1) is None
 
+    def test_the_numbers_of_a_groups_letters_come_page_by_page(self, store: Store) -> None:
+        qid = filled(store, *"abc")
+        claim = taken(store, qid)
+        ids = [laid_down(store, claim.only(offset), "broken").id for offset in claim.offsets()]
+        assert list(store.dead_letters.ids(GROUP, 0, 2)) == ids[:2]
+        assert list(store.dead_letters.ids(GROUP, ids[1], 2)) == ids[2:]
+        assert list(store.dead_letters.ids(GROUP, ids[2], 2)) == []
+        assert list(store.dead_letters.ids("mail", 0, 2)) == []
+
     def test_a_letter_is_replayed_as_its_message_and_counts_anew(self, store: Store) -> None:
         qid = filled(store, *"ab")
         message = read_one(store, qid, 0)

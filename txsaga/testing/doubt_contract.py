@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from txsaga.model.asking import PutOff
+from txsaga.model.asking import PutOff, Verdict
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
@@ -38,7 +38,7 @@ BOTH = [COMMIT, ROLLBACK]
 
 
 class DoubtContract:
-    """The list of doubts, as the port `Log` promises it."""
+    """The list of doubts, as the port `Doubts` promises it."""
 
     @pytest.mark.req("RMQ-24", "RMQ-12")
     def test_only_undecided_halves_are_listed(self, store: Store) -> None:
@@ -181,3 +181,115 @@ class DoubtContract:
         receipts = [prepared(store, group, row(qid, str(n))) for n in range(40)]
         assert [doubt.txid for doubt in swept(store, group)] == [receipt.txid for receipt in receipts]
         assert [doubt.txid for doubt in store.doubts.due(3)] == [receipt.txid for receipt in receipts[:3]]
+
+    def test_what_is_worked_on_is_not_due_before_its_lease_is_over(self, store: Store, later: Later) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        prepared(store, group, row(qid, "a"))
+        life = opened(store, group)
+        with store.ledgers.open() as ledger:
+            ledger.move(life.txid, TxEvent.END)
+        doubts = swept(store, group)
+        assert len(doubts) == 2
+        store.doubts.hold(doubts, timedelta(seconds=0.3))
+        assert list(store.doubts.due(10)) == []
+        later(0.4)
+        assert sorted(doubt.txid for doubt in store.doubts.due(10)) == [doubt.txid for doubt in doubts]
+
+    def test_what_is_worked_on_before_any_sweep_is_not_due_either(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a"))
+        doubt = store.doubts.of(receipt.txid)
+        assert doubt is not None
+        store.doubts.hold([doubt], LONG)
+        assert swept(store, group) == []
+
+    def test_nobody_holds_what_is_decided(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a"))
+        doubt = store.doubts.of(receipt.txid)
+        assert doubt is not None
+        decided(store, end_of(receipt, COMMIT))
+        store.doubts.hold([doubt], LONG)
+        assert store.overview.checks(receipt.txid) is None
+
+    @pytest.mark.req("RMQ-11", "RMQ-92")
+    def test_verdicts_decide_plain_halves_and_are_on_record(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipts = [prepared(store, group, row(qid, text)) for text in "abc"]
+        swept(store, group)
+        decided(store, end_of(receipts[2], ROLLBACK))
+        verdicts = [Verdict(receipt.txid, COMMIT, "the evidence is there") for receipt in receipts]
+        standings = store.doubts.settle(verdicts, "check-back")
+        assert [(s.decision, s.won) for s in standings] == [(COMMIT, True), (COMMIT, True), (ROLLBACK, False)]
+        assert read(store, qid) == ["a", "b"]
+        assert list(store.doubts.due(10)) == []
+        (told,) = store.overview.history(receipts[0].txid)
+        assert (told.what, told.who, told.why) == ("COMMIT", "check-back", "the evidence is there")
+        assert list(store.overview.history(receipts[2].txid)) == []
+        view = store.registry.transaction(receipts[0].txid)
+        assert view is not None and view.from_check
+
+    @pytest.mark.rule("R2")
+    def test_verdicts_never_decide_what_has_home_effects(self, store: Store) -> None:
+        life = opened(store, new_group(store))
+        assert list(store.doubts.settle([Verdict(life.txid, COMMIT, "who knows")], "check-back")) == []
+        with store.ledgers.open() as ledger:
+            assert ledger.standing(life.txid) is None
+
+    @pytest.mark.req("RMQ-30")
+    def test_who_lost_the_lead_puts_nothing_off(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a"))
+        swept(store, group)
+        lead = store.leases.acquire("round", "check-back", "anna", LONG)
+        assert lead is not None
+        store.leases.release(lead)
+        assert not store.doubts.put_off([PutOff(receipt.txid, LONG, "silent", counted=True)], lead)
+        assert [doubt.checks for doubt in store.doubts.due(10)] == [0]
+
+    def test_what_came_of_the_last_checks_is_kept(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a"))
+        swept(store, group)
+        for n in range(25):
+            store.doubts.put_off([PutOff(receipt.txid, timedelta(0), f"why {n}", counted=n % 2 == 0)])
+        remarks = store.overview.remarks(receipt.txid)
+        assert [remark.why for remark in remarks] == [f"why {n}" for n in range(5, 25)]
+        assert {remark.answer for remark in remarks} == {"UNKNOWN", "NOBODY"}
+
+    @pytest.mark.req("RMQ-79")
+    def test_what_is_resumed_is_asked_about_from_the_first_check_on(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a"))
+        swept(store, group)
+        store.doubts.put_off([PutOff(receipt.txid, timedelta(0), "silent", counted=True)])
+        with store.ledgers.open() as ledger:
+            assert not ledger.resume(receipt.txid)
+        park(store, receipt.txid, "out of checks")
+        with store.ledgers.open() as ledger:
+            assert ledger.resume(receipt.txid)
+        assert [(doubt.txid, doubt.checks) for doubt in store.doubts.due(10)] == [(receipt.txid, 0)]
+
+    @pytest.mark.req("RMQ-29")
+    def test_a_group_may_say_how_old_its_halves_must_be(self, store: Store) -> None:
+        (qid,), hasty, patient = new_queues(store), new_group(store, "hasty"), new_group(store, "patient")
+        store.registry.alter_checks("hasty", {"min_age": 0.0})
+        store.registry.alter_checks("patient", {"min_age": LONG.total_seconds()})
+        first = prepared(store, hasty, row(qid, "a"))
+        prepared(store, patient, row(qid, "b"))
+        published(store, hasty, row(qid, "c"))
+        read(store, qid)
+        store.doubts.sweep(timedelta(0))
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [first.txid]
+
+    def test_a_look_tells_whether_there_is_anything_to_do(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        assert not store.doubts.waiting(timedelta(0))
+        receipt = prepared(store, group, row(qid, "a"))
+        published(store, group, row(qid, "b"))
+        read(store, qid)
+        assert store.doubts.waiting(timedelta(0))
+        store.doubts.sweep(timedelta(0))
+        assert store.doubts.waiting(timedelta(0))
+        park(store, receipt.txid, "out of checks")
+        assert not store.doubts.waiting(timedelta(0))

@@ -100,6 +100,8 @@ class ExpiryContract:
         claimed(store, qid)
         assert store.groups.expire() == []
         store.queues.leave(GROUP, "anna", ["orders"])
+        assert store.groups.expire() == []  # it was at work a moment ago
+        unseen(GROUP, 2 * WEEK)
         assert store.groups.expire() == [GROUP]
 
     def test_messages_in_hands_keep_their_group(self, store: Store, unseen: Unseen) -> None:
@@ -109,6 +111,8 @@ class ExpiryContract:
         claim = taken(store, qid)
         assert store.groups.expire() == []
         assert acked(store, claim) == [True]
+        assert store.groups.expire() == []  # it was at work a moment ago
+        unseen(GROUP, 2 * WEEK)
         assert store.groups.expire() == [GROUP]
 
     def test_offsets_that_are_bound_keep_their_group(self, store: Store, unseen: Unseen) -> None:
@@ -122,8 +126,10 @@ class ExpiryContract:
         store.queues.leave(GROUP, "anna", ["orders"])
         assert store.groups.expire() == []
         with store.ledgers.open() as ledger:
-            ledger.apply_intents(life.txid, ROLLBACK)
+            ledger.apply_intents(life.txid, ROLLBACK, why="test")
         settle(store, life, ROLLBACK)
+        assert store.groups.expire() == []  # it was at work a moment ago
+        unseen(GROUP, 2 * WEEK)
         assert store.groups.expire() == [GROUP]
 
     def test_messages_that_are_bound_keep_their_group(self, store: Store, unseen: Unseen) -> None:
@@ -133,6 +139,8 @@ class ExpiryContract:
         unseen(GROUP, 2 * WEEK)
         assert store.groups.expire() == []
         settle(store, life, ROLLBACK)
+        assert store.groups.expire() == []  # it was at work a moment ago
+        unseen(GROUP, 2 * WEEK)
         assert store.groups.expire() == [GROUP]
 
     def test_dead_letters_stay_and_one_that_is_replayed_keeps_the_group(self, store: Store, unseen: Unseen) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -49,16 +50,25 @@ class GroupContract:
     def test_a_policy_may_be_changed(self, store: Store) -> None:
         store.groups.open("billing", Style.WORK, OWN)
         store.groups.open("mail", Style.WORK, OWN)
-        endless = Policy(max_attempts=None, expires=None)
-        changed = store.groups.alter("billing", endless)
+        changes = {"max_attempts": None, "expires": None, "first_retry": timedelta(seconds=2)}
+        endless = replace(OWN, max_attempts=None, expires=None, first_retry=timedelta(seconds=2))
+        changed = store.groups.alter("billing", changes)
         assert changed == ConsumerGroup(name="billing", style=Style.WORK, policy=endless)
         assert store.groups.find("billing") == changed
         assert store.groups.open("billing", Style.WORK, OWN) == changed
         assert store.groups.open("mail", Style.WORK, Policy()).policy == OWN
 
+    def test_of_changes_at_the_same_time_none_is_lost(self, store: Store) -> None:
+        store.groups.open("billing", Style.WORK, Policy())
+        wanted = {"max_attempts": 7, "dead_letters": False, "longest_retry": timedelta(hours=1), "expires": None}
+        crowded(*[partial(store.groups.alter, "billing", {name: value}) for name, value in wanted.items()])
+        found = store.groups.find("billing")
+        assert found is not None
+        assert found.policy == replace(Policy(), **wanted)  # type: ignore[arg-type]
+
     def test_a_group_that_nobody_registered_is_unknown(self, store: Store) -> None:
         with pytest.raises(UnknownGroup, match="billing"):
-            store.groups.alter("billing", OWN)
+            store.groups.alter("billing", {"max_attempts": 1})
         assert store.groups.find("billing") is None
         assert store.groups.all() == []
 

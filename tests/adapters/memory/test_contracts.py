@@ -6,31 +6,7 @@ import pytest
 
 from txsaga.adapters.memory import MemoryStore
 from txsaga.ports.store import Store
-from txsaga.testing import (
-    BacklogContract,
-    BindingContract,
-    BurialContract,
-    ClaimContract,
-    DecisionContract,
-    DoubtContract,
-    EndContract,
-    ExpiryContract,
-    FakeClock,
-    GroupContract,
-    HalfContract,
-    IntentContract,
-    Later,
-    LedgerContract,
-    LogContract,
-    OrderContract,
-    OverviewContract,
-    QueueContract,
-    RedeliveryContract,
-    RegistryContract,
-    ResetContract,
-    ScheduleContract,
-    Unseen,
-)
+from txsaga.testing import FakeClock, Later, Unseen, suites
 
 
 @pytest.fixture
@@ -55,81 +31,4 @@ def unseen(clock: FakeClock) -> Unseen:
     return lambda _, since: clock.advance(since.total_seconds())
 
 
-class TestHalves(HalfContract):
-    pass
-
-
-class TestEnds(EndContract):
-    pass
-
-
-class TestLedger(LedgerContract):
-    pass
-
-
-class TestDecisions(DecisionContract):
-    pass
-
-
-class TestLog(LogContract):
-    pass
-
-
-class TestDoubts(DoubtContract):
-    pass
-
-
-class TestQueues(QueueContract):
-    pass
-
-
-class TestIntents(IntentContract):
-    pass
-
-
-class TestClaims(ClaimContract):
-    pass
-
-
-class TestRedelivery(RedeliveryContract):
-    pass
-
-
-class TestOrder(OrderContract):
-    pass
-
-
-class TestBurials(BurialContract):
-    pass
-
-
-class TestBindings(BindingContract):
-    pass
-
-
-class TestGroups(GroupContract):
-    pass
-
-
-class TestRegistry(RegistryContract):
-    pass
-
-
-class TestOverview(OverviewContract):
-    pass
-
-
-class TestBacklog(BacklogContract):
-    pass
-
-
-class TestReset(ResetContract):
-    pass
-
-
-class TestSchedule(ScheduleContract):
-    pass
-
-
-class TestExpiry(ExpiryContract):
-    pass
+globals().update(suites())

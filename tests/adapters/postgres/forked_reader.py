@@ -55,7 +55,7 @@ def in_child(broker: Broker, stream: Stream, batch: Batch) -> int:
 
 def main() -> int:
     """Fork, and read on as if nothing had happened."""
-    broker = txsaga.connect(sys.argv[1], roles=False, env={})
+    broker = txsaga.connect(sys.argv[1], roles=False, answering=False, env={})
     stream = broker.stream("readers", ["paid"])
     batch = stream.poll()
     log = broker.kernel.store.log

@@ -24,6 +24,11 @@ SELECT 'billing', i % 4 + 1, i, 1, 1, 1, clock_timestamp() + interval '1 hour', 
 INSERT INTO claim (grp, qid, base, size, open, attempts, until)
 SELECT 'billing', i % 4 + 1, i, 1, 1, 0, clock_timestamp() FROM generate_series({HELD} + 1, {HELD + DUE}) i"""
 
+LINE = """
+INSERT INTO claim (grp, qid, base, size, open, attempts, until, key)
+SELECT 'billing', q, 20000 + i, 1, 1, 0, clock_timestamp() + CASE WHEN i <= {keys} THEN interval '1 hour' ELSE '0' END,
+       i % {keys} FROM generate_series(1, 4) q, generate_series(1, 512) i"""
+
 SOME = range(5_000, 5_020)
 ACK: dict[str, object] = {
     "groups": ["billing"] * len(SOME),
@@ -37,11 +42,17 @@ HOLD: dict[str, object] = {"seconds": 30.0, "receipt": 5, "member": "anna"}
 TAKE_DUE: dict[str, object] = {"group": "billing", "queues": QUEUES, "count": 32, **HOLD}
 
 
+@pytest.fixture
+def stored(home_url: str) -> Stored:
+    """Give the rows of the home database."""
+    return Stored(home_url)
+
+
 @pytest.fixture(params=["young", "analyzed"])
-def filled(request: pytest.FixtureRequest, home_url: str) -> Iterator[dict[str, Prepared]]:
+def filled(request: pytest.FixtureRequest, home_url: str, stored: Stored) -> Iterator[dict[str, Prepared]]:
     """Give the statements, prepared on an empty store that was filled afterwards."""
     with ExitStack() as stack:
-        store, stored = stack.enter_context(closing(open_store(home_url))), Stored(home_url)
+        store = stack.enter_context(closing(open_store(home_url)))
         sql = ClaimStatements.of(f'"{stored.namespace}"')
         one: dict[str, object] = {name: values[:1] for name, values in ACK.items() if isinstance(values, list)}
         asked: dict[str, tuple[str, dict[str, object]]] = {
@@ -65,3 +76,12 @@ def test_claims_are_found_by_index_and_little_is_looked_at(filled: dict[str, Pre
     scans = filled[name].scans()
     assert {scan.table for scan in scans if scan.loops} == {"claim"}
     assert [scan for scan in scans if scan.loops and (not scan.by_index or scan.rows > FEW)] == []
+
+
+def test_a_line_behind_keys_that_rest_is_looked_through_once(filled: dict[str, Prepared], stored: Stored) -> None:
+    line = LINE.format(keys=5)
+    stored.rows(line)
+    scans = [scan for scan in filled["take_due"].scans() if scan.loops]
+    assert all(scan.by_index for scan in scans)
+    assert sum(scan.rows for scan in scans) < 2 * 4 * 512 + FEW  # by time, and by key
+    assert max(scan.loops for scan in scans) <= DUE

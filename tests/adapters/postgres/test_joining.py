@@ -30,7 +30,7 @@ class GivenUp(Exception):
 @pytest.fixture
 def broker(home_url: str) -> Iterator[Broker]:
     open_store(home_url).close()
-    with txsaga.connect(home_url, roles=False, env={}) as broker:
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as broker:
         broker.create_topic("paid", queues=1)
         broker.create_topic("moved", "transaction", queues=1)
         broker.create_topic("ordered", "fifo", queues=1)

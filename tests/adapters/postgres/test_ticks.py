@@ -32,7 +32,7 @@ SLOWEST = 0.012  # seconds from the first row of a transaction to its commit
 @pytest.fixture
 def broker(home_url: str) -> Iterator[Broker]:
     open_store(home_url).close()
-    with txsaga.connect(home_url, roles=False, env={}) as broker:
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as broker:
         broker.create_topic("news", "transaction", queues=QUEUES)
         yield broker
 

@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from txsaga.adapters.memory.rows import ClaimRow, Kept
 from txsaga.errors import ClaimLost
 from txsaga.model.claim import Claim
-
-ROLLED_BACK = "the transaction was rolled back"
+from txsaga.model.dead_letter import rolled_back
 
 HISTORY = 20
 """Causes that are kept of a message: the first and the last ones."""
@@ -82,10 +81,10 @@ def bind(kept: Kept, claim: Claim, txid: int, retry: timedelta, now: datetime) -
     kept.put(taken_out(kept, claim, now)._replace(txid=txid, retry=retry, until=None))
 
 
-def decided(kept: Kept, txid: int, now: datetime, *, committed: bool) -> None:
-    """Take the messages of a transaction off their groups, or let them come again."""
+def decided(kept: Kept, txid: int, now: datetime, *, why: str | None) -> None:
+    """Take the messages of a transaction off their groups; with a reason why not, let them come again."""
     for row in [row for row in kept.claims.values() if row.txid == txid]:
-        if committed:
+        if why is None:
             del kept.claims[row.place]
         else:
-            put_back(kept, row, ROLLED_BACK, row.retry, now)
+            put_back(kept, row, rolled_back(txid, why), row.retry, now)

@@ -6,7 +6,7 @@ A group keeps its style for ever: if its cursors were moved in both, messages wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -57,28 +57,31 @@ class MemoryGroups:
     def expire(self) -> Sequence[str]:
         """Delete groups that nobody was seen in for as long as they say."""
         with self._home.writing():
+            for name in filter(self._queues.is_in_use, self._groups):
+                self.seen(name)
             expired = [name for name in sorted(self._groups) if self._is_over(name)]
             for name in expired:
                 del self._groups[name], self._seen[name]
-                self._queues.forget(name)
+                self._queues.forget_group(name)
             return expired
 
     def _is_over(self, name: str) -> bool:
         expires = self._groups[name].policy.expires
-        over = expires is not None and self._seen[name] < self._home.now() - expires
-        return over and not self._queues.is_in_use(name)
+        return expires is not None and self._seen[name] < self._home.now() - expires
 
     def all(self) -> Sequence[ConsumerGroup]:
         """Return all groups by name."""
         with self._home.lock:
             return [self._groups[name] for name in sorted(self._groups)]
 
-    def alter(self, name: str, policy: Policy) -> ConsumerGroup:
-        """Give a group another policy."""
+    def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
+        """Change parts of a group's policy."""
         with self._home.lock:
             if name not in self._groups:
                 raise UnknownGroup(name)
-            changed = self._groups[name] = replace(self._groups[name], policy=policy)
+            known = self._groups[name]
+            policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
+            changed = self._groups[name] = replace(known, policy=policy)
             return changed
 
 
@@ -94,6 +97,12 @@ class MemoryDeadLetters:
             newest = sorted(self._home.kept.letters, reverse=True)
             letters = [self._home.kept.letters[id] for id in newest]
             return [self._read(letter) for letter in letters if group in (None, letter.row.group)][:limit]
+
+    def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
+        """Return numbers of a group's letters, oldest first."""
+        with self._home.lock:
+            letters = sorted(self._home.kept.letters.items())
+            return [id for id, letter in letters if letter.row.group == group and id > after][:limit]
 
     def get(self, id: int) -> DeadLetter | None:
         """Return one."""

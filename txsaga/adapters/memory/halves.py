@@ -19,7 +19,7 @@ from txsaga.errors import (
 from txsaga.model.decision import Code, Decision
 from txsaga.model.identity import HalfId
 from txsaga.model.immunity import effective
-from txsaga.model.records import End, Half, HalfView, Receipt, Standing
+from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.ports.halves import HalfStore, Written
 
@@ -42,6 +42,13 @@ class MemoryHalves(HalfStore):
         with self._home.lock:
             halves = sorted(self._home.kept.halves.get(txid, ()), key=lambda half: half.place)
             return [self._view(self._home.kept, half) for half in halves]
+
+    def contents(self, txid: int) -> Sequence[Content]:
+        """Read what a transaction would deliver."""
+        with self._home.lock:
+            kept = self._home.kept
+            halves = sorted(kept.halves.get(txid, ()), key=lambda half: half.place)
+            return [Content(self._names.place(h.row.qid)[0], h.row.body) for h in halves if kept.counts(h)]
 
     def _store(self, kept: Kept, half: Half) -> Receipt | TxSagaError:
         if self._home.rejecting and not half.plain and half.due is None:

@@ -25,6 +25,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model.claim import Claim
+from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
@@ -83,7 +84,7 @@ class MemoryLedger:
         for place, intent in list(self._kept.intents.items()):
             if intent.txid == txid:
                 del self._kept.intents[place]
-        claim_ends.decided(self._kept, txid, self._home.now(), committed=False)
+        claim_ends.decided(self._kept, txid, self._home.now(), why=TAKEN_OVER)
         return self._put(replace(life, owner=life.owner + 1))
 
     def touch(self, txid: int) -> None:
@@ -115,6 +116,22 @@ class MemoryLedger:
         """Name the attempt that counts."""
         self._refuse_decided(txid)
         self._kept.winners[txid, part] = attempt
+
+    def copy(self, txid: int, life: Life) -> int:
+        """Add what counts of another transaction's halves."""
+        halves = [half for half in self._kept.halves.get(txid, ()) if self._kept.counts(half)]
+        for part in dict.fromkeys(half.part for half in halves):
+            self.add(life, part, [half.row for half in halves if half.part == part])
+            self.win(life.txid, part, life.owner)
+        return len(halves)
+
+    def tie(self, txid: int, replay: int) -> bool:
+        """Tie a transaction to the one that replays it."""
+        return self._kept.replays.setdefault(txid, replay) == replay
+
+    def replay_of(self, txid: int) -> int | None:
+        """Return the transaction that replays this one."""
+        return self._kept.replays.get(txid)
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
@@ -149,14 +166,14 @@ class MemoryLedger:
         self._refuse_decided(txid)
         claim_ends.bind(self._kept, claim, self._life(txid).txid, retry, self._home.now())
 
-    def apply_intents(self, txid: int, decision: Decision) -> None:
+    def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors on COMMIT, end the intents and the claims that are bound."""
         for place, intent in list(self._kept.intents.items()):
             if intent.txid == txid:
                 del self._kept.intents[place]
                 if decision is Decision.COMMIT:
                     self._kept.cursors[place] = self._kept.cursors[place]._replace(offset=intent.end)
-        claim_ends.decided(self._kept, txid, self._home.now(), committed=decision is Decision.COMMIT)
+        claim_ends.decided(self._kept, txid, self._home.now(), why=why if decision is Decision.ROLLBACK else None)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision, unless one stands."""

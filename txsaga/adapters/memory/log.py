@@ -37,6 +37,7 @@ class MemoryLog:
         self._given: dict[int, list[Given]] = {}
         self._heads: dict[int, int] = {}
         self._taken = 0  # decisions that had their tick
+        self._seen: dict[int, datetime] = {}  # when that was
         self._tick = 0
         self._ticked = home.now()
         self._announced = 0
@@ -53,6 +54,7 @@ class MemoryLog:
             halves = [half for txid in batch for half in kept.deliverable(txid)]
             for half in halves:
                 self._give(half, now)
+            self._seen |= dict.fromkeys(batch, now)
             self._taken += len(batch)
             self._tick += 1
             self._ticked = now
@@ -96,6 +98,16 @@ class MemoryLog:
             kept, age = self._home.kept, self._home.now() - self._ticked
             waiting = sum(kept.ops[txid].decision is Decision.COMMIT for txid in kept.order[self._taken :])
             return Dispatch(tick=self._tick, age=age, waiting=waiting)
+
+    def seen(self, txid: int) -> datetime | None:
+        """Return when a tick first saw a decision."""
+        with self._home.lock:
+            return self._seen.get(txid)
+
+    def given(self, txid: int) -> Sequence[Given]:
+        """Return the chunks of a transaction that have their offsets."""
+        with self._home.lock:
+            return [each for queue in self._given.values() for each in queue if each.half.txid == txid]
 
     def extend_partitions(self, ahead: int) -> int:
         """Add nothing: memory has no partitions."""

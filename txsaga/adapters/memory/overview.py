@@ -11,6 +11,7 @@ from txsaga.adapters.memory.leases import MemoryLeases
 from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
+from txsaga.adapters.memory.traces import trace
 from txsaga.model.asking import Remark
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import (
@@ -25,6 +26,7 @@ from txsaga.model.overview import (
     Undecided,
 )
 from txsaga.model.records import Group
+from txsaga.model.trace import Trace
 
 
 class MemoryOverview:
@@ -145,6 +147,11 @@ class MemoryOverview:
     def _undecided(self) -> set[int]:
         kept = self._home.kept
         return {*kept.halves, *kept.lives} - kept.ops.keys() - (kept.scheduled.keys() - kept.ops.keys())
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        with self._home.lock:
+            return trace(self._home, self._names, self._doubts, self._log, txid)
 
     def _position(self, group: str, qid: int, index: int, offset: int) -> Position:
         now, (tail, head) = self._home.now(), self._log.bounds([qid])[qid]

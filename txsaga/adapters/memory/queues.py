@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import Cursor, Letter
+from txsaga.adapters.memory.rows import Cursor, Kept, Letter
 from txsaga.errors import GroupInUse, LeaseLost
 from txsaga.model.claim import Burial
 from txsaga.model.records import Claimed, Intent
@@ -85,21 +85,32 @@ class MemoryQueues:
     def reset(self, group: str, positions: Mapping[int, int]) -> None:
         """Put cursors elsewhere and forget the claims there."""
         with self._home.writing() as kept:
-            claims = [row for row in kept.claims.values() if row.group == group and row.qid in positions]
-            if any(row.is_held(self._home.now()) for row in claims):
-                raise GroupInUse(group)
-            for qid in positions:
-                owner = kept.cursors[group, qid].owner
-                if (group, qid) in kept.intents or self._lives(group, self._topic(qid), owner):
-                    raise GroupInUse(group)
-            for row in claims:
-                del kept.claims[row.place]
-                if row.copy is not None:  # the only copy there may be
-                    burial = Burial(row.copy, self._topic(row.qid), "the group was reset", None)
-                    id = self._home.next_letter()
-                    kept.letters[id] = Letter(id, self._home.now(), row, burial)
+            self._empty(kept, group, positions, "the group was reset")
             for qid, offset in positions.items():
                 kept.cursors[group, qid] = Cursor(offset, None, kept.cursors[group, qid].epoch + 1)
+
+    def forget(self, group: str, qids: Collection[int]) -> None:
+        """Drop cursors and claims."""
+        with self._home.writing() as kept:
+            self._empty(kept, group, qids, "the group left its topic")
+            for qid in qids:
+                kept.cursors.pop((group, qid), None)
+
+    def _empty(self, kept: Kept, group: str, qids: Collection[int], why: str) -> None:
+        """Drop the claims on queues that nobody is at work on."""
+        claims = [row for row in kept.claims.values() if row.group == group and row.qid in qids]
+        if any(row.is_held(self._home.now()) for row in claims):
+            raise GroupInUse(group)
+        for qid in qids:
+            cursor = kept.cursors.get((group, qid))
+            owner = None if cursor is None else cursor.owner
+            if (group, qid) in kept.intents or self._lives(group, self._topic(qid), owner):
+                raise GroupInUse(group)
+        for row in claims:
+            del kept.claims[row.place]
+            if row.copy is not None:  # the only copy there may be
+                burial, id = Burial(row.copy, self._topic(row.qid), why, None), self._home.next_letter()
+                kept.letters[id] = Letter(id, self._home.now(), row, burial)
 
     def is_in_use(self, group: str) -> bool:
         """Tell whether a member of a group lives, holds messages, or has bound some."""
@@ -110,7 +121,7 @@ class MemoryQueues:
             or any(row.is_held(now) for row in kept.claims.values() if row.group == group)
         )
 
-    def forget(self, group: str) -> None:
+    def forget_group(self, group: str) -> None:
         """Drop a group's cursors, claims and leases; the caller holds the lock."""
         kept = self._home.kept
         kept.cursors = {place: cursor for place, cursor in kept.cursors.items() if place[0] != group}

@@ -160,6 +160,7 @@ class Kept:
     winners: dict[tuple[int, int], int] = field(default_factory=dict)
     slots: dict[int, tuple[LateSlot, ...]] = field(default_factory=dict)
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
+    replays: dict[int, int] = field(default_factory=dict)  # what was rolled back, and what replays it
     cursors: dict[tuple[str, int], Cursor] = field(default_factory=dict)
     audits: list[Audit] = field(default_factory=list)
     claims: dict[Place, ClaimRow] = field(default_factory=dict)

@@ -20,10 +20,13 @@ from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.registry import MemoryRegistry
 from txsaga.adapters.memory.rows import Audit
 from txsaga.adapters.memory.schedule import MemorySchedule
+from txsaga.model.rights import EVERY_RIGHT
 
 
 class MemoryStore:
     """A store that is gone with its process; any number of threads may share it."""
+
+    rights = EVERY_RIGHT
 
     def __init__(self, clock: Clock = wall_clock, *, rejecting: bool = False) -> None:
         self._home = home = Home(clock, rejecting=rejecting)

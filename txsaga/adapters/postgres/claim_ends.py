@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from txsaga.errors import ClaimLost
 from txsaga.model.claim import Burial, Claim
+from txsaga.model.dead_letter import rolled_back
 
 MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
 HELD = MINE + " AND until > clock_timestamp() AND txid IS NULL"
@@ -35,6 +36,8 @@ PUT_BACK = (
 
 GIVE_BACK = """
 UPDATE {s}.claim SET until = clock_timestamp(), receipt = NULL, attempts = attempts - 1 WHERE {held}"""
+EXTEND = "UPDATE {s}.claim SET until = clock_timestamp() + :by WHERE {held} AND open & :open <> 0"
+
 # What is given back of a run comes apart, so that whoever asks for few is given few.
 LOCK_SOME = "SELECT open FROM {s}.claim WHERE {held} AND open & :open <> 0 FOR UPDATE"
 APART = """
@@ -58,6 +61,9 @@ WITH gone AS (DELETE FROM {s}.claim WHERE {mine} RETURNING 1),
  h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
        SELECT nextval('{s}.tx_seq'), 0, :to, 0, 1, :body FROM gone RETURNING txid)
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h"""
+
+BACK_OUT = "SELECT {s}.back_out(:grp, :qid, :base, :size, :receipt, :to, :body)"
+"""The same, for whoever does not own the namespace."""
 
 BIND = "UPDATE {s}.claim SET txid = :txid, retry = :retry, until = 'infinity' WHERE {mine}"
 COMMITTED = "DELETE FROM {s}.claim WHERE txid = :txid"
@@ -92,6 +98,12 @@ def single_out(connection: Connection, schema: str, claim: Claim, then: str, **v
     connection.execute(_text(then, schema), {**mine(claim), **values})
 
 
+def extend(connection: Connection, schema: str, claim: Claim, by: timedelta) -> bool:
+    """Hold a claim for so long from now on; False when it is lost."""
+    named = {**mine(claim), "open": claim.open, "by": by}
+    return connection.execute(_text(EXTEND, schema), named).rowcount > 0
+
+
 def put_back(connection: Connection, schema: str, claim: Claim, delay: timedelta, cause: str) -> None:
     """Let a message come again."""
     single_out(connection, schema, claim, PUT_BACK, delay=delay, cause=cause)
@@ -107,14 +119,15 @@ def give_back(connection: Connection, schema: str, claim: Claim) -> None:
             connection.execute(_text(step, schema), named)
 
 
-def bury(connection: Connection, schema: str, claim: Claim, burial: Burial) -> None:
+def bury(connection: Connection, schema: str, claim: Claim, burial: Burial, *, owner: bool) -> None:
     """Take a message off the group, for a backout queue or the dead letters."""
     copy = burial.copy
     if burial.backout is None:
         values = copy._asdict()
         single_out(connection, schema, claim, DEAD, topic=burial.topic, cause=burial.cause, **values)
     else:
-        single_out(connection, schema, claim, BACKED_OUT, to=burial.backout, body=copy.body)
+        backed_out = BACKED_OUT if owner else BACK_OUT
+        single_out(connection, schema, claim, backed_out, to=burial.backout, body=copy.body)
 
 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:
@@ -122,12 +135,12 @@ def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: ti
     single_out(connection, schema, claim, BIND, txid=txid, retry=retry)
 
 
-def decided(connection: Connection, schema: str, txid: int, *, committed: bool) -> None:
-    """Take the messages of a transaction off their groups, or let them come again."""
-    if committed:
+def decided(connection: Connection, schema: str, txid: int, *, why: str | None) -> None:
+    """Take the messages of a transaction off their groups; with a reason why not, let them come again."""
+    if why is None:
         connection.execute(_text(COMMITTED, schema), {"txid": txid})
     else:
-        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": "the transaction was rolled back"})
+        connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": rolled_back(txid, why)})
 
 
 def _text(sql: str, schema: str) -> Any:

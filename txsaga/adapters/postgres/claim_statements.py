@@ -27,13 +27,15 @@ SELECT $1, qid, off, size, (1::bigint << size) - 1, 1, clock_timestamp() + $5 * 
 RETURNING qid, base, size, open, attempts, receipt, {copy}, {lazy}"""
 
 # The index by time leads: it can't use a clock that moves within a statement, and `+ 0` keeps the key from leading.
+# Who leads each key is found in one look at the line: asked of each message behind a key that rests, it takes long.
 # A run that ran out comes apart: what was in it comes alone, each taken out of it by whoever comes first.
 TAKE_DUE = """
 WITH due AS MATERIALIZED (
     SELECT qid, base, size, open, attempts, until, history FROM {s}.claim c
      WHERE grp = $1 AND until <= statement_timestamp() AND qid + 0 = ANY ($2)
-       AND (key IS NULL OR NOT EXISTS (SELECT FROM {s}.claim e
-            WHERE e.grp = c.grp AND e.qid = c.qid AND e.key = c.key AND e.base < c.base))
+       AND (key IS NULL OR (qid, base) IN (
+            SELECT DISTINCT ON (e.qid, e.key) e.qid, e.base FROM {s}.claim e
+             WHERE e.grp = $1 AND e.qid = ANY ($2) AND e.key IS NOT NULL ORDER BY e.qid, e.key, e.base))
      ORDER BY until, qid, base LIMIT $3 FOR UPDATE SKIP LOCKED),
  first AS (SELECT * FROM due ORDER BY until, qid, base LIMIT 1),
  run AS (
@@ -87,12 +89,6 @@ INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, key)
 SELECT :grp, :qid, :start + x.at - 1, 1, 1, 0, clock_timestamp(), x.key
   FROM moved, unnest(CAST(:keys AS bigint[])) WITH ORDINALITY AS x(key, at)"""
 
-EXTEND = """
-UPDATE {s}.claim SET until = clock_timestamp() + :by
- WHERE {mine} AND until > clock_timestamp() AND txid IS NULL AND open & :open <> 0 RETURNING base"""
-
-MINE = "grp = :grp AND qid = :qid AND base = :base AND size = :size AND receipt = :receipt"
-
 
 @dataclass(frozen=True)
 class ClaimStatements:
@@ -103,14 +99,13 @@ class ClaimStatements:
     ack: Form
     unread: str
     line_up: str
-    extend: str
 
     @classmethod
     def of(cls, schema: str) -> "ClaimStatements":
         """Write the statements for a (quoted) namespace."""
 
         def write(sql: str, rows: str = "") -> str:
-            return sql.format(s=schema, lazy=LAZY, copy=COPY, mine=MINE, rows=rows).strip()
+            return sql.format(s=schema, lazy=LAZY, copy=COPY, rows=rows).strip()
 
         return cls(
             take_new=write(TAKE_NEW),
@@ -118,5 +113,4 @@ class ClaimStatements:
             ack=Form(write(ACK, ACKS.one), write(ACK, ACKS.many)),
             unread=write(UNREAD),
             line_up=write(LINE_UP),
-            extend=write(EXTEND),
         )

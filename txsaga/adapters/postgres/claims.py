@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from txsaga.adapters.postgres.claim_ends import bury, give_back, mine, put_back, single_out
+from txsaga.adapters.postgres.claim_ends import bury, extend, give_back, put_back, single_out
 from txsaga.adapters.postgres.claim_statements import ClaimStatements
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.line import ConnectionLost, Lines
@@ -30,8 +30,8 @@ from txsaga.model.dead_letter import Copy
 class PostgresClaims:
     """Claims of one namespace."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine, self._schema = engine, f'"{namespace}"'
+    def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
+        self._engine, self._schema, self._owner = engine, f'"{namespace}"', owner
         self._sql = ClaimStatements.of(self._schema)
         self._lines = Lines(engine)
 
@@ -74,11 +74,8 @@ class PostgresClaims:
     def extend(self, claim: Claim, by: timedelta) -> None:
         """Hold a claim for so long from now on."""
         with transaction(self._engine) as connection:
-            found = connection.execute(
-                text(self._sql.extend), {**mine(claim), "open": claim.open, "by": by}
-            ).one_or_none()
-        if found is None:
-            raise _lost(claim)
+            if not extend(connection, self._schema, claim, by):
+                raise _lost(claim)
 
     def put_back(self, claim: Claim, delay: timedelta, cause: str) -> None:
         """Let a message come again."""
@@ -93,7 +90,7 @@ class PostgresClaims:
     def bury(self, claim: Claim, burial: Burial) -> None:
         """Take a message off the group, into a backout queue or to the dead letters."""
         with transaction(self._engine) as connection:
-            bury(connection, self._schema, claim, burial)
+            bury(connection, self._schema, claim, burial, owner=self._owner)
 
     def drop(self, claim: Claim) -> None:
         """Take a message off the group for good."""

@@ -49,6 +49,7 @@ LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
 _BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
+_TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
 _NO_OPTIONS = re.compile(r"FATAL: .*unsupported startup parameter")
 _NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 
@@ -112,7 +113,8 @@ def translated(error: BaseException) -> TxSagaError:
     if state == "25006":
         return NotPrimary("SLAVE_NOT_AVAILABLE: this server is a standby; connect to the writable primary")
     if state == "42501":
-        return RightsMissing(f"{detail}; grant the right or connect as another user")
+        told = detail.partition(" CONTEXT: ")[0].removeprefix("ERROR: ")
+        return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
     if state in ("42P01", "3F000", "42703"):
         return SchemaMissing(f"{detail}; run `txsaga db migrate`")
     if state == "53100":
@@ -132,6 +134,8 @@ def _turned_away(detail: str) -> TxSagaError | None:
         return RightsMissing(f"{detail}; correct the user or the password in the URL")
     if _NO_DATABASE.search(detail):
         return ConfigError(f"{detail}; create the database or correct the URL")
+    if _TLS.search(detail):
+        return ConfigError(f"{detail}; correct sslmode and sslrootcert in the URL")
     if _NO_OPTIONS.search(detail):
         return ConfigError(f"{detail}; connect to the server itself, a pooler keeps our session settings away")
     if _BAD_OPTION.search(detail):

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine
 from txsaga.adapters.postgres import doctor_server, doctor_store, founding, migrate
 from txsaga.adapters.postgres.connection import NETWORK, make_engine, parse_url, transaction, translating
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.errors import StoreUnavailable, TxSagaError
+from txsaga.errors import RightsMissing, StoreUnavailable, TxSagaError
 from txsaga.model.finding import Finding, Severity, error, ok, warning
 
 NEEDED = ("connection", "pooler", "schema", "identity", "store")
@@ -100,6 +100,8 @@ def _told(what: str, ask: Callable[[], Finding]) -> Finding:
 def _failed(what: str, failure: TxSagaError) -> Finding:
     """Say it as the error does: what is wrong stands before its semicolon, what helps behind it."""
     found, _, remedy = str(failure).partition("; ")
+    if isinstance(failure, RightsMissing) and what not in NEEDED:
+        return ok(what, "not for this login to know")
     if isinstance(failure, StoreUnavailable) and what not in NEEDED:
         return warning(what, f"can't be known: {found}", remedy or "try again")
     if not remedy:

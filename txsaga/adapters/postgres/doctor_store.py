@@ -7,11 +7,14 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, text
 
-from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres import granting, schema
+from txsaga.adapters.postgres.functions import functions as written_for
 from txsaga.adapters.postgres.partitions import bounds
+from txsaga.adapters.postgres.rights import needed
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.checks import PROFILES, Exhausted
 from txsaga.model.finding import Finding, error, ok, warning
+from txsaga.model.rights import Right
 
 STALE = timedelta(seconds=10)
 """Behind which something that waits for a tick says that nobody ticks."""
@@ -22,35 +25,39 @@ CHECK_BACK = "check-back"
 OLD = timedelta(hours=1)
 """Behind which a transaction that nobody decided is worth a look."""
 
+WHO = "SELECT quote_ident(session_user)"
 MISSING = """
-SELECT c.relname, r.wanted FROM pg_class c
-  CROSS JOIN LATERAL unnest(CASE WHEN c.relkind = 'S' THEN '{USAGE,SELECT}'
-                                 ELSE '{SELECT,INSERT,UPDATE,DELETE}' END ::text[]) AS r (wanted)
- WHERE c.relnamespace = to_regnamespace(:namespace) AND c.relkind IN ('r', 'p', 'S')
-   AND NOT CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, r.wanted)
-                ELSE has_table_privilege(c.oid, r.wanted) END
+SELECT name, word FROM unnest(CAST(:names AS text[]), CAST(:words AS text[])) AS x (name, word)
+ WHERE NOT coalesce(CASE word WHEN 'EXECUTE' THEN has_function_privilege(to_regprocedure(name), word)
+                              WHEN 'USAGE' THEN has_sequence_privilege(to_regclass(name), word)
+                              WHEN 'DELETE' THEN has_table_privilege(to_regclass(name), word)
+                              ELSE has_any_column_privilege(to_regclass(name), word) END, false)
  ORDER BY 1, 2"""
-OWNS = """
-SELECT has_schema_privilege(to_regnamespace(:namespace), 'CREATE') AND bool_and(pg_has_role(relowner, 'USAGE'))
-  FROM pg_class WHERE relnamespace = to_regnamespace(:namespace) AND relname IN ('half', 'op')"""
 
 
 def rights(connection: Connection, namespace: str) -> Finding:
-    """Look for what this user may not do in the namespace."""
-    named = {"namespace": f'"{namespace}"'}
-    user = connection.execute(text("SELECT quote_ident(current_user)")).scalar_one()
-    missing = connection.execute(text(MISSING), named).all()
+    """Tell which rights this login has, and look whether they are whole."""
+    login, user = granting.login(connection, namespace), _user(connection)
+    if login.owner:
+        return ok("rights", f"{user} owns namespace {namespace} and may do everything")
+    lacking = [right for right in Right if right not in login.rights]
+    remedy = f"`txsaga db grant {'|'.join(lacking)} --to {user}`, as the owner" if lacking else None
+    if not login.rights:
+        return error("rights", f"{user} has no right in namespace {namespace}", remedy)
+    s = f'"{namespace}"'
+    functions = [function.name for function in written_for(s)]
+    needs = [need for right in sorted(login.rights) for need in needed(right, s, functions)]
+    values = {"names": [name for name, _ in needs], "words": [word for _, word in needs]}
+    missing = connection.execute(text(MISSING), values).all()
     if missing:
-        table, right = missing[0]
-        told = f"{user} may not {right} on {namespace}.{table}" + (f", {len(missing) - 1} more" if missing[1:] else "")
-        return error("rights", told, f'GRANT ALL ON ALL TABLES, ALL SEQUENCES IN SCHEMA "{namespace}" TO {user}')
-    if not connection.execute(text(OWNS), named).scalar_one():
-        return warning(
-            "rights",
-            f"{user} can't add partitions: they need the owner of {namespace}.half",
-            "run `txsaga engine` as the owner, and this user's programs with roles=False",
-        )
-    return ok("rights", f"{user} may do all that is needed")
+        name, word = missing[0]
+        told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
+        return error("rights", told, "run `txsaga db migrate` as the owner: it grants anew what each right needs")
+    return ok("rights", f"{user} has the rights {', '.join(sorted(login.rights))}", remedy)
+
+
+def _user(connection: Connection) -> str:
+    return str(connection.execute(text(WHO)).scalar_one())
 
 
 def room(connection: Connection, namespace: str) -> Finding:

@@ -8,7 +8,7 @@ round finds out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Engine
@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
-from txsaga.model.asking import Lead, PutOff, Verdict
+from txsaga.model.asking import Lead, PutOff, Remark, Verdict
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
 from txsaga.model.records import Doubt, Standing
@@ -179,3 +179,8 @@ def doubt_of(row: Sequence[Any]) -> Doubt:
     """Read a row of the statements on doubts."""
     names = ("txid", "group", "token", "keyed", "evidence", "born", "checks", "age", "run")
     return Doubt(**dict(zip(names, row, strict=True)))
+
+
+def remark_of(kept: Mapping[str, str]) -> Remark:
+    """Read a remark as it is kept."""
+    return Remark(datetime.fromisoformat(kept["at"]), kept["who"], kept["answer"], kept["why"])

@@ -26,6 +26,9 @@ SELECT (SELECT system_identifier FROM pg_control_system()),
        (SELECT d.oid || '/' || n.oid FROM pg_database d, pg_namespace n
          WHERE d.datname = current_database() AND n.nspname = '{namespace}')"""
 
+KNOWN_TO_ALL = [column for column in schema.store.c if not column.name.startswith("token_")]
+"""Of a store: the keys of its tokens are its owner's."""
+
 # Who lives behind a connection, and whether it is at home there. A standby has no timeline to look at.
 AT_HOME = """
 SELECT s.uuid, s.incarnation, s.system_identifier = here.system AND s.place = here.place
@@ -85,7 +88,7 @@ def found(connection: Connection, namespace: str, *, span_ahead: int) -> None:
 
 def recognise(connection: Connection) -> StoreId:
     """Return the store's identity, or raise `IdentityChanged` on another server, timeline or place."""
-    row = connection.execute(select(schema.store)).one_or_none()
+    row = connection.execute(select(*KNOWN_TO_ALL)).one_or_none()
     if row is None:
         raise SchemaMissing("the namespace holds no store; run `txsaga db migrate`")
     namespace = connection.get_execution_options()["schema_translate_map"][None]

@@ -6,7 +6,7 @@ A group keeps its style for ever: if its cursors were moved in both, messages wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,12 +32,19 @@ SELECT name FROM {s}.consumer_group WHERE seen < clock_timestamp() - expires
 
 # Cursors are locked as decisions lock them, before anybody looks: an intent that is written meanwhile is seen.
 STILL = "SELECT FROM {s}.cursor WHERE grp = :name ORDER BY qid FOR UPDATE"
-IN_USE = """
-SELECT EXISTS (SELECT FROM {s}.intent WHERE grp = :name)
-    OR EXISTS (SELECT FROM {s}.claim WHERE grp = :name
+AT_WORK = """(EXISTS (SELECT FROM {s}.intent WHERE grp = g.name)
+    OR EXISTS (SELECT FROM {s}.claim WHERE grp = g.name
                   AND (txid IS NOT NULL OR receipt IS NOT NULL AND until > clock_timestamp()))
     OR EXISTS (SELECT FROM {s}.lease
-                WHERE starts_with(kind, 'member:' || :name || '/') AND until > clock_timestamp())"""
+                WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()))"""
+IN_USE = "SELECT " + AT_WORK + " FROM {s}.consumer_group g WHERE name = :name"
+# A member that works on one message for long is at work: its group's time begins when it is done.
+SEEN_AT_WORK = (
+    """
+UPDATE {s}.consumer_group g SET seen = clock_timestamp()
+ WHERE expires IS NOT NULL AND seen < clock_timestamp() - interval '1 minute' AND """
+    + AT_WORK
+)
 FORGET = (
     "DELETE FROM {s}.claim WHERE grp = :name",
     "DELETE FROM {s}.cursor WHERE grp = :name",
@@ -89,6 +96,8 @@ class PostgresGroups:
     def expire(self) -> Sequence[str]:
         """Delete groups that nobody was seen in for as long as they say."""
         with transaction(self._engine) as connection:
+            connection.execute(self._sql(SEEN_AT_WORK))
+        with transaction(self._engine) as connection:
             over = [name for (name,) in connection.execute(self._sql(OVER))]
             return [name for name in over if self._forgotten(connection, name)]
 
@@ -116,9 +125,9 @@ class PostgresGroups:
         with transaction(self._engine) as connection:
             return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
 
-    def alter(self, name: str, policy: Policy) -> ConsumerGroup:
-        """Give a group another policy."""
-        statement = update(group).where(group.c.name == name).values(**asdict(policy)).returning(group)
+    def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
+        """Change parts of a group's policy."""
+        statement = update(group).where(group.c.name == name).values(**changes).returning(group)
         with transaction(self._engine) as connection:
             row = connection.execute(statement).one_or_none()
         if row is None:
@@ -138,6 +147,12 @@ class PostgresDeadLetters:
         with transaction(self._engine) as connection:
             rows = connection.execute(query.order_by(letter.c.id.desc()).limit(limit)).all()
         return [_letter(row) for row in rows]
+
+    def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
+        """Return numbers of a group's letters, oldest first."""
+        query = select(letter.c.id).where(letter.c.grp == group, letter.c.id > after)
+        with transaction(self._engine) as connection:
+            return connection.execute(query.order_by(letter.c.id).limit(limit)).scalars().all()
 
     def get(self, id: int) -> DeadLetter | None:
         """Return one."""

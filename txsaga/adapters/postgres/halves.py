@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, or_, select
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.batch import Batch, kind_of, standing
@@ -29,7 +29,7 @@ from txsaga.errors import (
 )
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
-from txsaga.model.records import End, Half, HalfView, Receipt, Standing
+from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.ports.halves import HalfStore, Written
 
@@ -83,6 +83,21 @@ class PostgresHalves(HalfStore):
         with transaction(self._engine) as connection:
             rows = connection.execute(query).all()
         return {txid: tuple(map(self._view, lying)) for txid, lying in groupby(rows, lambda row: row.txid)}
+
+    def contents(self, txid: int) -> Sequence[Content]:
+        """Read what a transaction would deliver."""
+        h, q, t, p = schema.half, schema.queue, schema.topic, schema.part
+        winner = (p.c.txid == h.c.txid) & (p.c.part == h.c.part) & (p.c.attempt == h.c.attempt)
+        query = (
+            select(t.c.name, h.c.body)
+            .join_from(h, q, q.c.qid == h.c.qid)
+            .join(t, t.c.id == q.c.topic)
+            .outerjoin(p, winner)
+            .where(h.c.txid == txid, or_(~h.c.keyed, p.c.attempt.is_not(None)))
+            .order_by(h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
+        )
+        with transaction(self._engine) as connection:
+            return [Content(topic, bytes(body)) for topic, body in connection.execute(query)]
 
     def close(self) -> None:
         """Close the line."""

@@ -4,8 +4,12 @@ The hot statements, written for one namespace: prepare, publish, schedule, decid
 They are plain SQL; those with numbered parameters go straight to the server by `Line.exchange`. Nothing here updates
 or deletes but one queue row per queue and tick, and what is recalled. Their plans are held by tests. They run under
 `plan_cache_mode = force_generic_plan`: planning anew each time costs more than running them.
+
+Whoever does not own the namespace calls those that write, and `fetch`, as functions that run them for the owner: see
+`functions.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -205,6 +209,56 @@ SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks
   LEFT JOIN {s}.doubt d ON d.txid = x.txid"""
 
 
+class Writer(NamedTuple):
+    """A statement that writes, and what its function must know of it."""
+
+    sql: str
+    source: Source
+    answers: str
+    group: str
+    txid: str
+    owner: int  # the parameter that names the producer group of each row
+    counts: int | None = None  # the one that holds how many messages a row has
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def form(self, schema: str) -> Form:
+        """Write the statement for one row and for many."""
+        one = written(self.sql, schema, self.group, self.txid, self.source.one, TOKEN_OF_ONE)
+        return Form(one, written(self.sql, schema, self.group, self.txid, self.source.many))
+
+    def types(self, *, many: bool) -> tuple[str, ...]:
+        """Return the types of all parameters."""
+        return (*self.before, *(f"{type}[]" if many else type for type in self.source.types), *self.after)
+
+
+_STORED, _BATCH = "txid int8, token bytea", ("int8",)
+WRITERS = {
+    "prepare": Writer(PREPARE, ROWS, _STORED, "pgroup", "txid", 3, 6, before=_BATCH),
+    "publish": Writer(PUBLISH, ROWS, _STORED, "h.pgroup", "h.txid", 3, 6, before=_BATCH),
+    "schedule": Writer(SCHEDULE, TIMED_ROWS, _STORED, "h.pgroup", "h.txid", 3, 6, before=_BATCH),
+    "decide": Writer(DECIDE, ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
+    "recall": Writer(RECALL, ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
+}
+FETCHED = "base int8, n int4, txid int8, part int4, attempt int4, chunk int4, born timestamptz, body bytea"
+FETCHES = {"qid": "int4", "offset": "int8", "limit": "int8", "end": "int8"}
+
+CALL_FETCH = f"SELECT * FROM {{s}}.fetch({', '.join(f'%({name})s::{type}' for name, type in FETCHES.items())})"
+
+TOKEN_ASKED = "{s}.token({group}, {txid})"
+"""The token, for whoever may not read the keys."""
+
+
+def called(schema: str, name: str, types: Sequence[str]) -> str:
+    """Write the call of a function; the types tell its two forms apart, and an untyped NULL what it is."""
+    return f"SELECT * FROM {schema}.{name}({', '.join(f'${at}::{type}' for at, type in enumerate(types, 1))})"
+
+
+def written(sql: str, schema: str, group: str, txid: str, rows: str = "", token: str = TOKEN) -> str:
+    """Write a statement for a (quoted) namespace."""
+    return sql.format(s=schema, token=token.format(s=schema, group=group, txid=txid), rows=rows).strip()
+
+
 @dataclass(frozen=True)
 class Hot:
     """The hot statements of one namespace."""
@@ -225,29 +279,30 @@ class Hot:
     doubt: str
 
     @classmethod
-    def of(cls, schema: str) -> "Hot":
-        """Write the statements for a (quoted) namespace."""
+    def of(cls, schema: str, *, owner: bool = True) -> "Hot":
+        """Write the statements for a (quoted) namespace: for its owner, or as calls for whoever was granted some."""
+        token = TOKEN if owner else TOKEN_ASKED
 
-        def write(sql: str, group: str = "pgroup", txid: str = "txid", rows: str = "", token: str = TOKEN) -> str:
-            written = token.format(s=schema, group=group, txid=txid)
-            return sql.format(s=schema, token=written, rows=rows).strip()
+        def write(sql: str, group: str = "pgroup", txid: str = "txid") -> str:
+            return written(sql, schema, group, txid, token=token)
 
-        def form(sql: str, source: Source, group: str = "pgroup", txid: str = "txid") -> Form:
-            one = write(sql, group, txid, source.one, TOKEN_OF_ONE)
-            return Form(one, write(sql, group, txid, source.many))
+        def write_form(name: str) -> Form:
+            writer = WRITERS[name]
+            if owner:
+                return writer.form(schema)
+            one, many = (called(schema, name, writer.types(many=many)) for many in (False, True))
+            return Form(one, many)
 
+        one = written(STANDING, schema, "x.pgroup", "x.txid", NAMES.one, TOKEN_OF_ONE if owner else token)
+        many = written(STANDING, schema, "x.pgroup", "x.txid", NAMES.many, token)
         return cls(
-            prepare=form(PREPARE, ROWS),
-            publish=form(PUBLISH, ROWS, "h.pgroup", "h.txid"),
-            schedule=form(SCHEDULE, TIMED_ROWS, "h.pgroup", "h.txid"),
+            **{name: write_form(name) for name in WRITERS},
             batch=write(BATCH),
             newest=write(NEWEST),
-            decide=form(DECIDE, ENDS, "x.pgroup", "x.txid"),
-            recall=form(RECALL, ENDS, "x.pgroup", "x.txid"),
-            standing=form(STANDING, NAMES, "x.pgroup", "x.txid"),
+            standing=Form(one, many),
             news=write(NEWS),
             tick=write(TICK),
-            fetch=write(FETCH),
+            fetch=write(FETCH) if owner else CALL_FETCH.format(s=schema),
             sweep=write(SWEEP),
             doubts=write(DOUBTS, "d.pgroup", "d.txid"),
             doubt=write(DOUBT, "x.pgroup", "x.txid"),

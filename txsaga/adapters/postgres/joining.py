@@ -31,9 +31,11 @@ from txsaga.model.topic import Way
 SEND = """
 WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
            VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
-INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h
--- the answer is the caller's COMMIT, so that must be durable whatever the session says
-RETURNING txid, set_config('synchronous_commit', 'on', true)"""
+INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
+# The answer is the caller's COMMIT, so that must be durable whatever the session says.
+DURABLE = ", set_config('synchronous_commit', 'on', true)"
+CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, {n}, {body})"
+OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
 
 A_CONNECTION = "give a SQLAlchemy Connection, of a session session.connection()"
 RECOGNISED = "txsaga home"
@@ -49,8 +51,7 @@ class JoinedSends:
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
         check_kind(connection, Connection, "the connection", A_CONNECTION)
         self._connection, self._kernel, self._group = connection, kernel, group
-        self._namespace = namespace
-        self._require_home(namespace)
+        self._statement = _send(namespace, self._require_home(namespace))
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
         """Add a message to the caller's transaction; return its number."""
@@ -80,19 +81,22 @@ class JoinedSends:
 
     def _execute(self) -> Callable[[dict[str, Any]], Any]:
         """Choose the shortest way to the server: the driver's own, once SQLAlchemy knows of the transaction."""
-        connection, (short, long) = self._connection, _send(self._namespace)
+        connection, (short, long) = self._connection, self._statement
         driver = connection.connection.driver_connection
         if isinstance(driver, psycopg.Connection) and connection.in_transaction():
             return lambda row: driver.execute(short, row, prepare=True, binary=True)
         return lambda row: connection.execute(long, row)
 
-    def _require_home(self, namespace: str) -> None:
+    def _require_home(self, namespace: str) -> bool:
+        """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
         identity = self._kernel.store.registry.identity
         # A pooled connection stays with its server, so one look at each is enough.
-        recognised = self._connection.info.setdefault(RECOGNISED, set())
+        recognised: dict[object, bool] = self._connection.info.setdefault(RECOGNISED, {})
         if (identity, namespace) not in recognised:
             self._recognise(namespace, identity)
-            recognised.add((identity, namespace))
+            owner = self._connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar_one()
+            recognised[identity, namespace] = bool(owner)
+        return recognised[identity, namespace]
 
     def _recognise(self, namespace: str, identity: StoreId) -> None:
         if self._connection.dialect.name != "postgresql":
@@ -110,11 +114,12 @@ class JoinedSends:
 
 
 @cache
-def _send(namespace: str) -> tuple[str, TextClause]:
+def _send(namespace: str, owner: bool) -> tuple[str, TextClause]:
     """Write the statement for psycopg, and for every other driver."""
     names, schema = ("pgroup", "qid", "n", "body"), f'"{namespace}"'
+    sql = SEND + DURABLE if owner else CALL
     short = {name: f"%({name})s" for name in names} | {"body": "%(body)b"}
     return (
-        SEND.format(s=schema, **short),
-        text(SEND.format(s=schema, **{name: f":{name}" for name in names})),
+        sql.format(s=schema, **short),
+        text(sql.format(s=schema, **{name: f":{name}" for name in names})),
     )

@@ -17,11 +17,13 @@ from sqlalchemy import (
     Engine,
     String,
     delete,
+    exists,
     func,
     insert,
     literal,
     literal_column,
     select,
+    text,
     update,
 )
 from sqlalchemy import (
@@ -30,11 +32,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import claim_ends, schema
+from txsaga.adapters.postgres import claim_ends, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
-from txsaga.adapters.postgres.hot import TOKEN
+from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
 from txsaga.model.claim import Claim
+from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
@@ -47,10 +50,11 @@ cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.stor
 class PostgresLedgers:
     """Opens database transactions on the rows of keyed transactions."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
+    def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
+        token = TOKEN if owner else TOKEN_ASKED
         self._token: ColumnElement[Any] = literal_column(
-            TOKEN.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
+            token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
 
     @contextmanager
@@ -116,8 +120,11 @@ class PostgresLedger:
             raise UnknownTransaction(f"transaction {txid} is not open")
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
-            self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, committed=False)
+            intents, claims = self._consumed(txid)
+            if intents:
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
         self.touch(txid)
         life = self.lock(txid)
         assert life is not None
@@ -158,6 +165,26 @@ class PostgresLedger:
             self._connection.execute(
                 statement.on_conflict_do_update(index_elements=["txid", "part"], set_={"attempt": attempt})
             )
+
+    def copy(self, txid: int, life: Life) -> int:
+        """Add what counts of another transaction's halves."""
+        sql = text(replays.COPY.format(s=self._schema))
+        values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
+        with translating():
+            return int(self._connection.execute(sql, values).scalar_one())
+
+    def tie(self, txid: int, replay: int) -> bool:
+        """Tie a transaction to the one that replays it: the key of `effect` makes it the only one."""
+        with translating():
+            rows = self._connection.execute(text(replays.TIE.format(s=self._schema)), {"old": txid, "new": replay})
+            return len(rows.all()) == 2
+
+    def replay_of(self, txid: int) -> int | None:
+        """Return the transaction that replays this one."""
+        with translating():
+            sql = text(replays.REPLAY_OF.format(s=self._schema))
+            found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
+        return found
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
@@ -214,16 +241,21 @@ class PostgresLedger:
         with translating():
             claim_ends.bind(self._connection, self._schema, claim, txid, retry)
 
-    def apply_intents(self, txid: int, decision: Decision) -> None:
+    def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents and end the intents."""
         same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
         query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
+        intents, claims = self._consumed(txid)
         with translating():
-            rows = self._connection.execute(query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)).all()
-            if decision is Decision.COMMIT:
-                self._move_cursors(rows)
-            self._connection.execute(delete(intent).where(intent.c.txid == txid))
-            claim_ends.decided(self._connection, self._schema, txid, committed=decision is Decision.COMMIT)
+            if intents:
+                query = query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)
+                rows = self._connection.execute(query).all()
+                if decision is Decision.COMMIT:
+                    self._move_cursors(rows)
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                cause = why if decision is Decision.ROLLBACK else None
+                claim_ends.decided(self._connection, self._schema, txid, why=cause)
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision, unless one stands."""
@@ -263,6 +295,13 @@ class PostgresLedger:
         with translating():
             decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
         return None if decision is None else Decision(decision)
+
+    def _consumed(self, txid: int) -> tuple[bool, bool]:
+        """Tell whether a transaction read something: most did not, and producers may not touch what consumers have."""
+        bound = [exists(column).where(column == txid) for column in (intent.c.txid, schema.claim.c.txid)]
+        with translating():
+            row = self._connection.execute(select(*bound)).one()
+        return row[0], row[1]
 
     def _require_undecided(self, txid: int) -> None:
         """Hold the transaction against its decision, or learn that it is decided (R3)."""

@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
-from txsaga.adapters.postgres import founding, schema
+from txsaga.adapters.postgres import founding, functions, granting, schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
 
@@ -33,7 +33,9 @@ def migrate(engine: Engine, namespace: str) -> str:
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
         _refuse_newer(connection, namespace)
         command.upgrade(_config(connection, namespace), "head")
+        functions.write(connection, namespace)
         founding.found(connection, namespace, span_ahead=schema.SPAN)
+        granting.renew(connection, namespace)
     return newest()
 
 

@@ -17,19 +17,13 @@ from sqlalchemy import Engine, exists, func, select, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.doubts import remark_of
+from txsaga.adapters.postgres.log import PostgresLog
+from txsaga.adapters.postgres.traces import trace
 from txsaga.model.asking import Remark
 from txsaga.model.identity import StoreId
-from txsaga.model.overview import (
-    Audited,
-    Backlog,
-    Checks,
-    Dispatch,
-    DoubtView,
-    LastRound,
-    Position,
-    Reading,
-    Undecided,
-)
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Position, Reading, Undecided
+from txsaga.model.trace import Trace
 
 # From the checkpoint of the sweep on; what lies before it is on the list.
 UNDECIDED_ONES = """
@@ -100,8 +94,9 @@ SELECT d.txid, g.name, t.key, clock_timestamp() - coalesce(t.opened, h.born), q.
 class PostgresOverview:
     """Figures and records for people."""
 
-    def __init__(self, engine: Engine, namespace: str, identity: StoreId) -> None:
-        self._engine, self._schema, self._identity = engine, f'"{namespace}"', identity
+    def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: PostgresLog) -> None:
+        self._engine, self._namespace, self._identity, self._log = engine, namespace, identity, log
+        self._schema = f'"{namespace}"'
 
     def undecided(self) -> Undecided:
         """Count the transactions without a decision."""
@@ -184,6 +179,10 @@ class PostgresOverview:
             for id, name, undecided, parked, asked, oldest, members in self._rows(BACKLOGS)
         ]
 
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        return trace(self._engine, self._namespace, txid, self._log.offset_at)
+
     def doubts(
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
     ) -> Sequence[DoubtView]:
@@ -219,8 +218,4 @@ class PostgresOverview:
 
 
 def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Mapping[str, str]]) -> Checks:
-    return Checks(asked=asked, due=due, parked=parked, remarks=tuple(map(_remark, remarks)))
-
-
-def _remark(kept: Mapping[str, str]) -> Remark:
-    return Remark(datetime.fromisoformat(kept["at"]), kept["who"], kept["answer"], kept["why"])
+    return Checks(asked=asked, due=due, parked=parked, remarks=tuple(map(remark_of, remarks)))

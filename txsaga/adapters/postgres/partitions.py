@@ -86,6 +86,39 @@ FORGET = """
 WITH gone AS (DELETE FROM {s}.log WHERE txid < :bound RETURNING qid, base + n AS up_to)
 UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to)
   FROM (SELECT qid, max(up_to) AS up_to FROM gone GROUP BY qid) g WHERE q.qid = g.qid"""
+OF_TRANSACTIONS = ("part", "effect", "tx", "doubt", "event", "scheduled")
+"""Tables whose rows go with the partition of their transaction."""
+
+# Both need the owner of the tables; whoever runs the roles need not be that. The check spares the scan while the
+# partition is attached.
+ATTACH = """
+DECLARE
+    high int8 := $2 + {span};
+    added text := $1 || '_' || $2 / {span};
+BEGIN
+    IF $1 NOT IN ('half', 'op') OR $2 % {span} <> 0 OR $2 < 0 THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no partition of this store';
+    END IF;
+    EXECUTE format('CREATE TABLE {s}.%I (LIKE {s}.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE,'
+                   ' CONSTRAINT bounds CHECK (txid >= %s AND txid < %s))', added, $1, $2, high);
+    PERFORM set_config('lock_timeout', '{lock_timeout}', true);
+    EXECUTE format('ALTER TABLE {s}.%I ATTACH PARTITION {s}.%I FOR VALUES FROM (%s) TO (%s)', $1, added, $2, high);
+    EXECUTE format('ALTER TABLE {s}.%I DROP CONSTRAINT bounds', added);
+END"""
+DROP = """
+DECLARE
+    high int8 := $1 + {span};
+    last int8;
+BEGIN
+    EXECUTE format('LOCK TABLE {s}.%I, {s}.%I IN SHARE ROW EXCLUSIVE MODE',
+                   'half_' || $1 / {span}, 'op_' || $1 / {span});
+    SELECT last_value INTO last FROM {s}.tx_seq;
+    IF last < high THEN RETURN false; END IF;
+    {needed}
+    EXECUTE format('DROP TABLE {s}.%I, {s}.%I', 'half_' || $1 / {span}, 'op_' || $1 / {span});
+    {forget}
+    RETURN true;
+END"""
 
 
 class Partitions:
@@ -129,26 +162,38 @@ class Partitions:
                 there = (low, high) in bounds(connection, self._namespace, "half")
                 if not there or self._needed(connection, high):
                     return False
-                shut = ", ".join(f'{s}."{_name(table, low)}"' for table in TABLES)
-                connection.execute(text(f"LOCK TABLE {shut} IN SHARE ROW EXCLUSIVE MODE"))
-                if self._needed(connection, high):
-                    return False
-                for table in TABLES:
-                    connection.execute(text(f'DROP TABLE IF EXISTS {s}."{_name(table, low)}"'))
-                connection.execute(text(FORGET.format(s=s)), {"bound": high})
-                connection.execute(text(f"DELETE FROM {s}.weight WHERE low < :bound"), {"bound": high})
-                for table in ("part", "effect", "tx", "doubt", "event", "scheduled"):
-                    connection.execute(text(f"DELETE FROM {s}.{table} WHERE txid < :bound"), {"bound": high})
+                # Shut to writers it is looked at again, then it goes.
+                return bool(connection.execute(text(f"SELECT {s}.drop_partition(:low)"), {"low": low}).scalar_one())
         except StoreUnavailable:
             return False  # a long reader or writer holds it; the next round tries again
-        return True
 
     def _needed(self, connection: Connection, high: int) -> bool:
         s = f'"{self._namespace}"'
-        kept = KEPT.format(behind=BEHIND.format(s=s))
         last = connection.execute(text(f"SELECT last_value FROM {s}.tx_seq")).scalar_one()
-        asked = (connection.execute(text(sql.format(s=s, kept=kept)), {"bound": high}).scalar_one() for sql in NEEDED)
-        return last < high or any(asked)
+        return last < high or any(connection.execute(text(sql), {"bound": high}).scalar_one() for sql in needed(s))
+
+
+def needed(s: str) -> list[str]:
+    """Write the questions whether anything below :bound is still needed."""
+    kept = KEPT.format(behind=BEHIND.format(s=s))
+    return [sql.format(s=s, kept=kept).strip() for sql in NEEDED]
+
+
+def attaching(s: str) -> str:
+    """Write what adds a partition to a table."""
+    return ATTACH.format(s=s, span=schema.SPAN, lock_timeout=LOCK_TIMEOUT)
+
+
+def dropping(s: str) -> str:
+    """Write what drops the partitions from a number on, unless something in them is needed."""
+    forget = [FORGET.format(s=s).strip(), f"DELETE FROM {s}.weight WHERE low < :bound"]
+    forget += [f"DELETE FROM {s}.{table} WHERE txid < :bound" for table in OF_TRANSACTIONS]
+    return DROP.format(
+        s=s,
+        span=schema.SPAN,
+        needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in needed(s)),
+        forget="\n".join(f"{sql};" for sql in forget),
+    ).replace(":bound", "high")
 
 
 def extend(connection: Connection, namespace: str, ahead: int) -> int:
@@ -161,7 +206,7 @@ def extend(connection: Connection, namespace: str, ahead: int) -> int:
         have = bounds(connection, namespace, table)
         low = have[-1][1] if have else 0
         while low <= last + ahead:
-            _attach(connection, s, table, low)
+            connection.execute(text(f"SELECT {s}.attach_partition(:table, :low)"), {"table": table, "low": low})
             low, added = low + schema.SPAN, added + 1
     return added
 
@@ -173,23 +218,3 @@ def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int
     ]
     found = [_BOUNDS.search(bound) for _, bound in rows if bound]  # none of one that a rival just dropped
     return sorted((int(match[1]), int(match[2])) for match in found if match)
-
-
-def _attach(connection: Connection, s: str, table: str, low: int) -> None:
-    name, high = _name(table, low), low + schema.SPAN
-    # The check spares the scan while the partition is attached.
-    connection.execute(
-        text(
-            f'CREATE TABLE {s}."{name}" (LIKE {s}.{table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE,'
-            f" CONSTRAINT bounds CHECK (txid >= {low} AND txid < {high}))"
-        )
-    )
-    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
-    connection.execute(
-        text(f'ALTER TABLE {s}.{table} ATTACH PARTITION {s}."{name}" FOR VALUES FROM ({low}) TO ({high})')
-    )
-    connection.execute(text(f'ALTER TABLE {s}."{name}" DROP CONSTRAINT bounds'))
-
-
-def _name(table: str, low: int) -> str:
-    return f"{table}_{low // schema.SPAN}"

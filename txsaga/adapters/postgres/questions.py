@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
-from txsaga.adapters.postgres.hot import TOKEN
+from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.model.asking import Answer, Ask, Asked, Lead
 from txsaga.model.records import HalfView
 
@@ -87,9 +87,13 @@ class PostgresQuestions:
         engine: Engine,
         namespace: str,
         views: Callable[[Sequence[int]], Mapping[int, tuple[HalfView, ...]]],
+        *,
+        owner: bool,
     ) -> None:
         self._engine, self._schema, self._views = engine, f'"{namespace}"', views
-        self._asked = ASKED.format(s="{s}", token=TOKEN.format(s="{s}", group="q.pgroup", txid="q.txid"))
+        self._asked = ASKED.format(
+            s="{s}", token=(TOKEN if owner else TOKEN_ASKED).format(s="{s}", group="q.pgroup", txid="q.txid")
+        )
 
     def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
         """Put questions and count their checks."""

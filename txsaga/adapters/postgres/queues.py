@@ -7,7 +7,7 @@ would both acknowledge the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from sqlalchemy import (
@@ -140,19 +140,28 @@ class PostgresQueues:
 
     def reset(self, group: str, positions: Mapping[int, int]) -> None:
         """Put cursors elsewhere and forget the claims there."""
-        qids = sorted(positions)
-        ours = (cursor.c.grp == group) & cursor.c.qid.in_(qids)
         with transaction(self._engine) as connection:
-            connection.execute(select(cursor.c.qid).where(ours).order_by(cursor.c.qid).with_for_update())
-            self._require_unused(connection, group, qids)
-            self._lay_copies_down(connection, group, qids)
-            connection.execute(delete(claim).where(claim.c.grp == group, claim.c.qid.in_(qids)))
-            for qid in qids:
+            self._empty(connection, group, sorted(positions), "the group was reset")
+            for qid, offset in sorted(positions.items()):
                 moved = update(cursor).where(_cursor(group, qid))
-                connection.execute(moved.values(off=positions[qid], owner=None, epoch=cursor.c.epoch + 1))
+                connection.execute(moved.values(off=offset, owner=None, epoch=cursor.c.epoch + 1))
+
+    def forget(self, group: str, qids: Collection[int]) -> None:
+        """Drop cursors and claims."""
+        with transaction(self._engine) as connection:
+            self._empty(connection, group, sorted(qids), "the group left its topic")
+            connection.execute(delete(cursor).where(cursor.c.grp == group, cursor.c.qid.in_(qids)))
+
+    def _empty(self, connection: Connection, group: str, qids: Sequence[int], why: str) -> None:
+        """Drop the claims on queues that nobody is at work on; their cursors stay locked."""
+        ours = (cursor.c.grp == group) & cursor.c.qid.in_(qids)
+        connection.execute(select(cursor.c.qid).where(ours).order_by(cursor.c.qid).with_for_update())
+        self._require_unused(connection, group, qids)
+        self._lay_copies_down(connection, group, qids, why)
+        connection.execute(delete(claim).where(claim.c.grp == group, claim.c.qid.in_(qids)))
 
     @staticmethod
-    def _lay_copies_down(connection: Connection, group: str, qids: Sequence[int]) -> None:
+    def _lay_copies_down(connection: Connection, group: str, qids: Sequence[int], why: str) -> None:
         """Make dead letters again of replayed messages: their copy is the only one there may be."""
         names = ("grp", "qid", "base", "attempts", "message", "born", "body")
         copies = select(
@@ -161,7 +170,7 @@ class PostgresQueues:
         where = (claim.c.grp == group) & claim.c.qid.in_(qids) & claim.c.message.is_not(None)
         known = copies.join(queue, queue.c.qid == claim.c.qid).join(topic, topic.c.id == queue.c.topic).where(where)
         columns = ["grp", "qid", "off", "attempts", "message", "born", "body", "topic", "history", "cause"]
-        letters = insert(schema.dead_letter).from_select(columns, known.add_columns(literal("the group was reset")))
+        letters = insert(schema.dead_letter).from_select(columns, known.add_columns(literal(why)))
         connection.execute(letters.on_conflict_do_nothing())
 
     def _require_unused(self, connection: Connection, group: str, qids: Sequence[int]) -> None:

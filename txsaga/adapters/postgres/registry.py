@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, func, literal, select, text, update
+from sqlalchemy import Connection, Engine, func, literal, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by, insert
 
 from txsaga.adapters.postgres import schema
@@ -31,8 +31,10 @@ topic, queue, group, resource, store = (
 class PostgresRegistry:
     """What is registered in one namespace."""
 
-    def __init__(self, engine: Engine, identity: StoreId) -> None:
+    def __init__(self, engine: Engine, identity: StoreId, *, owner: bool = True) -> None:
         self._engine, self._identity = engine, identity
+        self._registered: dict[str, Any] = {} if owner else {"role": literal_column("session_user")}
+        """A group is its login's, but the owner's are every producer's."""
 
     @property
     def identity(self) -> StoreId:
@@ -98,7 +100,7 @@ class PostgresRegistry:
     def group(self, name: str, *, transactional: bool) -> Group:
         """Register a producer group."""
         with transaction(self._engine) as connection:
-            statement = insert(group).values(name=name, transactional=transactional)
+            statement = insert(group).values(name=name, transactional=transactional, **self._registered)
             connection.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
             row = connection.execute(select(group).where(group.c.name == name)).one()
         if row.transactional != transactional:

@@ -5,8 +5,6 @@ Columns and constraints are named here once; `statements.py` and `hot.py` use th
 them, and a test compares the two. Tables carry no schema name: the engine translates it to the namespace.
 """
 
-from enum import StrEnum
-
 from sqlalchemy import (
     DDL,
     BigInteger,
@@ -31,36 +29,12 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
-from sqlalchemy.types import UserDefinedType
 
+from txsaga.adapters.postgres.types import Snapshot, Xid8, one_of
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
+from txsaga.model.rights import Right
 from txsaga.model.topic import TopicType
-
-
-class Xid8(UserDefinedType[int]):
-    """PostgreSQL's 64-bit transaction id."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_: object) -> str:
-        """Name the type."""
-        return "xid8"
-
-
-class Snapshot(UserDefinedType[str]):
-    """Which transactions were visible."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **_: object) -> str:
-        """Name the type."""
-        return "pg_snapshot"
-
-
-def _one_of(column: str, values: type[StrEnum]) -> str:
-    return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
-
 
 NOW = text("clock_timestamp()")
 FALSE = text("false")
@@ -90,12 +64,18 @@ store = Table(
     Column("rejecting", Boolean, nullable=False, server_default=FALSE),
 )
 
+may = Table(  # holds nothing: who may read a column has the right of its name, so the catalog knows it and nobody else
+    "may",
+    metadata,
+    *(Column(right.value, Boolean) for right in Right),
+)
+
 topic = Table(
     "topic",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False, unique=True),
-    Column("type", String, CheckConstraint(_one_of("type", TopicType)), nullable=False),
+    Column("type", String, CheckConstraint(one_of("type", TopicType)), nullable=False),
     Column("retention_seconds", BigInteger),
     Column("retention_bytes", BigInteger),
 )
@@ -129,6 +109,7 @@ producer_group = Table(
     Column("name", String, nullable=False, unique=True),
     Column("transactional", Boolean, nullable=False),
     Column("checks", JSONB, nullable=False, server_default=EMPTY),  # what it says otherwise than the engine
+    Column("role", String),  # the database role that may act for it; without one every producer may
 )
 
 resource = Table(
@@ -209,7 +190,7 @@ tx = Table(
     Column("key", String),
     Column("epoch", Integer, nullable=False),
     Column("owner", Integer, nullable=False, server_default=text("1")),
-    Column("state", String, CheckConstraint(_one_of("state", TxState)), nullable=False),
+    Column("state", String, CheckConstraint(one_of("state", TxState)), nullable=False),
     Column("evidence", Integer),
     Column("opened", Moment, nullable=False, server_default=NOW),
     Column("touched", Moment, nullable=False, server_default=NOW),
@@ -266,7 +247,7 @@ consumer_group = Table(
     "consumer_group",
     metadata,
     Column("name", String, primary_key=True),
-    Column("style", String, CheckConstraint(_one_of("style", Style)), nullable=False),
+    Column("style", String, CheckConstraint(one_of("style", Style)), nullable=False),
     Column("ordered", Boolean, nullable=False, server_default=FALSE),
     Column("max_attempts", Integer),
     Column("backout", String),

@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from txsaga.adapters.postgres import founding, migrate
+from txsaga.adapters.postgres import founding, granting, migrate
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.adapters.postgres.doubts import PostgresDoubts
+from txsaga.adapters.postgres.granting import Login
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.adapters.postgres.hot import Hot
@@ -30,22 +31,23 @@ from txsaga.model.identity import StoreId
 class PostgresStore:
     """One namespace of a PostgreSQL database."""
 
-    def __init__(self, engine: Engine, namespace: str, identity: StoreId) -> None:
-        hot = Hot.of(f'"{namespace}"')
-        self.engine, self.namespace = engine, namespace
+    def __init__(self, engine: Engine, namespace: str, identity: StoreId, login: Login) -> None:
+        owner = login.owner
+        hot = Hot.of(f'"{namespace}"', owner=owner)
+        self.engine, self.namespace, self.rights = engine, namespace, login.rights
         self.halves = PostgresHalves(engine, hot, identity)
-        self.ledgers = PostgresLedgers(engine, namespace)
+        self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
         self.log = PostgresLog(engine, hot, namespace)
         self.schedule = PostgresSchedule(engine, namespace)
         self.doubts = PostgresDoubts(engine, hot, namespace)
-        self.questions = PostgresQuestions(engine, namespace, self.halves.views_of)
+        self.questions = PostgresQuestions(engine, namespace, self.halves.views_of, owner=owner)
         self.leases = PostgresLeases(engine)
         self.queues = PostgresQueues(engine)
-        self.claims = PostgresClaims(engine, namespace)
+        self.claims = PostgresClaims(engine, namespace, owner=owner)
         self.groups = PostgresGroups(engine, namespace)
         self.dead_letters = PostgresDeadLetters(engine, namespace)
-        self.registry = PostgresRegistry(engine, identity)
-        self.overview = PostgresOverview(engine, namespace, identity)
+        self.registry = PostgresRegistry(engine, identity, owner=owner)
+        self.overview = PostgresOverview(engine, namespace, identity, self.log)
         self._guard(engine)
 
     @classmethod
@@ -59,10 +61,11 @@ class PostgresStore:
             with transaction(engine) as connection:
                 migrate.check(connection, namespace)
                 identity = founding.recognise(connection)
+                login = granting.login(connection, namespace)
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, namespace, identity)
+        return cls(engine, namespace, identity, login)
 
     def close(self) -> None:
         """Give back every connection."""

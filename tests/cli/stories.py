@@ -1,0 +1,228 @@
+"""
+Transactions whose timelines are known line by line; `python -m tests.cli.stories` writes the files anew.
+
+Each is lived through by the real engine, on a store in memory with a clock that moves on by a second at every fact.
+What check-back and parking leave in a store is put there as they leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import NullPool, create_engine
+
+from tests.engine.fakes import NoHome
+from txsaga.adapters.memory import MemoryStore
+from txsaga.cli.timeline import say_timeline
+from txsaga.engine.announce import Announcer
+from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.by_hand import ByHand
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.looking import look
+from txsaga.engine.roles import Dispatcher
+from txsaga.engine.scheduler import Scheduler
+from txsaga.model.decision import Decision, LocalState
+from txsaga.model.steps import steps_of
+from txsaga.model.timeline import Step
+from txsaga.testing import FakeClock
+from txsaga.testing.checking import check_once
+from txsaga.wiring import Resources
+
+FILES = Path(__file__).parent / "timelines"
+LONG = 60
+
+
+class Failed(Exception):
+    """What the block of a story raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A broker in memory, the clock that it goes by, and a database for local work."""
+
+    broker: Broker
+    clock: FakeClock
+
+    @property
+    def producer(self) -> JoiningProducer:
+        """A producer whose checker never knows."""
+        return self.broker.producer("shop", checker=lambda _: LocalState.UNKNOWN)
+
+    def deliver(self) -> None:
+        """Commit what is due, and give offsets to what is decided."""
+        self.clock.advance(1)
+        for role in (Scheduler(self.broker.kernel), Dispatcher(self.broker.kernel)):
+            while role.run_once():
+                pass
+
+    def check(self) -> None:
+        """Run a round of check-back when everything is old enough for it."""
+        self.clock.advance(LONG)
+        check_once(self.broker.kernel)
+        self.clock.advance(LONG)
+
+    def steps(self, txid: int, *, evidence: bool = False) -> list[Step]:
+        """Tell a transaction."""
+        trace = self.broker.kernel.store.overview.trace(txid)
+        assert trace is not None
+        return steps_of(trace, look(self.broker.kernel, trace) if evidence else None)
+
+    def shown(self, txid: int, *, evidence: bool = False) -> str:
+        """Print its timeline as a command does."""
+        with redirect_stdout(StringIO()) as printed:
+            say_timeline(self.steps(txid, evidence=evidence))
+        return printed.getvalue()
+
+
+@contextmanager
+def scene() -> Iterator[Scene]:
+    """Open a scene."""
+    clock = FakeClock()
+    with TemporaryDirectory() as folder:
+        database = create_engine(f"sqlite:///{folder}/billing.db", poolclass=NullPool)
+        found = Resources({}, {"billing": database}).find
+        kernel = Kernel(
+            MemoryStore(clock), evidence=found, announce=Announcer([lambda _: clock.advance(1)]), member="desk"
+        )
+        with Broker(kernel, NoHome(), roles=False, answering=False, on_close=database.dispose) as broker:
+            broker.create_topic("orders", "transaction", queues=1)
+            broker.create_topic("reminders", "delay", queues=1)
+            yield Scene(broker=broker, clock=clock)
+
+
+def committed_half(scene: Scene) -> str:
+    """One half, committed by its producer and given out."""
+    receipt = scene.producer.prepare_now("orders", b"a chair")
+    scene.producer.commit(receipt)
+    scene.deliver()
+    return scene.shown(receipt.txid)
+
+
+def rolled_back_half(scene: Scene) -> str:
+    """One half, rolled back; a tick has seen it."""
+    receipt = scene.producer.prepare_now("orders", b"a chair")
+    scene.producer.roll_back(receipt)
+    scene.deliver()
+    return scene.shown(receipt.txid)
+
+
+def late_body(scene: Scene) -> str:
+    """A key, local work, and a body that is known in it only; somebody looked at the evidence."""
+    with scene.producer.transaction(key="order-42") as tx:
+        tx.send("orders", b"a chair")
+        slot = tx.later("orders")
+        with tx.local("billing") as connection:
+            slot.fill(connection, b"its invoice")
+    scene.deliver()
+    assert tx.txid is not None
+    return scene.shown(tx.txid, evidence=True)
+
+
+def rolled_back_work(scene: Scene) -> str:
+    """Local work that failed: the barrier stands, its messages are never seen."""
+    with suppress(Failed), scene.producer.transaction(key="order-42") as tx:
+        tx.send("orders", b"a chair")
+        with tx.local("billing"):
+            raise Failed
+    assert tx.txid is not None
+    return scene.shown(tx.txid)
+
+
+def taken_over(scene: Scene) -> str:
+    """Two attempts of one key, of which the second counts."""
+    first = scene.producer.transaction(key="order-42")
+    first.__enter__()
+    first.send_many("orders", [b"a chair" * 100_000] * 12)
+    first.send("orders", b"a table")  # more than a block holds back: the first ones are stored
+    with scene.producer.transaction(key="order-42") as second:
+        second.send("orders", b"a chair")
+    scene.deliver()
+    assert second.txid is not None
+    return scene.shown(second.txid)
+
+
+def undecided(scene: Scene) -> str:
+    """A half that nobody can answer for, asked about twice."""
+    receipt = scene.producer.prepare_now("orders", b"a chair")
+    scene.check()
+    scene.check()
+    return scene.shown(receipt.txid)
+
+
+def parked(scene: Scene) -> str:
+    """A half that is out of checks, taken up again, and committed by hand."""
+    receipt = scene.producer.prepare_now("orders", b"a chair")
+    _record(scene, receipt.txid, "PARKED", who="check-back", why="the checker said UNKNOWN")
+    _record(scene, receipt.txid, "RESUMED", who="anna", why="the shop is back")
+    ByHand(scene.broker.kernel).decide(receipt.txid, Decision.COMMIT, who="anna", why="the shop called")
+    scene.deliver()
+    return scene.shown(receipt.txid)
+
+
+def recalled(scene: Scene) -> str:
+    """A message for later, recalled before it was due."""
+    producer = scene.broker.producer("calendar")
+    receipt = producer.send("reminders", b"the dentist", delay=timedelta(hours=1))
+    producer.recall(receipt)
+    scene.deliver()
+    return scene.shown(receipt.txid)
+
+
+def waiting(scene: Scene) -> str:
+    """A message for later that waits."""
+    receipt = scene.broker.producer("calendar").send("reminders", b"the dentist", delay=timedelta(hours=1))
+    return scene.shown(receipt.txid)
+
+
+def replayed(scene: Scene) -> str:
+    """A transaction that was rolled back, and the one that replays it."""
+    with suppress(Failed), scene.producer.transaction(key="order-42") as tx:
+        tx.send("orders", b"a chair")
+        with tx.local("billing"):
+            raise Failed
+    assert tx.txid is not None
+    done = scene.broker.replay(tx.txid, who="anna", why="the invoice was written by hand")
+    scene.deliver()
+    assert done.replayed_as is not None
+    return f"{scene.shown(tx.txid)}\n{scene.shown(done.replayed_as)}"
+
+
+def _record(scene: Scene, txid: int, what: str, *, who: str, why: str) -> None:
+    scene.clock.advance(1)
+    with scene.broker.kernel.store.ledgers.open() as ledger:
+        ledger.record(txid, what, who=who, why=why)
+
+
+Story = Callable[[Scene], str]
+STORIES: Mapping[str, Story] = {
+    story.__name__: story
+    for story in (
+        committed_half,
+        rolled_back_half,
+        late_body,
+        rolled_back_work,
+        taken_over,
+        undecided,
+        parked,
+        recalled,
+        waiting,
+        replayed,
+    )
+}
+
+
+def told(story: Story) -> str:
+    """Live through a story and return its timeline."""
+    with scene() as opened:
+        return story(opened)
+
+
+if __name__ == "__main__":
+    for name, story in STORIES.items():
+        (FILES / f"{name}.txt").write_text(told(story), "utf-8")

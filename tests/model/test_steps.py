@@ -1,0 +1,111 @@
+"""What is durable of a transaction becomes its steps: nothing is left out, nothing is guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from txsaga.model.asking import Remark
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxState
+from txsaga.model.overview import Audited
+from txsaga.model.steps import Looked, steps_of
+from txsaga.model.timeline import lanes
+from txsaga.model.trace import Bound, Life, Listed, Op, Place, Sent, Trace
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORDERS = Place("orders", 0)
+
+
+def after(seconds: int) -> datetime:
+    """Tell a moment after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def sent(attempt: int = 0, born: int = 0, *, counts: bool = True) -> Sent:
+    """Make the halves of an attempt."""
+    return Sent(1 if attempt else 0, attempt, ORDERS, 1, after(born), counts, False)
+
+
+def life(state: TxState, owner: int = 1, touched: int = 9) -> Life:
+    """Make a keyed life."""
+    return Life("order-42", 1, owner, state, NOON, after(touched))
+
+
+PLAIN = Trace(txid=7, group=1, sent=(sent(),))
+
+
+def told(trace: Trace, looked: Looked | None = None) -> list[str]:
+    """Return what the steps say."""
+    return [step.what for step in steps_of(trace, looked)]
+
+
+@pytest.mark.req("IBM-42")
+def test_each_check_is_a_step_with_its_remark() -> None:
+    remarks = (
+        Remark(after(60), "anna-1", "UNKNOWN", "the checker said UNKNOWN"),
+        Remark(after(120), "berta-2", "UNKNOWN", "TimeoutError"),
+    )
+    steps = steps_of(replace(PLAIN, listed=Listed(2, after(180), None, remarks)))
+    found = [(step.what, step.at, step.who, step.why) for step in steps[1:3]]
+    assert found == [("check: UNKNOWN", remark.at, remark.who, remark.why) for remark in remarks]
+    assert (steps[3].what, steps[3].at) == ("next check", after(180))
+
+
+def test_a_store_that_keeps_no_remarks_tells_how_often_it_asked() -> None:
+    assert told(replace(PLAIN, listed=Listed(1, after(9), None)))[1:] == [
+        "found undecided, 1 check since",
+        "next check",
+    ]
+
+
+def test_parking_is_told_once_by_its_record_or_else_by_the_list() -> None:
+    listed = Listed(15, after(90), "out of checks")
+    assert told(replace(PLAIN, listed=listed))[-1] == "parked"
+    assert steps_of(replace(PLAIN, listed=listed))[-1].why == "out of checks"
+    record = Audited(at=after(90), what="PARKED", who="check-back", why="out of checks")
+    assert told(replace(PLAIN, listed=listed, audits=(record,))).count("parked") == 1
+
+
+def test_the_record_that_was_written_with_a_decision_is_the_decision() -> None:
+    record = Audited(at=after(5), what="ROLLBACK", who="anna", why="asked")
+    trace = replace(PLAIN, op=Op(Decision.ROLLBACK, True, after(8)), audits=(record,))
+    step = steps_of(trace)[-1]
+    assert (len(told(trace)), step.at, step.who, step.why) == (2, after(5), "anna", "asked")
+
+
+def test_what_is_recorded_after_the_decision_holds_nothing_any_more() -> None:
+    record = Audited(at=after(9), what="LOOKED", who="anna", why="asked")
+    trace = replace(PLAIN, op=Op(Decision.ROLLBACK, False, after(8)), audits=(record,))
+    assert told(trace) == ["1 message to orders/0", "ROLLBACK", "LOOKED"]
+    assert lanes(steps_of(trace)) == {"MAIN": "x--"}
+
+
+def test_an_open_transaction_has_no_end_and_tells_when_its_owner_was_seen() -> None:
+    trace = Trace(txid=7, group=1, life=life(TxState.ACTIVE), sent=(sent(1, 1, counts=False),))
+    assert told(trace) == ["opened under key order-42, life 1", "1 message to orders/0", "owner 1 was last seen"]
+
+
+def test_a_transaction_that_was_rolled_back_before_its_end_was_never_closed() -> None:
+    op = Op(Decision.ROLLBACK, True, None)
+    trace = Trace(txid=7, group=1, life=life(TxState.ROLLED_BACK), sent=(sent(1, 1, counts=False),), op=op)
+    assert "closed by its owner" not in told(trace)
+    assert "closed by its owner" in told(replace(trace, sent=(sent(1, 1),)))
+
+
+@pytest.mark.rule("R4")
+def test_an_attempt_that_does_not_count_says_so_before_and_after_the_end() -> None:
+    attempts = (sent(1, 1, counts=False), sent(2, 5, counts=False))
+    trace = Trace(txid=7, group=1, life=life(TxState.ACTIVE, owner=2), sent=attempts)
+    assert told(trace)[1:4] == ["1 message to orders/0, superseded", "taken over by owner 2", "1 message to orders/0"]
+    won = replace(trace, life=life(TxState.ENDED, owner=2), sent=(attempts[0], sent(2, 5)))
+    assert told(won)[1:4] == told(trace)[1:4]
+
+
+def test_consumed_offsets_are_told_while_they_are_bound() -> None:
+    bound = (Bound("billing", "anna", Place("paid", 1), 3, 5),)
+    trace = Trace(txid=7, group=1, life=life(TxState.ENDED), bound=bound)
+    step = steps_of(trace)[1]
+    assert (step.what, step.who) == ("offsets 3 to 5 of paid/1 bound for group billing", "anna")

@@ -1,0 +1,172 @@
+"""
+The functions of a namespace: what others than its owner may have done there.
+
+Each runs with the owner's rights and first looks whether the login may ask for it. They run the very statements that
+the owner's programs run, so the two can't drift apart, and every `db migrate` writes them anew. Without them a login
+that sends would have to be let into the tables: there it could add a message to somebody else's transaction and
+decide that one, or hand out offsets that stop the dispatcher.
+
+They name no object without its schema, and their search path holds nothing that a caller could put in the way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, text
+
+from txsaga.adapters.postgres import claim_ends, hot, joining, partitions
+
+MARK = "-- written by txsaga db migrate"
+CREATE = """
+CREATE OR REPLACE FUNCTION {name} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $txsaga${source}$txsaga$"""
+DENY = "REVOKE ALL ON FUNCTION {name} FROM PUBLIC"
+GIVE = "ALTER FUNCTION {name} OWNER TO {owner}"
+
+SOURCES = """
+SELECT w.name, p.prosrc FROM unnest(CAST(:names AS text[])) AS w (name)
+  JOIN pg_proc p ON p.oid = to_regprocedure(w.name)"""
+UNWANTED = """
+SELECT oid::regprocedure::text FROM pg_proc
+ WHERE pronamespace = to_regnamespace(:namespace) AND strpos(prosrc, :mark) > 0
+   AND oid <> ALL (ARRAY(SELECT coalesce(to_regprocedure(name)::oid, 0::oid)
+                           FROM unnest(CAST(:names AS text[])) AS w (name)))"""
+ANOTHER_OWNER = """
+SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
+ WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user"""
+
+
+class Function(NamedTuple):
+    """One function: its name with the types it takes, what it answers, what it does."""
+
+    name: str
+    answers: str
+    body: str
+    kind: str = "VOLATILE"
+
+    @property
+    def source(self) -> str:
+        """What the server keeps of it."""
+        return f"\n#variable_conflict use_column\n{MARK}: {self.answers}\n{self.body.strip()}\n"
+
+
+def write(connection: Connection, namespace: str) -> None:
+    """Bring the functions of a namespace to this program's; what is there already stays as it is."""
+    wanted = functions(f'"{namespace}"')
+    names = {"names": [function.name for function in wanted]}
+    named = {**names, "namespace": f'"{namespace}"', "mark": MARK}
+    unwanted = connection.execute(text(UNWANTED), named).scalars().all()
+    have = dict(map(tuple, connection.execute(text(SOURCES), names)))
+    changed = [function for function in wanted if have.get(function.name) != function.source]
+    owner = connection.execute(text(ANOTHER_OWNER), {"half": f'"{namespace}".half'}).scalar() if changed else None
+    statements = [f"DROP FUNCTION {name}" for name in unwanted]
+    statements += [statement for function in changed for statement in _creation(function, owner)]
+    for statement in statements:
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def _creation(function: Function, owner: str | None) -> Iterator[str]:
+    if function.answers != "boolean":  # those that are need policies; the others may answer otherwise than before
+        yield f"DROP FUNCTION IF EXISTS {function.name}"
+    yield CREATE.format(**function._asdict(), source=function.source)
+    yield DENY.format(name=function.name)
+    if owner is not None:  # a superuser migrates: his rights are not the functions'
+        yield GIVE.format(name=function.name, owner=owner)
+
+
+def functions(s: str) -> list[Function]:
+    """Return the functions of a (quoted) namespace."""
+    return [*_questions(s), *_writers(s), *_others(s), *_of_partitions(s)]
+
+
+def _questions(s: str) -> Iterator[Function]:
+    """Who is it? The login counts, not the role that it took on: a function of the owner's would else be the owner."""
+
+    def has(right: str) -> str:
+        return f"has_column_privilege(session_user, '{s}.may'::regclass, '{right}', 'SELECT')"
+
+    own = f"""SELECT FROM {s}.producer_group g WHERE g.id = $1
+        AND (g.role IS NULL OR pg_has_role(session_user, to_regrole(quote_ident(g.role)), 'USAGE'))"""
+    everywhere = f"{has('engine')} OR {has('operator')}"
+    token = hot.written("{token}", s, "$1", "$2", token=hot.TOKEN_OF_ONE)
+    yield Function(f"{s}.everywhere()", "boolean", f"BEGIN RETURN {everywhere}; END", "STABLE")
+    yield Function(
+        f"{s}.mine(int4)",
+        "boolean",
+        f"BEGIN RETURN {has('producer')} AND EXISTS ({own}) OR {everywhere}; END",
+        "STABLE",
+    )
+    yield Function(
+        f"{s}.ours(int8)",
+        "boolean",
+        f"BEGIN RETURN EXISTS (SELECT FROM {s}.tx WHERE txid = $1 AND {s}.mine(pgroup)); END",
+        "STABLE",
+    )
+    yield Function(
+        f"{s}.token(int4, int8)", "bytea", f"BEGIN RETURN CASE WHEN {s}.mine($1) THEN {token} END; END", "STABLE"
+    )
+
+
+def _writers(s: str) -> Iterator[Function]:
+    for name, writer in hot.WRITERS.items():
+        for many, sql in zip((False, True), writer.form(s), strict=True):
+            body = f"BEGIN {_guard(s, writer.owner, writer.counts, many=many)} RETURN QUERY\n{sql};\nEND"
+            types = ", ".join(writer.types(many=many))
+            yield Function(f"{s}.{name}({types})", f"TABLE ({writer.answers})", body)
+
+
+def _guard(s: str, group: int, count: int | None, *, many: bool) -> str:
+    """Refuse groups that are not the login's, and counts with which no tick would get on."""
+    checks = [(f"NOT {s}.mine(x)", group, "session_user || ' may not act for that producer group'")]
+    if count is not None:
+        checks.append(("x < 1", count, "'a chunk holds at least one message'"))
+    return "".join(
+        f"""
+    IF EXISTS (SELECT FROM (SELECT DISTINCT {f"unnest(${at})" if many else f"${at}"} AS x) d WHERE {wrong}) THEN
+        RAISE insufficient_privilege USING MESSAGE = {told};
+    END IF;"""
+        for wrong, at, told in checks
+    )
+
+
+def _others(s: str) -> Iterator[Function]:
+    fetch = hot.written(hot.FETCH, s, "", "") % {name: f"${at}" for at, name in enumerate(hot.FETCHES, 1)}
+    yield Function(
+        f"{s}.fetch({', '.join(hot.FETCHES.values())})",
+        f"TABLE ({hot.FETCHED})",
+        f"BEGIN RETURN QUERY\n{fetch};\nEND",
+        "STABLE",
+    )
+    send = joining.SEND.format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")
+    yield Function(
+        f"{s}.send(int4, int4, int4, bytea)",
+        "TABLE (txid int8)",
+        f"BEGIN {_guard(s, 1, 3, many=False)} RETURN QUERY {send};\nEND",
+    )
+    yield Function(f"{s}.back_out(text, int4, int8, int4, int8, int4, bytea)", "void", _back_out(s))
+
+
+def _back_out(s: str) -> str:
+    names = ("grp", "qid", "base", "size", "receipt", "to", "body")
+    sql = numbered(claim_ends.BACKED_OUT.format(s=s, mine=claim_ends.MINE), names)
+    return f"""
+BEGIN
+    IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
+                     JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
+        RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
+    END IF;
+    {sql.strip()};
+END"""
+
+
+def _of_partitions(s: str) -> Iterator[Function]:
+    yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
+    yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))
+
+
+def numbered(sql: str, names: Sequence[str]) -> str:
+    """Write named parameters as numbered ones."""
+    return re.sub(r"(?<!:):(\w+)", lambda found: f"${names.index(found[1]) + 1}", sql)

@@ -1,0 +1,140 @@
+"""
+The table of rights: which privileges each right needs on each object of a namespace.
+
+It names every table for every right, also where that is nothing, so that a new table can't be forgotten; a test holds
+it. Rows that a right must not reach in a table that it may touch are kept from it by policies (see the migrations),
+and what can't be said by either is done by functions.
+
+What `may` grants is the sign of a right. Whatever else somebody was granted by hand, without it no policy lets him in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from txsaga.adapters.postgres import schema
+from txsaga.model.rights import Right
+
+SIGN = "may"
+WORD = re.compile(r"[A-Z]+")
+
+
+class Needs(NamedTuple):
+    """What each right needs on one object, as a GRANT says it."""
+
+    producer: str = ""
+    consumer: str = ""
+    operator: str = ""
+    engine: str = ""
+
+
+def _but(table: str, *hidden: str) -> str:
+    shown = [f'"{column.name}"' for column in schema.metadata.tables[table].columns if column.name not in hidden]
+    return f"SELECT ({', '.join(shown)})"
+
+
+STORE = _but("store", "token_inner", "token_outer", "token_key")
+WITHOUT_BODY = _but("half", "body")
+NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
+NEW_OP = "INSERT (txid, decision, keyed, from_check)"
+MOVE_TX = "UPDATE (owner, state, evidence, touched)"
+LISTED = "INSERT (txid, pgroup, keyed, check_at)"
+NOTE = "INSERT (txid, what, who, why)"
+CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires"
+
+TABLES = {
+    "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
+    SIGN: Needs(*(f"SELECT ({right})" for right in Right)),
+    "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting)", STORE),
+    "topic": Needs(
+        "SELECT",
+        "SELECT",
+        "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
+        "SELECT",
+    ),
+    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT, UPDATE (head)"),
+    "weight": Needs(operator="SELECT", engine="SELECT, INSERT"),
+    "producer_group": Needs(
+        "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"
+    ),
+    "resource": Needs("SELECT, INSERT (name, database)", "", "SELECT", "SELECT"),
+    "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
+    "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
+    "log": Needs("", "SELECT", "SELECT", "SELECT, INSERT (qid, base, n, txid, part, attempt, chunk)"),
+    "tick": Needs("", "", "SELECT", "SELECT, INSERT (id, snap, last_txid), DELETE"),
+    "tx": Needs(
+        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run), {MOVE_TX}",
+        "",
+        f"SELECT, {MOVE_TX}",
+        f"SELECT, {MOVE_TX}",
+    ),
+    "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
+    "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
+    "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
+    "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE", "SELECT, UPDATE, DELETE"),
+    "consumer_group": Needs(
+        "",
+        f"SELECT, INSERT (name, {POLICY}), UPDATE (seen)",
+        f"SELECT, INSERT (name, {POLICY}), UPDATE ({POLICY}, seen)",
+        "SELECT, UPDATE (seen), DELETE",
+    ),
+    "claim": Needs("SELECT (txid)", CHANGE, CHANGE, "SELECT, UPDATE, DELETE"),
+    "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT"),
+    "lease": Needs(CHANGE, CHANGE, "SELECT", CHANGE),
+    "doubt": Needs(f"SELECT, {LISTED}, UPDATE (check_at, remarks), DELETE", "", CHANGE, CHANGE),
+    "question": Needs("SELECT, UPDATE (until), DELETE", "", "SELECT", CHANGE),
+    "tally": Needs("SELECT, INSERT, UPDATE (n)", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
+    "scheduled": Needs("SELECT", "", "SELECT", "SELECT, DELETE"),
+    "checkpoint": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE"),
+    "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {NOTE}"),
+}
+
+SEQUENCES = {
+    "tx_seq": Needs("USAGE, SELECT", "", "SELECT", "SELECT"),
+    "topic_id_seq": Needs(operator="USAGE"),
+    "queue_qid_seq": Needs(operator="USAGE"),
+    "producer_group_id_seq": Needs(producer="USAGE"),
+    "resource_id_seq": Needs(producer="USAGE"),
+    "event_id_seq": Needs(producer="USAGE", operator="USAGE", engine="USAGE"),
+    "dead_letter_id_seq": Needs(consumer="USAGE", operator="USAGE"),
+}
+
+FUNCTIONS = {
+    "everywhere": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
+    "mine": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
+    "ours": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
+    "token": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "prepare": Needs(producer="EXECUTE"),
+    "publish": Needs(producer="EXECUTE"),
+    "schedule": Needs(producer="EXECUTE"),
+    "send": Needs(producer="EXECUTE"),
+    "decide": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "recall": Needs("EXECUTE", "", "EXECUTE"),
+    "fetch": Needs(consumer="EXECUTE"),
+    "back_out": Needs(consumer="EXECUTE"),
+    "attach_partition": Needs(engine="EXECUTE"),
+    "drop_partition": Needs(engine="EXECUTE"),
+}
+
+
+def privileges(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a right needs in a (quoted) namespace: privileges, and on what; functions by their full names."""
+    yield "USAGE", f"SCHEMA {s}"
+    for kind, objects in (("TABLE", TABLES), ("SEQUENCE", SEQUENCES)):
+        for name, needs in objects.items():
+            if wanted := getattr(needs, right):
+                yield wanted, f'{kind} {s}."{name}"'
+    for full in functions:
+        if wanted := getattr(FUNCTIONS[full.removeprefix(f"{s}.").partition("(")[0]], right):
+            yield wanted, f"FUNCTION {full}"
+
+
+def needed(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the objects that a right needs, each with each word of its privileges."""
+    for wanted, on in privileges(right, s, functions):
+        kind, _, name = on.partition(" ")
+        if kind != "SCHEMA":
+            yield from ((name, word) for word in WORD.findall(re.sub(r"\(.*?\)", "", wanted)))

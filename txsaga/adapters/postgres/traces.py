@@ -1,0 +1,153 @@
+"""
+What is durable of one transaction, read from one snapshot; offsets that ticks gave out are looked up behind it.
+
+The log has no index by transaction, which would cost every tick: an entry is searched from the time on in which the
+half was stored, and from the tail only where it is not found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, text
+
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.doubts import remark_of
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxState
+from txsaga.model.overview import Audited
+from txsaga.model.records import Resource
+from txsaga.model.topic import TopicType
+from txsaga.model.trace import Bound, Given, Kept, Life, Listed, Op, Place, Sent, Trace
+
+ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+SLACK = timedelta(seconds=10)
+"""The moment of a log entry is that of its tick's begin, which may lie before the half that it saw."""
+
+# Everything but the bodies of halves, which may be gigabytes.
+LOOK = {
+    "life": "SELECT key, epoch, owner, state, opened, touched, pgroup, evidence FROM {s}.tx WHERE txid = :txid",
+    "halves": """
+SELECT h.part, h.attempt, t.name, q.idx, h.qid, t.type, sum(h.n)::int8 AS messages, count(*) AS chunks,
+       min(h.born) AS born, NOT h.keyed OR coalesce(p.attempt = h.attempt, false) AS counts,
+       min(h.pgroup) AS pgroup, min(h.evidence) AS evidence
+  FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+  LEFT JOIN {s}.part p ON p.txid = h.txid AND p.part = h.part
+ WHERE h.txid = :txid GROUP BY h.part, h.attempt, t.name, q.idx, h.qid, t.type, h.keyed, p.attempt
+ ORDER BY h.part, h.attempt, min(h.born), t.name, q.idx""",
+    "effects": """
+SELECT e.seq, e.kind, t.name, q.idx, coalesce(e.payload ->> 'of', e.payload ->> 'as')::int8 AS other
+  FROM {s}.effect e LEFT JOIN {s}.queue q ON q.qid = (e.payload ->> 'qid')::int4
+  LEFT JOIN {s}.topic t ON t.id = q.topic WHERE e.txid = :txid ORDER BY e.seq""",
+    "bound": """
+SELECT i.grp, i.member, t.name, q.idx, i.start AS first, i."end" - 1 AS last
+  FROM {s}.intent i JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE i.txid = :txid
+UNION ALL
+SELECT c.grp, coalesce(c.member, ''), t.name, q.idx, c.base, c.base + c.size - 1
+  FROM {s}.claim c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE c.txid = :txid
+ ORDER BY 1, 3, 4, 5""",
+    "due": "SELECT at FROM {s}.scheduled WHERE txid = :txid",
+    # Remarks came later than the table: read in this way, one without them has none.
+    "doubt": """
+SELECT checks, check_at, parked, remarks
+  FROM {s}.doubt d WHERE txid = :txid""",
+    "audits": "SELECT at, what, who, why FROM {s}.event WHERE txid = :txid ORDER BY id",
+    "op": """
+SELECT decision, from_check, (SELECT k.at FROM {s}.tick k WHERE pg_visible_in_snapshot(o.xid, k.snap)
+                               ORDER BY k.id LIMIT 1) AS before
+  FROM {s}.op o WHERE txid = :txid""",
+}
+RESOURCE = "SELECT id, name, database FROM {s}.resource WHERE id = :id"
+GIVEN = """
+SELECT base, n, at FROM {s}.log
+ WHERE qid = :qid AND base >= :low AND base < :high AND txid = :txid AND part = :part AND attempt = :attempt
+ ORDER BY base LIMIT :chunks"""
+
+
+class Rows(NamedTuple):
+    """What one look found."""
+
+    life: Sequence[Any]
+    halves: Sequence[Any]
+    effects: Sequence[Any]
+    bound: Sequence[Any]
+    due: Sequence[Any]
+    doubt: Sequence[Any]
+    audits: Sequence[Any]
+    op: Sequence[Any]
+
+
+OffsetAt = Callable[[int, datetime], int]
+
+
+def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Trace | None:
+    """Read what is durable of a transaction."""
+    s = f'"{namespace}"'
+    with transaction(engine) as connection:
+        connection.execute(text(ONE_SNAPSHOT))
+        found = Rows(*(connection.execute(text(LOOK[name].format(s=s)), {"txid": txid}).all() for name in Rows._fields))
+        if not found.life and not found.halves:
+            return None
+        resource = _resource(connection, s, found)
+    committed = bool(found.op) and found.op[0].decision == Decision.COMMIT
+    given = tuple(_given(engine, s, txid, found.halves, offset_at)) if committed else ()
+    return _trace(txid, found, resource, given)
+
+
+def _trace(txid: int, found: Rows, resource: Resource | None, given: tuple[Given, ...]) -> Trace:
+    others = {row.kind: row.other for row in found.effects}
+    return Trace(
+        txid=txid,
+        group=(found.life or found.halves)[0].pgroup,
+        life=next((_life(row) for row in found.life), None),
+        resource=resource,
+        sent=tuple(_sent(row) for row in found.halves),
+        kept=tuple(Kept(row.seq, Place(row.name, row.idx)) for row in found.effects if row.kind == "late"),
+        bound=tuple(Bound(r.grp, r.member, Place(r.name, r.idx), r.first, r.last) for r in found.bound),
+        due=next((row.at for row in found.due if not found.op), None),
+        listed=next((_listed(row) for row in found.doubt if not found.op), None),
+        audits=tuple(Audited(at=row.at, what=row.what, who=row.who, why=row.why) for row in found.audits),
+        op=next((Op(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
+        given=given,
+        replays=others.get("replay"),
+        replayed_as=others.get("replayed"),
+    )
+
+
+def _resource(connection: Connection, s: str, found: Rows) -> Resource | None:
+    ids = [row.evidence for row in (*found.life, *found.halves) if row.evidence is not None]
+    if not ids:
+        return None
+    row = connection.execute(text(RESOURCE.format(s=s)), {"id": ids[0]}).one()
+    return Resource(id=row.id, name=row.name, database=row.database)
+
+
+def _life(row: Any) -> Life:
+    return Life(row.key, row.epoch, row.owner, TxState(row.state), row.opened, row.touched)
+
+
+def _sent(row: Any) -> Sent:
+    timed = row.type == TopicType.DELAY
+    return Sent(row.part, row.attempt, Place(row.name, row.idx), row.messages, row.born, row.counts, timed)
+
+
+def _listed(row: Any) -> Listed:
+    return Listed(row.checks, row.check_at, row.parked, tuple(map(remark_of, row.remarks)))
+
+
+def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: OffsetAt) -> Iterator[Given]:
+    for row in halves:
+        if not row.counts:
+            continue
+        likely = offset_at(row.qid, row.born - SLACK)
+        asked = {"qid": row.qid, "txid": txid, "part": row.part, "attempt": row.attempt, "chunks": row.chunks}
+        with transaction(engine) as connection:
+            for low, high in ((likely, 2**62), (0, likely)):
+                look = text(GIVEN.format(s=s))
+                entries = connection.execute(look, {**asked, "low": low, "high": high}).all()
+                if entries:
+                    last = entries[-1].base + entries[-1].n - 1
+                    yield Given(Place(row.name, row.idx), entries[0].base, last, entries[0].at)
+                    break

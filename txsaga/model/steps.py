@@ -1,0 +1,204 @@
+"""
+The steps of one transaction, told from what is durable of it.
+
+A step whose moment is kept nowhere says so by having none. Local work is told from the decision alone, unless
+somebody looked at its evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txsaga.model.decision import Decision
+from txsaga.model.late import LATE_PART
+from txsaga.model.lifecycle import TxState
+from txsaga.model.overview import Audited
+from txsaga.model.replay import REPLAY, REPLAYED
+from txsaga.model.timeline import Kind, Phase, Step, in_order
+from txsaga.model.trace import Sent, Trace
+
+CLOSED = (TxState.ENDED, TxState.PREPARED)
+RECORDED = {
+    "PARKED": "parked",
+    "RESUMED": "resumed",
+    REPLAY: "replays transaction {}",
+    REPLAYED: "replayed as transaction {}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What the evidence of local work said to somebody who looked, and fenced nothing."""
+
+    committed: bool | None  # None: nothing is there, or nobody could answer
+    why: str
+
+
+def steps_of(trace: Trace, looked: Looked | None = None) -> list[Step]:
+    """Return the steps of a transaction in order."""
+    parts = (_opened, _taken_over, _stored, _closed, _asked, _parked, _recorded, _decided, _given)
+    return in_order([*(step for part in parts for step in part(trace)), *_worked(trace, looked)])
+
+
+def _opened(trace: Trace) -> Iterator[Step]:
+    life = trace.life
+    if life is None:
+        return
+    under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
+    yield Step(what=under, kind=Kind.CHANGE, phase=Phase.OPENED, at=life.opened)
+    if life.state is TxState.ACTIVE and life.touched > life.opened:
+        yield Step(what=f"owner {life.owner} was last seen", kind=Kind.HELD, phase=Phase.STORED, at=life.touched)
+
+
+def _taken_over(trace: Trace) -> Iterator[Step]:
+    for owner in range(2, trace.life.owner + 1 if trace.life else 0):
+        before = min((sent.born for sent in trace.sent if sent.attempt >= owner), default=None)
+        phase = Phase.OPENED if before else Phase.STORED
+        yield Step(what=f"taken over by owner {owner}", kind=Kind.CHANGE, phase=phase, before=before)
+
+
+def _stored(trace: Trace) -> Iterator[Step]:
+    for sent in trace.sent:
+        late = trace.life is not None and sent.part == LATE_PART
+        yield Step(
+            what=_message(sent, late=late, superseded=_superseded(trace, sent)),
+            kind=Kind.FINAL if late else Kind.CHANGE,
+            phase=Phase.DECIDED if late else Phase.STORED,
+            at=sent.born,
+            who=f"owner {sent.attempt}" if trace.life else "",
+        )
+    for slot, place in trace.kept:
+        what = f"place {slot} kept for a late body to {place}"
+        yield Step(what=what, kind=Kind.CHANGE, phase=Phase.STORED)
+    for group, member, place, first, last in trace.bound:
+        what = f"{_offsets(first, last)} of {place} bound for group {group}"
+        yield Step(what=what, kind=Kind.CHANGE, phase=Phase.STORED, who=member)
+
+
+def _closed(trace: Trace) -> Iterator[Step]:
+    life = trace.life
+    if life is None or life.state is TxState.ACTIVE:
+        return
+    if life.state is TxState.ROLLED_BACK and not any(sent.counts for sent in trace.sent):
+        return  # whatever it was rolled back from, no end is known
+    at = life.touched if life.state in CLOSED else None
+    yield Step(what="closed by its owner", kind=Kind.HELD, phase=Phase.CLOSED, at=at)
+
+
+def _worked(trace: Trace, looked: Looked | None) -> Iterator[Step]:
+    if trace.resource is None:
+        return
+    lane = trace.resource.name
+    committed, why = trace.decision is Decision.COMMIT, "by the decision; nobody looked at the evidence"
+    if looked is not None and looked.committed is not None:
+        committed, why = looked.committed, looked.why
+    elif looked is not None or trace.decision is None:
+        why = looked.why if looked else "nobody looked whether it committed"
+        yield Step(what="local work", kind=Kind.HELD, phase=Phase.WORKED, lane=lane, why=why)
+        return
+    kind, what = (Kind.FINAL, "local work committed") if committed else (Kind.NONE, "local work did not commit")
+    yield Step(what=what, kind=kind, phase=Phase.WORKED, lane=lane, why=why)
+
+
+def _asked(trace: Trace) -> Iterator[Step]:
+    listed = trace.listed
+    if trace.due is not None:
+        yield Step(what="due", kind=Kind.HELD, phase=Phase.ASKED, at=trace.due)
+    if listed is None:
+        return
+    for at, who, answer, why in listed.remarks:
+        yield Step(what=f"check: {answer}", kind=Kind.HELD, phase=Phase.ASKED, at=at, who=who, why=why)
+    if not listed.remarks:
+        what = f"found undecided, {_count(listed.checks, 'check')} since"
+        yield Step(what=what, kind=Kind.HELD, phase=Phase.ASKED)
+    if listed.parked is None:
+        yield Step(what="next check", kind=Kind.HELD, phase=Phase.PARKED, at=listed.due)
+
+
+def _parked(trace: Trace) -> Iterator[Step]:
+    """Tell of a parking that left no audit row."""
+    why = _why_parked(trace)
+    if why is not None and not any(each.what == "PARKED" for each in trace.audits):
+        at = trace.life.touched if trace.life and trace.life.state is TxState.PARKED else None
+        yield Step(what="parked", kind=Kind.HELD, phase=Phase.PARKED, at=at, why=why)
+
+
+def _why_parked(trace: Trace) -> str | None:
+    if trace.listed is not None and trace.listed.parked is not None:
+        return trace.listed.parked
+    return "" if trace.life and trace.life.state is TxState.PARKED else None
+
+
+def _recorded(trace: Trace) -> Iterator[Step]:
+    decided, other = _decided_by(trace), trace.replays or trace.replayed_as
+    over = next((step.at or step.before for step in _decided(trace)), None)
+    for each in trace.audits:
+        if each is not decided:
+            after = over is not None and each.at > over
+            kind, phase = (Kind.NONE, Phase.AFTER) if after or each.what == REPLAYED else (Kind.HELD, Phase.PARKED)
+            what = RECORDED[each.what].format(other) if each.what in RECORDED else each.what
+            yield Step(what=what, kind=kind, phase=phase, at=each.at, who=each.who, why=each.why)
+
+
+def _decided(trace: Trace) -> Iterator[Step]:
+    op = trace.op
+    if op is None:
+        return
+    record, at = _decided_by(trace), None
+    if record is not None:
+        at = record.at
+    elif trace.life is not None:
+        at = trace.life.touched
+    yield Step(
+        what=_outcome(trace, op.decision, from_check=op.from_check),
+        kind=Kind.NONE,
+        phase=Phase.DECIDED,
+        at=at,
+        before=None if at else min([given.at for given in trace.given], default=op.before),
+        who=record.who if record else "",
+        why=record.why if record else "",
+    )
+
+
+def _decided_by(trace: Trace) -> Audited | None:
+    """Return the audit row that was written with the decision."""
+    said = (each for each in reversed(trace.audits) if trace.op and each.what == trace.op.decision.name)
+    return next(said, None)
+
+
+def _given(trace: Trace) -> Iterator[Step]:
+    for place, first, last, at in trace.given:
+        what = f"{_offsets(first, last)} of {place} given out"
+        yield Step(what=what, kind=Kind.NONE, phase=Phase.GIVEN, at=at)
+
+
+def _superseded(trace: Trace, sent: Sent) -> bool:
+    if trace.life is None or sent.counts:
+        return False
+    won = any(other.counts and other.part == sent.part for other in trace.sent)
+    return won or sent.attempt < trace.life.owner
+
+
+def _message(sent: Sent, *, late: bool, superseded: bool) -> str:
+    what = f"late body to {sent.place}" if late else f"{_count(sent.messages, 'message')} to {sent.place}"
+    if sent.timed:
+        what += " for later"
+    return f"{what}, superseded" if superseded else what
+
+
+def _outcome(trace: Trace, decision: Decision, *, from_check: bool) -> str:
+    timed = trace.life is None and any(sent.timed for sent in trace.sent)
+    if from_check:
+        return f"{decision.name}, not by its owner"
+    if timed:
+        return f"{decision.name}: {'it was due' if decision is Decision.COMMIT else 'recalled'}"
+    return decision.name
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
