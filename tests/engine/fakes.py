@@ -126,8 +126,8 @@ class NoHome:
         return 1.0
 
 
-def broker_on(store: Store, *observers: Observer) -> Broker:
+def broker_on(store: Store, *observers: Observer, **resources: Engine) -> Broker:
     """Open a broker on any store; it runs no roles."""
     member = f"shop-{next(_numbers)}"
-    kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers), member=member)
+    kernel = Kernel(store, evidence=Resources({}, resources).find, announce=Announcer(observers), member=member)
     return Broker(kernel, NoHome(), roles=False, answering=False, on_close=store.close)
