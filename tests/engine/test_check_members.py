@@ -260,9 +260,9 @@ def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_sh
 def test_of_a_transaction_that_was_tried_again_only_the_last_try_is_shown(any_shop: Shop) -> None:
     seen: Seen = []
     producer = any_shop.producer(checker=seen.append)  # type: ignore[arg-type]  # None is UNKNOWN
-    for text in (b"first try", b"second try"):
+    for body in (b"first try", b"second try"):
         tx = producer.transaction(key="order-42").__enter__()
-        tx.send(ORDERS, text)
+        tx.send(ORDERS, body)
         tx.join_life()
     tx.prepare()
     any_shop.check()

@@ -5,7 +5,7 @@ Checkers run in threads of their own, as many as the user says; one that hangs k
 like any end: the decision is written first, through the batches that every end goes through, and then the question is
 taken away. If this dies in between, the decision stands and the next round takes the question away. A question that is
 not answered in its time counts as UNKNOWN; an answer that comes later is an end all the same. That time runs from when
-a question is taken up, so no more are taken up than can begin soon: what waits for busy threads here would be counted as
+a question is taken up, so no more are taken up than begin soon: what waits for busy threads here would be counted as
 not answered, and asked again.
 """
 

@@ -74,10 +74,10 @@ class ByHand:
         _require_reason(why)
         with self._kernel.announce.around(facts.Resuming, txid), self._store.ledgers.open() as ledger:
             life = ledger.lock(txid)
+            if life is not None and life.state is TxState.PARKED:
+                ledger.move(txid, TxEvent.RESUME)  # before it is listed: a later step of its owner takes it off again
             if not ledger.resume(txid):
                 raise NotParked(txid)
-            if life is not None and life.state is TxState.PARKED:
-                ledger.move(txid, TxEvent.RESUME)
             ledger.record(txid, "RESUMED", who=who, why=why)
 
     def _write(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:
