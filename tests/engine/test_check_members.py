@@ -234,7 +234,7 @@ def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
 @pytest.mark.parametrize("key", [None, "order-42"])
 def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_shop: Shop, key: str | None) -> None:
     seen: Seen = []
-    producer = any_shop.producer(checker=seen.append)  # type: ignore[arg-type]  # None is UNKNOWN
+    producer = any_shop.producer(checker=seen.append)
     left = producer.transaction(key=key).__enter__()
     left.send(order("a chair", key="7", tag="wood", headers={"colour": "red"}))
     left.send_many(ORDERS, [b"a", b"b"], keys=["1", "2"])
@@ -259,7 +259,7 @@ def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_sh
 @pytest.mark.rule("R4")
 def test_of_a_transaction_that_was_tried_again_only_the_last_try_is_shown(any_shop: Shop) -> None:
     seen: Seen = []
-    producer = any_shop.producer(checker=seen.append)  # type: ignore[arg-type]  # None is UNKNOWN
+    producer = any_shop.producer(checker=seen.append)
     for body in (b"first try", b"second try"):
         tx = producer.transaction(key="order-42").__enter__()
         tx.send(ORDERS, body)
@@ -369,7 +369,7 @@ def test_the_built_in_answer_follows_the_local_work_and_bars_it_when_it_is_absen
     """Evidence: there is COMMIT, absent is ROLLBACK behind the barrier, so late work is refused."""
     member = Member(any_shop, till=till)
     heard: Seen = []
-    producer = member.producer(checker=heard.append)  # type: ignore[arg-type]
+    producer = member.producer(checker=heard.append)
     there = producer.transaction().__enter__()
     there.send(order("there"))
     with there.local("till") as connection:
@@ -393,7 +393,7 @@ def test_the_built_in_answer_follows_the_local_work_and_bars_it_when_it_is_absen
 def test_checkers_that_hang_keep_no_round_and_no_other_group_waiting(any_shop: Shop) -> None:
     go = threading.Event()
     stuck, quick = Member(any_shop, threads=1), Member(any_shop)
-    hung = stuck.producer("bank", checker=lambda _: go.wait(30) and None).prepare_now(ORDERS, b"money")
+    hung = stuck.producer("bank", checker=lambda _: UNKNOWN if go.wait(30) else COMMIT).prepare_now(ORDERS, b"money")
     fast = quick.producer().prepare_now(ORDERS, b"a chair")
     age(any_shop)
     for member in (stuck, quick):
