@@ -7,7 +7,7 @@ Whatever it is not told to do it hands on, so that a half that it calls doubtful
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from threading import Event
@@ -18,7 +18,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, Joined
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import StoreError
-from txsaga.model.asking import Ask, Lead
+from txsaga.model.asking import Answer, Ask, Asked, Lead
 from txsaga.model.cut import Cut
 from txsaga.model.decision import Code
 from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
@@ -81,14 +81,24 @@ class FakeQuestions(Questions):
         self._real = real
         self.sick: set[int] = set()  # asking about these always fails
         self.asks: list[Ask] = []
-        self.backlog, self.take = real.backlog, real.take  # type: ignore[method-assign]
-        self.answered, self.collect = real.answered, real.collect  # type: ignore[method-assign]
 
     def ask(self, asks: Sequence[Ask], lead: Lead) -> Sequence[int]:
         if self.sick & {ask.txid for ask in asks}:
             raise StoreError("the disk is full")
         self.asks += asks
         return self._real.ask(asks, lead)
+
+    def backlog(self) -> Mapping[str, int]:
+        return self._real.backlog()
+
+    def take(self, member: str, limit: int) -> Sequence[Asked]:
+        return self._real.take(member, limit)
+
+    def answered(self, member: str, answers: Sequence[Answer]) -> None:
+        self._real.answered(member, answers)
+
+    def collect(self) -> int:
+        return self._real.collect()
 
 
 class FakeStore:
@@ -126,8 +136,8 @@ class NoHome:
         return 1.0
 
 
-def broker_on(store: Store, *observers: Observer) -> Broker:
+def broker_on(store: Store, *observers: Observer, **resources: Engine) -> Broker:
     """Open a broker on any store; it runs no roles."""
     member = f"shop-{next(_numbers)}"
-    kernel = Kernel(store, evidence=Resources({}, {}).find, announce=Announcer(observers), member=member)
+    kernel = Kernel(store, evidence=Resources({}, resources).find, announce=Announcer(observers), member=member)
     return Broker(kernel, NoHome(), roles=False, answering=False, on_close=store.close)

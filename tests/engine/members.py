@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from sqlalchemy import Engine
+
 from tests.engine.fakes import broker_on
 from tests.engine.shop import Answer, Shop, says
 from txsaga import COMMIT
@@ -24,8 +26,8 @@ PATIENCE = 10.0
 class Member:
     """One process: what runs in its background is done by hand, step by step."""
 
-    def __init__(self, shop: Shop, *observers: Observer, threads: int = 4) -> None:
-        self.broker = broker_on(shop.store, *observers)
+    def __init__(self, shop: Shop, *observers: Observer, threads: int = 4, **resources: Engine) -> None:
+        self.broker = broker_on(shop.store, *observers, **resources)
         self.kernel = self.broker.kernel
         self.name = self.kernel.member
         self._answering = Answering(self.kernel, threads)
@@ -57,6 +59,12 @@ def age(shop: Shop, seconds: float = 60.0) -> None:
     shop.later(seconds)
     shop.deliver()  # the sweep goes by ticks
     shop.later(seconds)
+
+
+def cover(shop: Shop) -> None:
+    """Let one second pass, and a tick cover all that lies there now: the sweep looks no further."""
+    shop.later(1)
+    shop.deliver()
 
 
 def counted(shop: Shop, txid: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
-from tests.engine.shop import ORDERS, Shop, order, says
+from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
 from txsaga.engine.settle import Question
 from txsaga.model.checks import CheckProfile
@@ -108,9 +108,7 @@ def test_live_members_are_asked_by_turns(any_shop: Shop) -> None:
 @pytest.mark.req("RMQ-85", "RMQ-60")
 @pytest.mark.conf("BRK-35", "PRX-24")
 @pytest.mark.hole("H8")
-def test_where_nobody_lives_nothing_is_counted_and_it_is_said(
-    any_shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_nobody_lives_nothing_is_counted_and_it_is_said(any_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     owner, engine = Member(any_shop), Member(any_shop)
     receipt = owner.producer().prepare_now(ORDERS, b"a chair")
     age(any_shop)
@@ -189,7 +187,7 @@ def test_an_answer_that_does_not_come_in_time_is_unknown_and_still_taken_later(a
     receipt = member.producer(checker=slow).prepare_now(ORDERS, b"a chair")
     age(any_shop)
     member.beat()
-    member.lead()
+    member.lead(CheckProfile())
     member.take_up()
     any_shop.later(4)
     member.beat()
@@ -219,9 +217,13 @@ def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
     direct, reply = ends
     (question,) = seen
     assert (reply.from_check, reply.state, reply.topic) == (True, COMMIT, ORDERS)
-    assert (reply.transaction_id, reply.message_id) == (sent.transaction_id, sent.message_id) == (
-        question.id,
-        question.halves[0].id,
+    assert (
+        (reply.transaction_id, reply.message_id)
+        == (sent.transaction_id, sent.message_id)
+        == (
+            question.id,
+            question.halves[0].id,
+        )
     )
     assert (reply.commit_log_offset, reply.state_table_offset) == (sent.queue_offset, sent.queue_offset)
     assert (reply.broker, reply.group, reply.token) == (direct.broker, "shop", direct.token)
@@ -232,7 +234,7 @@ def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
 @pytest.mark.parametrize("key", [None, "order-42"])
 def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_shop: Shop, key: str | None) -> None:
     seen: Seen = []
-    producer = any_shop.producer(checker=seen.append)  # type: ignore[arg-type]  # None is UNKNOWN
+    producer = any_shop.producer(checker=seen.append)
     left = producer.transaction(key=key).__enter__()
     left.send(order("a chair", key="7", tag="wood", headers={"colour": "red"}))
     left.send_many(ORDERS, [b"a", b"b"], keys=["1", "2"])
@@ -241,7 +243,7 @@ def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_sh
     (question,) = seen
     assert (question.txid, question.id, question.group, question.key) == (left.txid, left.id, "shop", key)
     assert {half.real_topic for half in question.halves} == {ORDERS}
-    read = {half.real_queue for half in question.halves}
+    assert {half.real_queue for half in question.halves} <= set(range(QUEUES))
     assert {half.topic for half in question.halves} == {"RMQ_SYS_TRANS_HALF_TOPIC"}
     found = sorted(question.messages, key=lambda message: message.body)
     assert [(m.topic, m.body, m.key) for m in found] == [
@@ -251,18 +253,16 @@ def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_sh
     ]
     chair = found[1]
     assert (chair.tag, chair.headers) == ("wood", {"colour": "red", TRANSACTION_ID: left.id})
-    producer.kernel_decides(left) if hasattr(producer, "kernel_decides") else None
-    assert read <= set(range(4))
 
 
 @pytest.mark.req("RMQ-86")
 @pytest.mark.rule("R4")
 def test_of_a_transaction_that_was_tried_again_only_the_last_try_is_shown(any_shop: Shop) -> None:
     seen: Seen = []
-    producer = any_shop.producer(checker=seen.append)  # type: ignore[arg-type]  # None is UNKNOWN
-    for text in (b"first try", b"second try"):
+    producer = any_shop.producer(checker=seen.append)
+    for body in (b"first try", b"second try"):
         tx = producer.transaction(key="order-42").__enter__()
-        tx.send(ORDERS, text)
+        tx.send(ORDERS, body)
         tx.join_life()
     tx.prepare()
     any_shop.check()
@@ -298,6 +298,35 @@ def test_as_many_checkers_run_at_once_as_the_user_says(any_shop: Shop) -> None:
     go.set()
     member.answer()
     assert (most, any_shop.pending(), len(any_shop.bodies())) == (4, [], 10)
+
+
+@pytest.mark.req("RMQ-93", "RMQ-77")
+@pytest.mark.hole("H8")
+def test_what_waits_for_a_thread_of_its_member_is_neither_late_nor_asked_again(any_shop: Shop) -> None:
+    heard: Counter[int] = Counter()
+    go = threading.Event()
+
+    def checker(question: Question) -> LocalState:
+        heard[question.txid] += 1
+        assert go.wait(30)
+        return COMMIT
+
+    member = Member(any_shop, threads=4)
+    producer = member.producer(checker=checker)
+    txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(10)]
+    age(any_shop)
+    member.beat()
+    member.lead(CheckProfile())
+    for _ in range(3):
+        member.take_up()
+        any_shop.later(4)
+        member.beat()
+        member.lead(CheckProfile())
+    assert (sorted(heard), set(heard.values())) == (txids[:4], {1})
+    assert [remarks(any_shop, txid) for txid in txids[4:]] == [[]] * 6
+    go.set()
+    member.answer()
+    assert (sorted(heard), set(heard.values()), any_shop.pending()) == (txids, {1}, [])
 
 
 @pytest.fixture
@@ -338,10 +367,9 @@ def test_the_four_cases_that_a_checker_tells_apart(any_shop: Shop, till: Engine)
 @pytest.mark.req("RMQ-69", "RMQ-10")
 def test_the_built_in_answer_follows_the_local_work_and_bars_it_when_it_is_absent(any_shop: Shop, till: Engine) -> None:
     """Evidence: there is COMMIT, absent is ROLLBACK behind the barrier, so late work is refused."""
-    member = Member(any_shop)
-    member.broker.register("till", till)
+    member = Member(any_shop, till=till)
     heard: Seen = []
-    producer = member.producer(checker=heard.append)  # type: ignore[arg-type]
+    producer = member.producer(checker=heard.append)
     there = producer.transaction().__enter__()
     there.send(order("there"))
     with there.local("till") as connection:
@@ -365,7 +393,7 @@ def test_the_built_in_answer_follows_the_local_work_and_bars_it_when_it_is_absen
 def test_checkers_that_hang_keep_no_round_and_no_other_group_waiting(any_shop: Shop) -> None:
     go = threading.Event()
     stuck, quick = Member(any_shop, threads=1), Member(any_shop)
-    hung = stuck.producer("bank", checker=lambda _: go.wait(30) and None).prepare_now(ORDERS, b"money")
+    hung = stuck.producer("bank", checker=lambda _: UNKNOWN if go.wait(30) else COMMIT).prepare_now(ORDERS, b"money")
     fast = quick.producer().prepare_now(ORDERS, b"a chair")
     age(any_shop)
     for member in (stuck, quick):

@@ -4,13 +4,16 @@ Answering: the questions that check-back puts to this member, and what its check
 Checkers run in threads of their own, as many as the user says; one that hangs keeps one of them. An answer is processed
 like any end: the decision is written first, through the batches that every end goes through, and then the question is
 taken away. If this dies in between, the decision stands and the next round takes the question away. A question that is
-not answered in its time counts as UNKNOWN; an answer that comes later is an end all the same.
+not answered in its time counts as UNKNOWN; an answer that comes later is an end all the same. That time runs from when
+a question is taken up, so no more are taken up than begin soon: what waits for busy threads here would be counted as
+not answered, and asked again.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from queue import Empty, SimpleQueue
 
 from txsaga.engine.case import Case
@@ -30,6 +33,8 @@ THREADS = 4
 MOST = 2_000
 """Questions that are taken up and not answered yet."""
 A_MOMENT = 0.02
+SOON = 0.5
+"""Seconds that a question may wait here for a thread."""
 
 
 class Answering:
@@ -40,10 +45,12 @@ class Answering:
 
     def __init__(self, kernel: Kernel, threads: int = THREADS) -> None:
         self._kernel, self._threads = kernel, threads
-        self._questions: SimpleQueue[Asked] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[float, Asked]] = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._under_way = 0
         self._started = 0
+        self._room = threads  # grows while checkers are quick
+        self._waited = 0.0  # what the last question waited for its thread
 
     def run_once(self) -> int:
         """Take up what is asked and take away what is answered; return how many were either."""
@@ -53,13 +60,14 @@ class Answering:
         return taken + self._take_away() + self._under_way
 
     def _take_up(self) -> int:
-        if self._under_way >= MOST:
+        free = self._room - self._under_way
+        if free <= 0:
             return 0
         with self._kernel.announce.around(facts.Hearing):
-            taken = self._kernel.store.questions.take(self._kernel.member, MOST - self._under_way)
+            taken = self._kernel.store.questions.take(self._kernel.member, free)
         self._under_way += len(taken)
         for asked in taken:
-            self._questions.put(asked)
+            self._questions.put((time.monotonic(), asked))
         while taken and self._started < self._threads:
             self._started += 1
             threading.Thread(target=self._work, name=f"txsaga-checker-{self._started}", daemon=True).start()
@@ -71,6 +79,8 @@ class Answering:
         answers = self._drained()
         if answers:
             self._under_way -= len(answers)
+            quick = self._waited < SOON
+            self._room = min(self._room + len(answers), MOST) if quick else max(self._room // 2, self._threads)
             with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
                 self._kernel.store.questions.answered(self._kernel.member, answers)
         return len(answers)
@@ -86,7 +96,8 @@ class Answering:
 
     def _work(self) -> None:
         while True:
-            asked = self._questions.get()
+            since, asked = self._questions.get()
+            self._waited = time.monotonic() - since
             txid = asked.doubt.txid
             try:
                 self._answer(asked)

@@ -81,10 +81,10 @@ class ByHand:
             life = ledger.lock(txid)
             if (stands := ledger.standing(txid)) is not None:
                 raise DecidedOtherwise(txid, stands.name)
+            if life is not None and life.state is TxState.PARKED:
+                ledger.move(txid, TxEvent.RESUME)  # before it is listed: a later step of its owner takes it off again
             if not ledger.resume(txid):
                 raise NotParked(txid)
-            if life is not None and life.state is TxState.PARKED:
-                ledger.move(txid, TxEvent.RESUME)
             ledger.record(txid, "RESUMED", who=who, why=why)
 
     def _write(self, case: Case, decision: Decision, by: By, verdict: Verdict) -> Standing:

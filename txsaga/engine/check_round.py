@@ -96,7 +96,11 @@ class Round:
     def _lives(self, doubt: Doubt) -> bool:
         if doubt.run is None:
             return False
-        return self._kernel.runs is None or self._kernel.runs.state(doubt.run) is not RunState.OVER
+        try:
+            return self._kernel.runs is None or self._kernel.runs.state(doubt.run) is not RunState.OVER
+        except Exception:  # a host that fails has not said that the run is over
+            logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
+            return True
 
     def _follow(self, case: Case, verdict: Verdict) -> None:
         decision, doubt = verdict.state.decision, case.doubt
