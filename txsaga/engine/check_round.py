@@ -31,7 +31,7 @@ logger = logging.getLogger("txsaga")
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
-MOST_ASKED = 2_000
+MOST_ASKED = 5_000
 """Questions that one member has at a time; the rest stays due."""
 
 

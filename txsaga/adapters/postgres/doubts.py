@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.connection import by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
 from txsaga.model.asking import Lead, PutOff, Verdict
@@ -93,7 +93,7 @@ HOLD = """
 INSERT INTO {s}.doubt (txid, pgroup, keyed, check_at)
 SELECT x.txid, x.pgroup, x.keyed, clock_timestamp() + %(lease)s * interval '1 second'
   FROM unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[]) AS x(txid, pgroup, keyed)
- WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = x.txid) ORDER BY x.txid
+ WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL ORDER BY x.txid
     ON CONFLICT (txid) DO UPDATE SET check_at = greatest(doubt.check_at, excluded.check_at)"""
 
 
@@ -158,7 +158,7 @@ class PostgresDoubts:
             "counted": [each.counted for each in doubts],
         }
         remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             if lead is not None:
                 held = connection.exec_driver_sql(LEADS.format(s=self._schema), lead._asdict()).rowcount
                 if not held:
@@ -167,11 +167,11 @@ class PostgresDoubts:
         return True
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             return connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters)).all()
 
     def _do(self, sql: str, parameters: Mapping[str, object]) -> None:
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters))
 
 
