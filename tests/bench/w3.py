@@ -16,15 +16,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import IO
 
 import psycopg
 
 from tests.bench.home import Home
-from tests.bench.peers import dtm
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
 from tests.bench.w3_work import READY

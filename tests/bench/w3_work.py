@@ -75,7 +75,7 @@ PARTS = {each.__name__: each for each in (producing, preparing, closing, answeri
 def main(part: str, url: str, other: str, count: str) -> None:
     """Play a part and wait to be killed."""
     kept = PARTS[part](connect(url, roles=False, env={}), other, int(count))
-    print(READY, flush=True)  # noqa: T201  # the parent reads it
+    print(READY, flush=True)  # the parent reads it
     threading.Event().wait()
     del kept
 

@@ -1,6 +1,6 @@
 """The hot path: batches of plain halves, plain messages and bare decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from txsaga.errors import TxSagaError
@@ -41,3 +41,7 @@ class HalfStore(Protocol):
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie; none for an unknown one."""
+
+    def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
+        """Show the halves of several transactions."""
+        return {txid: tuple(self.views(txid)) for txid in txids}
