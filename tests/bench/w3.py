@@ -19,11 +19,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import IO
 
 import psycopg
 
 from tests.bench.home import Home
+from tests.bench.peers import dtm
+from tests.bench.peers.dtm import recovery
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
 from tests.bench.w3_work import READY
@@ -51,17 +54,25 @@ QUIET = 5
 POLL = 0.02
 
 
-def run(home: Home, seconds: float, rounds: int, count: int = COUNT) -> tuple[list[Row], list[str]]:
-    """Measure recovery; `count` makes it smaller."""
+def run(home: Home, seconds: float, rounds: int, peers: int = 0, count: int = COUNT) -> tuple[list[Row], list[str]]:
+    """Measure recovery; dtm beside it with `peers` transactions, once: with all of them it takes minutes."""
     del seconds
+    folder = dtm.built() if peers else None
     home.execute("DROP TABLE IF EXISTS business; CREATE TABLE business(id bigserial PRIMARY KEY, v bigint)", "other")
     rows = [
         alternate(f"{count} evidence", rounds, partial(_recovered, home, "producing", count, 1), {}),
+        *([_beside_dtm(home, folder, peers)] if folder else []),
         alternate(f"{count} fenced", rounds, partial(_recovered, home, "closing", count, 2), {}),
         alternate(f"{count} checker", rounds, partial(_answered, home, count), {}),
         alternate("idle round", rounds, partial(_idle, home), {}),
     ]
-    return rows, []
+    return rows, [] if folder else ["dtm"]
+
+
+def _beside_dtm(home: Home, folder: Path, count: int) -> Row:
+    """Measure both once, with the same number of transactions."""
+    theirs = partial(recovery.seconds, home, folder, count)
+    return alternate(f"{count} beside dtm", 1, partial(_recovered, home, "producing", count, 1), {"dtm": theirs})
 
 
 def _recovered(home: Home, part: str, count: int, decision: int) -> Mapping[str, float]:

@@ -35,18 +35,19 @@ def with_remark(doubt: str, remark: str) -> str:
     )
 
 
+# The time is asked for once: an index can't be searched for what changes from row to row.
 WAITING = """
-SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= clock_timestamp())
-    OR EXISTS (SELECT FROM {s}.question WHERE until <= clock_timestamp()
-                  OR (until IS NULL AND asked <= clock_timestamp() - interval '1 second'))
+SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp()))
+    OR EXISTS (SELECT FROM {s}.question WHERE until <= (SELECT clock_timestamp())
+                  OR (until IS NULL AND asked <= (SELECT clock_timestamp()) - interval '1 second'))
     OR EXISTS (SELECT FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
-                  AND touched <= clock_timestamp() - least(%(age)s, %(lease)s) * interval '1 second'
+                  AND touched <= (SELECT clock_timestamp()) - least(%(age)s, %(lease)s) * interval '1 second'
                   AND NOT EXISTS (SELECT FROM {s}.doubt d WHERE d.txid = tx.txid))
     OR EXISTS (
         SELECT FROM (VALUES (%(first)s, least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
                        FROM {s}.producer_group))), (%(second)s, %(behind)s)) AS look(name, behind)
          WHERE (SELECT t.last_txid FROM {s}.tick t
-                 WHERE t.at <= clock_timestamp() - look.behind * interval '1 second' ORDER BY t.id DESC LIMIT 1)
+                 WHERE t.at <= (SELECT clock_timestamp()) - look.behind * interval '1 second' ORDER BY t.id DESC LIMIT 1)
              > coalesce((SELECT c.txid FROM {s}.checkpoint c WHERE c.name = look.name), 0))"""
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).

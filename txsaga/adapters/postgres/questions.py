@@ -71,7 +71,7 @@ WITH gone AS (
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (NOT g.late)::int,
            check_at = CASE WHEN g.late THEN d.check_at ELSE clock_timestamp() END
-      FROM gone g WHERE d.txid = g.txid),
+      FROM gone g WHERE d.txid = g.txid AND d.txid = ANY (ARRAY(SELECT txid FROM gone))),
  t AS (
     INSERT INTO {s}.tally (pgroup, answer, n)
     SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone GROUP BY 1, 2 ORDER BY 1, 2
