@@ -48,7 +48,7 @@ BINARY: dict[str, Callable[[Any], Value]] = {
     "receipt": int8,
     "member": text,
 }
-GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled")
+GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled|doubt|question")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
 

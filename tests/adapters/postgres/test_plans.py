@@ -86,8 +86,8 @@ READS = {
     "recall": {"half_0", "half_1", "scheduled"},
     "recall one": {"half_0", "scheduled"},
     "due": {"half_1", "scheduled"},
-    "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx"},
-    "doubt": {"half_2", "tx"},
+    "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx", "doubt", "question"},
+    "doubt": {"half_2", "tx", "doubt"},
     "batch": {"half_2"},
 }
 

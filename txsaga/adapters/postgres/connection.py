@@ -172,6 +172,17 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         connection.close()
 
 
+@contextmanager
+def by_index(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction whose statements go by index, whatever the tables held when they were planned.
+
+    A plan is kept per session: one made while a table was empty would read all of it, row for row, once it is full.
+    """
+    with transaction(engine) as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off").close()
+        yield connection
+
+
 def _roll_back(connection: Connection) -> None:
     if not connection.invalidated:
         try:

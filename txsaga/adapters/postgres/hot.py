@@ -187,13 +187,14 @@ SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
    AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = h.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
-# Decisions are looked up one by one: an anti join would read every decision there is, each time.
+# Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
+# for once: an index can't be searched for what changes from row to row.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
        clock_timestamp() - coalesce(t.opened, h.born), t.run
-  FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= clock_timestamp()
+  FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
-           AND NOT EXISTS (SELECT FROM {s}.question q WHERE q.txid = w.txid)
+           AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL
          ORDER BY check_at, txid LIMIT %(limit)s) d
   LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
