@@ -47,6 +47,7 @@ NETWORK = {
 """A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
 LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
+_WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
 _BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
 _TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
@@ -113,7 +114,7 @@ def translated(error: BaseException) -> TxSagaError:
     if state == "25006":
         return NotPrimary("SLAVE_NOT_AVAILABLE: this server is a standby; connect to the writable primary")
     if state == "42501":
-        told = detail.partition(" CONTEXT: ")[0].removeprefix("ERROR: ")
+        told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
         return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
     if state in ("42P01", "3F000", "42703"):
         return SchemaMissing(f"{detail}; run `txsaga db migrate`")

@@ -53,8 +53,8 @@ class Function(NamedTuple):
         return f"\n#variable_conflict use_column\n{MARK}: {self.answers}\n{self.body.strip()}\n"
 
 
-def write(connection: Connection, namespace: str) -> None:
-    """Bring the functions of a namespace to this program's; what is there already stays as it is."""
+def write(connection: Connection, namespace: str) -> bool:
+    """Bring the functions of a namespace to this program's; tell whether one was another."""
     wanted = functions(f'"{namespace}"')
     names = {"names": [function.name for function in wanted]}
     named = {**names, "namespace": f'"{namespace}"', "mark": MARK}
@@ -66,6 +66,7 @@ def write(connection: Connection, namespace: str) -> None:
     statements += [statement for function in changed for statement in _creation(function, owner)]
     for statement in statements:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+    return bool(statements)
 
 
 def _creation(function: Function, owner: str | None) -> Iterator[str]:

@@ -57,7 +57,7 @@ class PostgresStore:
         engine = make_engine(address, namespace)
         try:
             if create:
-                migrate.migrate(engine, namespace)
+                migrate.migrate(engine, namespace, renew=False)
             with transaction(engine) as connection:
                 migrate.check(connection, namespace)
                 identity = founding.recognise(connection)
