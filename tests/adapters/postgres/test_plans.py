@@ -56,7 +56,7 @@ BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 SOME = list(range(4_990, 5_010))
 ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME), "token": []}  # filled in when the store is there
 VALUES: dict[str, dict[str, object]] = {
-    "fetch": {"qid": 3, "offset": 1_200, "limit": 100, "end": 2**62},
+    "fetch": {"queue": 3, "offset": 1_200, "count": 100, "end": 2**62},
     "news": {"limit": 10},
     "tick": {
         "lo": str(1_000_000 + NEW),

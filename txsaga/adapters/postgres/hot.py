@@ -168,12 +168,12 @@ SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k),
 
 FETCH = """
 SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
-  FROM (SELECT * FROM {s}.log WHERE qid = %(qid)s AND base < %(end)s
-           AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = %(qid)s AND base <= %(offset)s), 0)
-         ORDER BY base LIMIT %(limit)s) l
+  FROM (SELECT * FROM {s}.log WHERE qid = $1 AND base < $4
+           AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = $1 AND base <= $2), 0)
+         ORDER BY base LIMIT $3) l
   JOIN LATERAL (SELECT born, body FROM {s}.half h WHERE h.txid = l.txid AND h.part = l.part
                    AND h.attempt = l.attempt AND h.qid = l.qid AND h.chunk = l.chunk OFFSET 0) h ON true
- WHERE l.base + l.n > %(offset)s ORDER BY l.base"""
+ WHERE l.base + l.n > $2 ORDER BY l.base"""
 
 # A half is due when its own immunity is over, never before. It is raised to the least one as its end raises it.
 SWEEP = """
