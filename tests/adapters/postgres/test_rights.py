@@ -130,6 +130,8 @@ ROWS = [
         "INSERT INTO producer_group (name, transactional, role) VALUES ('x', true, session_user)"),
     # A producer decides what is its own, and only once it is stored as the library does it.
     Row(P, "read bodies, even its own", "SELECT body FROM half", opened_by=grant("SELECT ON half")),
+    Row(P, "read bodies that nobody asks it about", "SELECT * FROM contents({plain})", NOTHING),
+    Row(OP, "read bodies as if it was asked", "SELECT * FROM contents({plain})"),
     Row(P, "see halves of others", "SELECT txid FROM half WHERE txid = {plain}", NOTHING, NO_RLS.format(table="half")),
     Row(P, "see transactions of others", "SELECT txid FROM tx WHERE txid = {key}", NOTHING, NO_RLS.format(table="tx")),
     Row(P, "insert a plain half", RAW_HALF + "(nextval('tx_seq'), {own}, {qid}, 0, 0, 0, 1, false, 'x')",

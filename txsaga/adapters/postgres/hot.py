@@ -242,9 +242,15 @@ WRITERS = {
     "recall": Writer(RECALL, ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
 }
 FETCHED = "base int8, n int4, txid int8, part int4, attempt int4, chunk int4, born timestamptz, body bytea"
-FETCHES = {"qid": "int4", "offset": "int8", "limit": "int8", "end": "int8"}
+FETCHES = ("int4", "int8", "int4", "int8")  # queue, offset, how many, end
 
-CALL_FETCH = f"SELECT * FROM {{s}}.fetch({', '.join(f'%({name})s::{type}' for name, type in FETCHES.items())})"
+# What a transaction would deliver: its halves, and of a keyed one the attempts that count.
+CONTENTS = """
+SELECT t.name, h.body FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+ WHERE h.txid = %(txid)s AND (NOT h.keyed OR EXISTS (
+       SELECT FROM {s}.part p WHERE (p.txid, p.part, p.attempt) = (h.txid, h.part, h.attempt)))
+ ORDER BY h.part, h.attempt, h.qid, h.chunk"""
+CALL_CONTENTS = "SELECT * FROM {s}.contents(%(txid)s::int8)"
 
 TOKEN_ASKED = "{s}.token({group}, {txid})"
 """The token, for whoever may not read the keys."""
@@ -275,6 +281,7 @@ class Hot:
     news: str
     tick: str
     fetch: str
+    contents: str
     sweep: str
     doubts: str
     doubt: str
@@ -303,7 +310,8 @@ class Hot:
             standing=Form(one, many),
             news=write(NEWS),
             tick=write(TICK),
-            fetch=write(FETCH) if owner else CALL_FETCH.format(s=schema),
+            fetch=write(FETCH) if owner else called(schema, "fetch", FETCHES),
+            contents=write(CONTENTS) if owner else CALL_CONTENTS.format(s=schema),
             sweep=write(SWEEP),
             doubts=write(DOUBTS, "d.pgroup", "d.txid"),
             doubt=write(DOUBT, "x.pgroup", "x.txid"),
