@@ -1,7 +1,7 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-fast demo bench requirements crash-matrix constraints
+.PHONY: help venv check test test-fast demo bench requirements crash-matrix transfers constraints
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
@@ -48,6 +48,9 @@ requirements: venv ## requirement ids and the tests that carry them
 
 crash-matrix: venv ## kill at every fact, just before and just after
 	$(py) -m pytest -m kill --full-matrix tests/chaos $(ARGS)
+
+transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
+	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)
 
 constraints: ## compile .ci/constraints.txt again (needs uv)
 	uv pip compile pyproject.toml --extra all --extra dev --python-version 3.11 --universal --no-emit-index-url --no-header --no-annotate -o .ci/constraints.txt

@@ -23,10 +23,12 @@ class Kills:
     scenario: str
     points: int
     killed: int
+    missed: int
     wrong: int
     seed: int
 
 
+FIGURES = ("points", "killed", "missed", "wrong")
 DONE = pytest.StashKey[list[Kills]]()
 
 
@@ -39,11 +41,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not done:
         return
     terminalreporter.section(f"kills at facts, TXSAGA_KILL_SEED={done[0].seed}")
-    terminalreporter.write_line(f"{'program':60} {'points':>6} {'killed':>6} {'wrong':>6}")
+    terminalreporter.write_line(f"{'program':60} {'points':>6} {'killed':>6} {'missed':>6} {'wrong':>6}")
     for kills in done:
-        terminalreporter.write_line(f"{kills.scenario:60} {kills.points:6} {kills.killed:6} {kills.wrong:6}")
-    points, killed, wrong = (sum(getattr(each, name) for each in done) for name in ("points", "killed", "wrong"))
-    terminalreporter.write_line(f"{'together':60} {points:6} {killed:6} {wrong:6}")
+        terminalreporter.write_line(
+            f"{kills.scenario:60} {kills.points:6} {kills.killed:6} {kills.missed:6} {kills.wrong:6}"
+        )
+    points, killed, missed, wrong = (sum(getattr(k, name) for k in done) for name in FIGURES)
+    terminalreporter.write_line(f"{'together':60} {points:6} {killed:6} {missed:6} {wrong:6}")
 
 
 @pytest.fixture(scope="session")

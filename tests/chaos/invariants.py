@@ -38,6 +38,16 @@ WRONG = {
          WHERE o.txid IS NULL AND NOT h.keyed AND d.parked IS NULL""",
     "a settled transaction among the doubts": "SELECT d.txid FROM {s}.doubt d JOIN {s}.op o USING (txid)",
 }
+WRONG["a question that nobody took away"] = "SELECT txid, member FROM {s}.question"
+# Each check that counts leaves a remark; a person who resumes starts the count anew.
+WRONG["a check that was lost or counted twice"] = """
+    SELECT d.txid, d.checks, d.remarks FROM {s}.doubt d
+     WHERE d.checks <> (SELECT count(*) FROM jsonb_array_elements(d.remarks) r WHERE r ->> 'answer' = 'UNKNOWN')
+       AND NOT EXISTS (SELECT FROM {s}.event e WHERE e.txid = d.txid AND e.what = 'RESUMED')"""
+WRONG["more checks than the most"] = "SELECT txid, checks FROM {s}.doubt WHERE checks > 3"
+WRONG["parked or decided without a record"] = """
+    SELECT d.txid FROM {s}.doubt d WHERE d.parked IS NOT NULL
+       AND NOT EXISTS (SELECT FROM {s}.event e WHERE e.txid = d.txid AND e.what = 'PARKED')"""
 WRONG["a message bound to a decided transaction"] = "SELECT c.* FROM {s}.claim c JOIN {s}.op o USING (txid)"
 EVIDENCE = "SELECT txid, outcome FROM txsaga_evidence WHERE branch = ''"
 

@@ -34,7 +34,7 @@ class Scenario:
             if point is None:
                 child.finish(stage, world)
             else:
-                child.kill(stage, world, KillPoint.parse(point))
+                assert child.kill(stage, world, KillPoint.parse(point)), f"{stage.__name__} never came to {point}"
 
     def record(self, world: World) -> list[KillPoint]:
         """Run the program unharmed and return its points."""
@@ -44,16 +44,17 @@ class Scenario:
         self.end(world)
         return points
 
-    def kill(self, world: World, point: KillPoint) -> None:
-        """Kill the program at a point, go on as a user would, and check."""
+    def kill(self, world: World, point: KillPoint) -> bool:
+        """Kill the program at a point, go on as a user would, and check; tell whether it was killed."""
         self.prepare(world)
-        child.kill(self.run, world, point)
+        killed = child.kill(self.run, world, point)
         stood = decisions(world)
         for stage in self.after:
             child.finish(stage, world)
             self._assert_all(world, stood)
             stood = decisions(world)
         self.end(world)
+        return killed
 
     def _assert_all(self, world: World, stood: Mapping[int, int]) -> None:
         assert_sound(world, stood)
@@ -113,6 +114,17 @@ def all_that_can_be_known_is_settled(world: World) -> None:
     orders = sum(positions(world, "bank").values())
     assert orders >= 1
     assert len(seen) == len(("keyed transfer", "its receipt", "half")) + orders
+
+
+def debits_are_credits_but_for_the_secretive(world: World) -> None:
+    """Nobody is debited here."""
+    assert world.debits() == []
+    assert set(credits(world)) <= {"never", "never either"}
+
+
+def the_secretive_are_delivered(world: World) -> None:
+    """What was parked came in the end, each once."""
+    assert credits(world) == ["never", "never either"]
 
 
 def everything_was_worked_off(world: World) -> None:
@@ -220,11 +232,35 @@ CHECK_BACK = Scenario(
         (scenarios.pass_on, "Worked:1"),
         (scenarios.send_in_transaction, "Deciding:1"),
         (scenarios.leave_in_doubt, None),
+        (scenarios.check_back, "Heard:1"),
     ),
     run=scenarios.check_back,
     after=(scenarios.check_back,),
     check=debits_are_credits,
     end=all_that_can_be_known_is_settled,
+)
+RESUME = Scenario(
+    name="resume what was parked, and check again",
+    before=((scenarios.leave_in_doubt, None), (scenarios.check_back, None)),
+    run=scenarios.resume,
+    after=(scenarios.resume,),
+    check=debits_are_credits_but_for_the_secretive,
+    end=the_secretive_are_delivered,
+)
+BY_HAND = Scenario(
+    name="decide by hand what was parked",
+    before=((scenarios.leave_in_doubt, None), (scenarios.check_back, None)),
+    run=scenarios.decide_by_hand,
+    after=(scenarios.decide_by_hand,),
+    check=debits_are_credits_but_for_the_secretive,
+    end=the_secretive_are_delivered,
+)
+LONG = Scenario(
+    name="work for longer than a lease",
+    run=scenarios.work_for_long,
+    after=(scenarios.check_back,),
+    check=debits_are_credits,
+    end=nothing_more,
 )
 WORK = Scenario(
     name="work off, put back, bury, consume, replay",
@@ -253,6 +289,9 @@ SCENARIOS = (
     LATER,
     REPLAY,
     CHECK_BACK,
+    RESUME,
+    BY_HAND,
+    LONG,
     WORK,
     WORK_IN_ORDER,
 )

@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 from tests.chaos.child import BANK
 from tests.chaos.world import World, database, debit
 from txsaga.engine.broker import Broker
+from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question
 from txsaga.errors import AlreadyCommitted, ConfigError
 from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import LocalState
+from txsaga.model.decision import Decision, LocalState
 from txsaga.model.layout import Batch
 from txsaga.model.message import TRANSACTION_ID, Message
 
-AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3)
+AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3, reply_timeout=timedelta(seconds=30))
 CREDITS = "credits"
 ORDERS = "orders"
 REMINDERS = "reminders"
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-ROUNDS = 30
+ROUNDS = 60
 HOLD = timedelta(seconds=0.5)
 """How long a member that is killed keeps its messages from the others."""
 
@@ -40,9 +42,10 @@ def settle(broker: Broker, _: World) -> None:
     broker.create_topic("nudges", queues=1)
     # News make the next tick cover all numbers before them: the sweep looks no further than the ticks.
     broker.producer("nudger").send("nudges", b"")
-    roles = broker.roles(AT_ONCE)
+    roles = [*broker.own_roles(), *broker.roles(AT_ONCE)]
+    store = broker.kernel.store
     for _round in range(ROUNDS):
-        if not sum(role.run_once() for role in roles) and not broker.kernel.store.doubts.due(1):
+        if not sum(role.run_once() for role in roles) and not store.doubts.due(1) and not store.questions.backlog():
             return
     raise AssertionError(f"still in doubt after {ROUNDS} rounds")
 
@@ -225,6 +228,43 @@ def leave_in_doubt(broker: Broker, world: World) -> None:
         world.note("closed", str(tx.txid))
         # Undecided for good: this process ends here as if it had been killed.
         raise SystemExit(0)
+
+
+def resume(broker: Broker, world: World) -> None:
+    """Have parked transactions asked about again, by somebody who has found the books of the secretive."""
+    broker.producer("bank", checker=nobody_knows)
+    broker.producer("secretive", checker=lambda _: LocalState.COMMIT)
+    for view in broker.kernel.store.registry.transactions(undecided=True, limit=100):
+        if view.state == "parked":
+            ByHand(broker.kernel).resume(view.txid, who="anna", why="the books were found")
+    settle(broker, world)
+
+
+def decide_by_hand(broker: Broker, world: World) -> None:
+    """Settle what is parked: a person knows."""
+    for view in broker.kernel.store.registry.transactions(undecided=True, limit=100):
+        if view.state == "parked":
+            ByHand(broker.kernel).decide(view.txid, Decision.COMMIT, who="anna", why="asked the bank")
+    settle(broker, world)
+
+
+def work_for_long(broker: Broker, world: World) -> None:
+    """Move money in blocks that take so long that their leases are renewed, and one that is then left."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    heartbeat, _ = broker.own_roles()
+    with patch("txsaga.engine.running.TYPICAL", 0.0):
+        for id, key in (("1", None), ("2", "long-2")):
+            with suppress(AlreadyCommitted), producer.transaction(key=key) as tx:
+                tx.send(CREDITS, id.encode(), key=id)
+                if key is not None:
+                    tx.join_life()
+                heartbeat.run_once()
+                with tx.local(BANK) as connection:
+                    debit(connection, id)
+                    heartbeat.run_once()
+                heartbeat.run_once()
+    settle(broker, world)
 
 
 def check_back(broker: Broker, world: World) -> None:
