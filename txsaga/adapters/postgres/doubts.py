@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.connection import by_index, transaction
+from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
 from txsaga.model.asking import Lead, PutOff, Verdict
@@ -47,7 +47,8 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
         SELECT FROM (VALUES (%(first)s, least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
                        FROM {s}.producer_group))), (%(second)s, %(behind)s)) AS look(name, behind)
          WHERE (SELECT t.last_txid FROM {s}.tick t
-                 WHERE t.at <= (SELECT clock_timestamp()) - look.behind * interval '1 second' ORDER BY t.id DESC LIMIT 1)
+                 WHERE t.at <= (SELECT clock_timestamp()) - look.behind * interval '1 second'
+                 ORDER BY t.id DESC LIMIT 1)
              > coalesce((SELECT c.txid FROM {s}.checkpoint c WHERE c.name = look.name), 0))"""
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
@@ -116,6 +117,7 @@ class PostgresDoubts:
     def sweep(self, age: timedelta) -> int:
         """Put old halves without a decision on the list."""
         with transaction(self._engine) as connection:
+            connection.exec_driver_sql(UNCOMPILED).close()  # it looks as if no number had a decision
             return sweep(connection, self._hot, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:
