@@ -102,7 +102,7 @@ def sent_by(store: PostgresStore, call: Callable[[PostgresStore], object]) -> Se
     """Return the longest statement of a call: the others are settings and the lead."""
     seen: list[Sent] = []
 
-    def note(connection: object, cursor: object, text: str, values: dict[str, object] | None, *rest: object) -> None:
+    def note(connection: object, cursor: object, text: str, values: dict[str, Any] | None, *rest: object) -> None:
         seen.append(Sent(text.strip(), dict(values or {})))
 
     event.listen(store.engine, "before_cursor_execute", note)

@@ -45,6 +45,8 @@ NETWORK = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 """A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
+UNCOMPILED = "SET LOCAL jit = off"
+"""For plans that cost little and look dear: compiling one takes longer than running it."""
 LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
@@ -180,7 +182,7 @@ def by_index(engine: Engine) -> Iterator[Connection]:
     A plan is kept per session: one made while a table was empty would read all of it, row for row, once it is full.
     """
     with transaction(engine) as connection:
-        connection.exec_driver_sql("SET LOCAL enable_seqscan = off").close()
+        connection.exec_driver_sql(f"SET LOCAL enable_seqscan = off; {UNCOMPILED}").close()
         yield connection
 
 

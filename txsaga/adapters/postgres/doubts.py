@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.connection import by_index, transaction
+from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
 from txsaga.model.asking import Lead, PutOff, Remark, Verdict
@@ -117,6 +117,7 @@ class PostgresDoubts:
     def sweep(self, age: timedelta) -> int:
         """Put old halves without a decision on the list."""
         with transaction(self._engine) as connection:
+            connection.exec_driver_sql(UNCOMPILED).close()  # it looks as if no number had a decision
             return sweep(connection, self._hot, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:

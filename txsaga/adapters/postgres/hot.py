@@ -175,16 +175,20 @@ SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
                    AND h.attempt = l.attempt AND h.qid = l.qid AND h.chunk = l.chunk OFFSET 0) h ON true
  WHERE l.base + l.n > $2 ORDER BY l.base"""
 
+# Numbers without a decision, and then their halves: of what is settled no half is read.
 # A half is due when its own immunity is over, never before. It is raised to the least one as its end raises it.
 SWEEP = """
 INSERT INTO {s}.doubt (txid, pgroup, check_at)
-SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
+SELECT x.txid, h.pgroup,
        h.born + interval '1 second' * greatest(coalesce((p.checks ->> 'min_age')::float8, %(age)s),
                 CASE WHEN h.immunity IS NOT NULL THEN greatest(h.immunity, %(least)s) END)
-  FROM {s}.half h LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
- WHERE h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed
-   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
-   AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = h.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
+  FROM (SELECT n AS txid FROM generate_series(%(lo)s::int8 + 1, %(hi)s::int8) n
+         WHERE NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = n AND o.txid > %(lo)s AND o.txid <= %(hi)s)
+        OFFSET 0) x
+  JOIN LATERAL (SELECT pgroup, born, immunity FROM {s}.half h
+                 WHERE h.txid = x.txid AND h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed LIMIT 1) h ON true
+  LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
+ WHERE NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = x.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
 # Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
