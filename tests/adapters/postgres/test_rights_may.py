@@ -19,6 +19,7 @@ from txsaga.engine.broker import Broker
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.checkers import Question
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.lease import Heartbeat
 from txsaga.engine.loop import Loop
 from txsaga.engine.received import Received
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, RightsMissing
@@ -65,8 +66,9 @@ def engine(open_as: Open) -> Broker:
 
 
 def run_roles(broker: Broker) -> None:
-    heartbeat, answering = broker.own_roles()
-    for role in [heartbeat, *reversed(broker.roles()), *broker.roles()]:
+    _, answering = broker.own_roles()
+    Heartbeat(broker.kernel).enlist()
+    for role in [*reversed(broker.roles()), *broker.roles()]:
         role.run_once()
     while answering.run_once():
         pass
@@ -125,11 +127,11 @@ class TestProducer:
         tx = producer.transaction(key="order-1").__enter__()
         tx.send("orders", b"b")
         tx.prepare()
-        heartbeat, answering = producing.own_roles()
+        _, answering = producing.own_roles()
         for _ in range(3):
             run_roles(engine)
             Stored(home_url).let_pass(3600)
-            heartbeat.run_once()
+            Heartbeat(producing.kernel).enlist()
         run_roles(engine)
         while answering.run_once():
             pass
