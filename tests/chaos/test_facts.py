@@ -41,7 +41,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     },
     (ports.Schedule, PostgresSchedule): {"commit_due"},
     (ports.Queues, PostgresQueues): {
-        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset"},
+        *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget"},
     },
     (ports.Claims, PostgresClaims): {
         *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
@@ -53,7 +53,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
 }
 READS = {
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
-    *{"unread", "find", "all", "list", "get"},
+    *{"unread", "find", "all", "list", "get", "ids"},
     *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{
         "topic",
