@@ -69,6 +69,9 @@ READS = {
     *{"unread", "find", "all", "list", "get", "replay_of"},
     *{"waiting", "due", "of", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
+    *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
+    *{"unread", "find", "all", "list", "get", "ids"},
+    *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{
         "topic",
         "topics",

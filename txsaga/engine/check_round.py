@@ -130,8 +130,7 @@ class Round:
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
         """Say why a transaction is not to be asked about any more."""
         policy = self._policy(doubt)
-        unasked = verdict.basis is Basis.WORD and not doubt.checks
-        if doubt.age > policy.total_limit and not unasked:  # nobody is given up who could have answered
+        if doubt.age > policy.total_limit:
             return f"not decided within {policy.total_limit}: {verdict.why}"
         if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
             remarks = self._store.overview.remarks(doubt.txid)

@@ -49,9 +49,7 @@ class MemoryDoubts:
             for txid in kept.doubts.keys() & kept.ops.keys():
                 del kept.doubts[txid]
             self._seen |= halves
-            kept.doubts |= {
-                txid: Listed(self._first(txid, age), kept.lives.get(txid), since=self._home.now()) for txid in found
-            }
+            kept.doubts |= {txid: Listed(self._first(txid, age), kept.lives.get(txid)) for txid in found}
             return len(found)
 
     def due(self, limit: int) -> Sequence[Doubt]:
@@ -82,7 +80,7 @@ class MemoryDoubts:
         with self._home.writing() as kept:
             for txid in (doubt.txid for doubt in held if doubt.txid not in kept.ops):
                 opened, until = kept.lives.get(txid), self._home.now() + lease
-                listed = kept.doubts.get(txid, Listed(until, since=self._home.now()))
+                listed = kept.doubts.get(txid, Listed(until))
                 kept.doubts[txid] = listed._replace(due=max(listed.due, until), opened=opened)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
@@ -143,7 +141,7 @@ class MemoryDoubts:
         return CheckProfile(min_age=age).of_group({"min_age": said["min_age"]}).min_age if "min_age" in said else age
 
     def _new(self, txid: int, age: timedelta) -> Listed:
-        return Listed(self._first(txid, age), self._home.kept.lives.get(txid), since=self._home.now())
+        return Listed(self._first(txid, age), self._home.kept.lives.get(txid))
 
     def _first(self, txid: int, age: timedelta) -> datetime:
         """Return when a half's own immunity is over; a life is due when it is listed."""
@@ -170,7 +168,7 @@ class MemoryDoubts:
             evidence=evidence,
             born=born,
             checks=listed.checks if listed else 0,
-            age=self._home.now() - (listed.since if listed and listed.since else born),
+            age=self._home.now() - (listed.resumed if listed and listed.resumed else born),
             run=opened.life.run if opened else None,
         )
 

@@ -199,7 +199,7 @@ class MemoryLedger:
         if listed is None or listed.parked is None:
             return False
         now, opened = self._home.now(), self._kept.lives.get(txid)
-        self._kept.doubts[txid] = listed._replace(parked=None, checks=0, due=now, opened=opened, since=now)
+        self._kept.doubts[txid] = listed._replace(parked=None, checks=0, due=now, opened=opened, resumed=now)
         return True
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:

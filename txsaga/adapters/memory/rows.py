@@ -63,7 +63,7 @@ class Listed(NamedTuple):
     checks: int = 0
     parked: str | None = None
     remarks: tuple[Remark, ...] = ()
-    since: datetime | None = None  # from then on its total time counts
+    resumed: datetime | None = None  # from then on its total time counts anew
 
 
 class Put(NamedTuple):

@@ -292,7 +292,7 @@ class PostgresLedger:
         doubt = schema.doubt
         statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
         now = func.clock_timestamp()
-        fresh = {"parked": None, "checks": 0, "check_at": now, "since": now}
+        fresh = {"parked": None, "checks": 0, "check_at": now, "resumed": now}
         return self._count(statement.values(**fresh)) == 1
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:
