@@ -13,7 +13,7 @@ from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question
-from txsaga.errors import ConfigError, DecidedOtherwise, NotParked
+from txsaga.errors import ConfigError, DecidedOtherwise, NotParked, UnknownTransaction
 from txsaga.model.checks import Exhausted
 from txsaga.model.decision import Decision
 from txsaga.testing.checking import check_once
@@ -170,7 +170,8 @@ def test_what_is_not_parked_can_not_be_resumed(any_shop: Shop, case: str) -> Non
     if case == "decided":
         producer.commit(receipt)
     txid = 4711 if case == "unknown" else receipt.txid
-    with pytest.raises(NotParked):
+    refused = {"unknown": UnknownTransaction, "pending": NotParked, "decided": DecidedOtherwise}[case]
+    with pytest.raises(refused):
         ByHand(any_shop.broker.kernel).resume(txid, who="anna", why="who knows")
     assert "RESUMED" not in [what for what, *_ in history(any_shop, txid)]
 

@@ -135,9 +135,8 @@ class Judge:
             outcome = outcome or self._fenced(self._reach(resource), case)
         except UNREADABLE as reason:
             return _nobody(str(reason))
-        except Exception as strange:
-            logger.exception("the evidence of transaction %d can't be read", case.doubt.txid)
-            return _nobody(f"{type(strange).__name__}: {strange}")
+        except OSError as away:  # from the user's own way to connect
+            return _nobody(f"{type(away).__name__}: {away}")
         if outcome is None:
             return _nobody("its local transaction is still running")
         if outcome.committed:
