@@ -138,6 +138,7 @@ def test_a_member_without_a_checker_is_asked_in_vain_and_that_counts(
 
 
 @pytest.mark.req("RMQ-60", "RMQ-38")
+@pytest.mark.conf("BRK-63")
 def test_the_checker_is_asked_before_the_listener(any_shop: Shop) -> None:
     class Listener:
         def execute(self, message: Message, arg: object) -> LocalState:
@@ -230,7 +231,7 @@ def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
 
 
 @pytest.mark.req("RMQ-86")
-@pytest.mark.conf("BRK-45", "RC-J11", "RC-G4")
+@pytest.mark.conf("BRK-45", "RC-J11", "RC-G4", "RC-R5")
 @pytest.mark.parametrize("key", [None, "order-42"])
 def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_shop: Shop, key: str | None) -> None:
     seen: Seen = []

@@ -71,7 +71,7 @@ def test_a_leader_that_is_told_to_stop_ends_its_round_and_gives_the_lead_back(an
 
 
 @pytest.mark.req("RMQ-24", "RMQ-12")
-@pytest.mark.conf("BRK-16", "BRK-18")
+@pytest.mark.conf("BRK-16", "BRK-18", "BRK-24")
 def test_a_round_goes_by_its_checkpoint_and_carries_what_is_undecided(shop: Shop, stored: Stored) -> None:
     producer = shop.producer(checker=says(UNKNOWN))
     receipts = [producer.prepare_now(ORDERS, b"") for _ in range(10)]
