@@ -11,11 +11,13 @@ TxSagaError
 ├── TopicTypeMismatch                the topic's type forbids this way of sending
 ├── ReservedName                     a system name was used for something of the user's
 ├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
+├── UnknownProducerGroup             no such producer group
 ├── UnknownGroup                     no such consumer group
 ├── GroupInUse                       members of the group are at work; stop them first
 ├── UnknownLetter                    no such dead letter
 ├── TransactionError                 what was asked can't be done with this transaction
 │   ├── UnknownTransaction           there is no such transaction, or the token is not its own
+│   ├── NotParked                    only what is parked can be resumed
 │   ├── TransactionClosed            its end was written; nothing can be added any more
 │   ├── IllegalTransition            the lifecycle forbids the move
 │   ├── DecidedOtherwise             another decision stands

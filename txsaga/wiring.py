@@ -11,6 +11,7 @@ import socket
 import weakref
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import ArgumentError
@@ -151,7 +152,7 @@ def connect(
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {})
-    listening = [*passed, *(load_observer(name) for name in settings.observers)]
+    listening = [*passed, *(load(name, "observer") for name in settings.observers)]
     store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
     kernel = Kernel(
         store,
@@ -207,11 +208,10 @@ def embedded_url(settings: Settings) -> str:
         return server.url("txsaga", driver="psycopg")
 
 
-def load_observer(name: str) -> Observer:
-    """Load an observer named module:callable."""
+def load(name: str, what: str) -> Any:  # noqa: ANN401  # whoever asks for it knows what it must be
+    """Load a function named module:callable."""
     module, _, attribute = name.partition(":")
     try:
-        observer: Observer = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as reason:
-        raise ConfigError(f"observer {name!r} can't be loaded: {reason}") from reason
-    return observer
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as reason:
+        raise ConfigError(f"{what} {name!r} can't be loaded: {reason}") from reason

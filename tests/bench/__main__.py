@@ -1,4 +1,4 @@
-"""`python -m tests.bench [W1 …] [--seconds N] [--rounds N] [--history N] [--json FILE]`."""
+"""`python -m tests.bench [W1 …] [--seconds N] [--rounds N] [--history N] [--peers N] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w8
+from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w3, w8
 from tests.bench.home import Home, home
 from tests.bench.report import Row
 
@@ -30,6 +30,7 @@ WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W1b": ("messages/s", w1b.run, False),
     "W1c": ("ms", w1c.run, True),
     "W1d": ("messages/s", _w1d, False),
+    "W3": ("s", w3.run, True),
     "W8": ("tx/s", w8.run, False),
 }
 
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds")
     parser.add_argument("--history", type=int, default=1_000_000, help="settled transactions of W8")
+    parser.add_argument("--peers", type=int, default=0, help="transactions that a slow peer recovers in W3; 0: none")
     parser.add_argument("--json", type=Path, help="write the document to this file")
     chosen = parser.parse_args()
     unknown = set(chosen.workloads) - set(WORKLOADS)
@@ -57,7 +59,7 @@ def main() -> None:
 
 def _run(server: Home, name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     unit, run, smaller = WORKLOADS[name]
-    options = {"history": chosen.history} if name == "W8" else {}
+    options = {"W8": {"history": chosen.history}, "W3": {"peers": chosen.peers}}.get(name, {})
     rows, skipped = run(server, chosen.seconds, chosen.rounds, **options)
     return {
         "workload": name,

@@ -18,8 +18,8 @@ PROGRAM = """
 import sys, txsaga.testing.kill
 from txsaga.engine.announce import Announcer
 from txsaga.model import facts
-from txsaga.wiring import load_observer
-announce = Announcer([load_observer(sys.argv[1])])
+from txsaga.wiring import load
+announce = Announcer([load(sys.argv[1], "observer")])
 for turn in range(3):
     with announce.around(facts.Deciding):
         print(turn, end="", flush=True)

@@ -19,8 +19,10 @@ from tests.services.pooler import pooled
 from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.postgres import doctor_server, doctor_store, schema
 from txsaga.engine.broker import Broker
+from txsaga.engine.lease import Heartbeat
 from txsaga.engine.roles import Dispatcher
 from txsaga.model.rights import Right
+from txsaga.testing.checking import check_once
 from txsaga.testing.samples import park
 from txsaga.wiring import open_store
 
@@ -72,7 +74,7 @@ def clerk(home: str, admin: Engine) -> Iterator[str]:
 
 @pytest.fixture
 def broker(home: str) -> Iterator[Broker]:
-    with txsaga.connect(home, roles=False, env={}) as broker:
+    with txsaga.connect(home, roles=False, answering=False, env={}) as broker:
         yield broker
 
 
@@ -93,7 +95,8 @@ def test_a_healthy_store_has_nothing_to_complain_of(bare: Cli, examine: Examine,
     assert (code, bad(found)) == (0, {})
     assert list(found) == [
         *("connection", "version", "clock", "two-phase", "durability", "settings", "disk", "old transactions"),
-        *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "undecided", "groups", "dead letters"),
+        *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "check-back", "undecided", "producers"),
+        *("out of checks", "groups", "dead letters"),
     ]
     said = bare("doctor", "--url", home)
     assert (said.code, said.err) == (0, "")
@@ -319,7 +322,56 @@ def test_what_nobody_decided_and_what_is_parked_is_told(examine: Examine, home: 
     Stored(home).let_pass(60)
     assert broker.kernel.store.doubts.sweep(timedelta(seconds=6)) == 1
     park(broker.kernel.store, receipt.txid, "out of checks")
-    assert examine(home)[1]["undecided"]["found"].startswith("1 transactions are parked")
+    found = examine(home)[1]["undecided"]
+    assert found["found"].startswith("1 transactions are parked")
+    assert "txsaga doubt list --parked" in found["remedy"]
+
+
+@pytest.mark.req("RMQ-30")
+def test_who_leads_the_rounds_is_told_and_that_nobody_does(examine: Examine, home: str, broker: Broker) -> None:
+    broker.create_topic("orders", "transaction")
+    broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
+    Stored(home).let_pass(60)
+    Dispatcher(broker.kernel).run_once()
+    assert examine(home)[1]["check-back"]["found"] == "there was no round of check-back yet"
+    Stored(home).let_pass(60)
+    code, all_found = examine(home)
+    told = all_found["check-back"]
+    assert (code, told["severity"], told["remedy"]) == (0, "warning", "run `txsaga engine`")
+    check_once(broker.kernel)
+    found = examine(home)[1]["check-back"]
+    assert (found["severity"], f"led by {broker.kernel.member}" in found["found"]) == ("ok", True)
+    Stored(home).rows("UPDATE lease SET until = until - interval '1 hour' WHERE kind = 'round'")
+    assert examine(home)[1]["check-back"]["severity"] == "ok"  # nothing is due
+    Stored(home).let_pass(60)
+    found = examine(home)[1]["check-back"]
+    assert (found["severity"], "and there is something to do" in found["found"]) == ("warning", True)
+
+
+@pytest.mark.req("RMQ-85", "RMQ-70")
+def test_a_group_that_nobody_answers_for_is_named(examine: Examine, home: str, broker: Broker) -> None:
+    broker.create_topic("orders", "transaction")
+    receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
+    Heartbeat(broker.kernel).run_once()
+    Stored(home).rows("UPDATE half SET born = born - interval '30 minutes'")
+    assert examine(home)[1]["producers"]["severity"] == "ok"
+    Stored(home).rows("DELETE FROM lease")
+    code, found = examine(home)
+    assert (code, bad(found)) == (0, {"producers": "warning"})
+    assert found["producers"]["found"].endswith("transactions of shop")
+    park(broker.kernel.store, receipt.txid, "out of checks")
+    assert bad(examine(home)[1]) == {"undecided": "warning"}
+
+
+@pytest.mark.req("RMQ-67")
+def test_a_group_that_is_rolled_back_when_nobody_knows_is_named(examine: Examine, home: str, broker: Broker) -> None:
+    broker.producer("shop", checker=lambda _: None)
+    broker.set_checks("shop", on_exhausted="rollback")
+    code, found = examine(home)
+    assert (code, bad(found)) == (0, {"out of checks": "warning"})
+    assert found["out of checks"]["remedy"] == "`txsaga producer alter shop --reset on-exhausted`"
+    broker.set_checks("shop", on_exhausted=None)
+    assert bad(examine(home)[1]) == {}
 
 
 def test_groups_that_lose_and_dead_letters_are_told(examine: Examine, home: str, broker: Broker) -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import TIMEOUT, environment, started
+from tests.engine.stored import Stored
 from txsaga.cli.engine import Profile, profile_of, run, stopping
 from txsaga.engine.broker import Broker
+from txsaga.engine.roles import Dispatcher
 from txsaga.model.checks import CheckProfile
+from txsaga.model.records import Receipt
 from txsaga.testing.samples import start
 
 
@@ -22,10 +29,14 @@ from txsaga.testing.samples import start
 def test_an_engine_works_until_it_is_told_to_stop(
     shared_url: str, broker: Broker, topic: str, number: signal.Signals
 ) -> None:
-    words = ("engine", "--profile", "5x", "--max-checks", "3")
+    words = ("engine", "--profile", "5x", "--max-checks", "3", "--on-exhausted", "rollback")
+    told = (
+        f"store {broker.identity}, profile 5x: checks every 30 s from 6 s on, at most 3 and for 72 h, "
+        "answers within 3 s, then rollback"
+    )
     with started(*words, env=environment(TXSAGA_URL=shared_url)) as engine:
         assert engine.stderr is not None
-        assert "INFO engine started: store " in engine.stderr.readline()
+        assert f"INFO engine started: {told}\n" in engine.stderr.readline()
         broker.producer("plain").send(topic, b"x")
         log, qids = broker.kernel.store.log, broker.kernel.store.registry.topic(topic).qids
         while not any(bounds.head for bounds in log.bounds(qids).values()):
@@ -34,8 +45,7 @@ def test_an_engine_works_until_it_is_told_to_stop(
         engine.send_signal(number)
         out, err = engine.communicate(timeout=TIMEOUT)
     assert (engine.returncode, out) == (0, "")
-    (line,) = err.splitlines()
-    assert f"INFO engine stopped: store {broker.identity}" in line
+    assert f"INFO engine stopped: {told}" in err.splitlines()[-1]  # behind what its rounds say of others' doubts
 
 
 def test_once_runs_each_role_once(cli: Cli, broker: Broker, topic: str) -> None:
@@ -67,7 +77,7 @@ class SlowRole:
 @pytest.mark.req("RMQ-30")
 def test_a_stop_lets_every_round_come_to_its_end() -> None:
     role, stop = SlowRole(), threading.Event()
-    engine = start(lambda: run([role], CheckProfile(), "store", stop))
+    engine = start(lambda: run([role], "store", stop))
     assert role.began.wait(TIMEOUT)
     stop.set()
     assert not engine.done()
@@ -89,11 +99,72 @@ def test_the_first_signal_asks_and_the_next_one_works_as_usual() -> None:
 
 @pytest.mark.req("RMQ-28", "RMQ-26", "RMQ-96")
 def test_check_back_has_the_defaults_of_its_profile_and_what_is_said_beside_it() -> None:
-    classic = profile_of(Profile.CLASSIC, None, None, None)
+    classic = profile_of(Profile.CLASSIC, {})
     assert classic == CheckProfile(interval=timedelta(seconds=60), min_age=timedelta(seconds=6), max_checks=15)
-    assert profile_of(Profile.NEWER, None, None, None).interval == timedelta(seconds=30)
-    said = profile_of(Profile.NEWER, 1.5, 0.0, 3)
-    assert said == CheckProfile(interval=timedelta(seconds=1.5), min_age=timedelta(0), max_checks=3)
+    assert profile_of(Profile.NEWER, {}) == replace(classic, interval=timedelta(seconds=30))
+    changes = {"interval": timedelta(seconds=1.5), "min_age": timedelta(0), "max_checks": 3}
+    assert profile_of(Profile.NEWER, changes) == replace(classic, **changes)  # type: ignore[arg-type]
+
+
+def given_up(url: str) -> Receipt:
+    """Store a half that is due, and whose time is up for an engine with a total limit of a second."""
+    with txsaga.connect(url, roles=False, answering=False, env={}) as broker:
+        broker.create_topic("orders", "transaction", queues=1)
+        receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
+        Stored(url).let_pass(60)
+        Dispatcher(broker.kernel).run_once()
+        Stored(url).let_pass(60)
+    return receipt
+
+
+@pytest.mark.req("RMQ-67")
+@pytest.mark.parametrize(("words", "state"), [((), "parked"), (("--on-exhausted", "rollback"), "rolled_back")])
+def test_an_engine_gives_up_what_is_too_old_as_it_is_told(
+    bare: Cli, own_url: str, words: tuple[str, ...], state: str
+) -> None:
+    half = given_up(own_url)
+    env = {"TXSAGA_URL": own_url}
+    assert bare("engine", "--once", **env).code == 0
+    assert bare("tx", "show", str(half.txid), "--json", **env).document["state"] == "prepared"
+    Stored(own_url).let_pass(60)
+    assert bare("engine", "--once", "--total-limit", "1s", *words, **env).code == 0
+    assert bare("tx", "show", str(half.txid), "--json", **env).document["state"] == state
+
+
+@pytest.mark.req("RMQ-78")
+def test_a_handler_is_called_with_what_is_given_up_in_its_group(
+    bare: Cli, own_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import txsaga\nasked = []\ndef judge(q):\n    asked.append(q.txid)\n    return txsaga.Decision.ROLLBACK\n"
+    (tmp_path / "shop_handlers.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    half = given_up(own_url)
+    words = ("engine", "--once", "--total-limit", "1", "--handler")
+    assert bare(*words, "bank=shop_handlers:judge", TXSAGA_URL=own_url).code == 0
+    assert bare("doubt", "list", "--parked", "--json", TXSAGA_URL=own_url).documents[0]["txid"] == half.txid
+    assert bare("doubt", "resume", str(half.txid), "--reason", "anew", TXSAGA_URL=own_url).code == 0
+    assert bare(*words, "shop=shop_handlers:judge", TXSAGA_URL=own_url).code == 0
+    assert import_module("shop_handlers").asked == [half.txid]
+    assert bare("tx", "show", str(half.txid), "--json", TXSAGA_URL=own_url).document["state"] == "rolled_back"
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "told"),
+    [
+        ("judge", 2, "--handler"),
+        ("shop=judge", 2, "--handler"),
+        ("=a:b", 2, "--handler"),
+        ("shop=a:b:c", 2, "--handler"),
+        ("shop=no_such_module:judge", 3, "handler 'no_such_module:judge' can't be loaded"),
+        ("shop=:judge", 3, "can't be loaded"),
+        ("shop=txsaga:no_such_function", 3, "can't be loaded"),
+        ("shop=txsaga:__all__", 3, "give a function"),
+    ],
+)
+def test_a_handler_that_is_none_is_refused(bare: Cli, own_url: str, value: str, code: int, told: str) -> None:
+    said = bare("engine", "--once", "--handler", value, TXSAGA_URL=own_url)
+    assert (said.code, said.out) == (code, "")
+    assert told in said.complaint
 
 
 @pytest.mark.parametrize(
@@ -106,6 +177,9 @@ def test_check_back_has_the_defaults_of_its_profile_and_what_is_said_beside_it()
         ("--min-age", "-1"),
         ("--min-age", "inf"),
         ("--min-age", "nan"),
+        ("--total-limit", "soon"),
+        ("--reply-timeout", "-3"),
+        ("--on-exhausted", "commit"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(bare: Cli, words: tuple[str, str]) -> None:

@@ -97,7 +97,7 @@ def test_missing_rights_and_a_wrong_password_are_told(bare: Cli, stranger: str, 
     for words in (("topic", "list"), ("db", "migrate")):
         said = bare(*words, "--url", stranger, "--namespace", namespace)
         assert (said.code, said.out) == (7, ""), words
-        assert "grant the right or connect as another user" in said.complaint
+        assert "grant the right (`txsaga db grant`) or connect as another user" in said.complaint
     said = bare("topic", "list", "--url", stranger.replace("secret", "guess"))
     assert (said.code, "correct the user or the password" in said.complaint) == (7, True)
     said = bare("topic", "list", "--url", str(make_url(stranger).set(database="nowhere")).replace("***", "secret"))

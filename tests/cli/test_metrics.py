@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import sys
@@ -23,13 +24,13 @@ from txsaga.adapters.memory import MemoryStore
 from txsaga.cli.gauges import Gauges
 from txsaga.cli.metrics import Metrics, Watched, served
 from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
 from txsaga.engine.loop import Loop
 from txsaga.engine.roles import Dispatcher
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.checks import CheckProfile
-from txsaga.model.overview import Undecided
+from txsaga.model.overview import ANSWERS, Undecided
+from txsaga.testing.checking import check_once
 from txsaga.testing.samples import park
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -73,13 +74,14 @@ def test_a_scrape_tells_the_figures_of_the_store(watched: Broker, metrics: Metri
     Dispatcher(watched.kernel).run_once()
     park(watched.kernel.store, parked.txid, "out of checks")
     with watched.consumer("billing", ["news"]) as consumer:
-        first, _ = consumer.receive(2)
+        (first,) = consumer.receive()  # one at a time where there is one attempt
         first.nack("broken")
+        (_held,) = consumer.receive()
         watched.producer("plain").send("news", b"4")
         Stored(own_url).let_pass(60)
         found = scraped(metrics)
     assert found["txsaga_store_up",] == 1
-    assert found["txsaga_undecided",] == 2
+    assert (found["txsaga_undecided",], found["txsaga_parked",]) == (2, 1)
     assert 60 <= found["txsaga_undecided_oldest_seconds",] < 3600
     assert found["txsaga_dispatch_waiting",] == 1
     assert 60 <= found["txsaga_tick_age_seconds",] < 3600
@@ -88,6 +90,30 @@ def test_a_scrape_tells_the_figures_of_the_store(watched: Broker, metrics: Metri
     assert found["txsaga_group_resting", "billing", "news"] == 0
     assert found["txsaga_group_members", "billing", "news"] == 1
     assert found["txsaga_dead_letters", "billing"] == 1
+
+
+@pytest.mark.req("RMQ-70")
+@pytest.mark.postgres
+def test_a_scrape_tells_the_backlog_of_each_producer_group(watched: Broker, metrics: Metrics, own_url: str) -> None:
+    watched.create_topic("orders", "transaction", queues=1)
+    shop = watched.producer("shop", checker=lambda _: txsaga.UNKNOWN)
+    parked, _ = (shop.prepare_now("orders", body) for body in (b"a", b"b"))
+    found = scraped(metrics)
+    assert (found["txsaga_check_waiting",], found["txsaga_check_round_age_seconds",]) == (0, math.inf)
+    for _ in range(2):
+        Stored(own_url).let_pass(60)
+        Dispatcher(watched.kernel).run_once()
+    assert scraped(metrics)["txsaga_check_waiting",] == 1
+    check_once(watched.kernel, CheckProfile(max_checks=1))
+    park(watched.kernel.store, parked.txid, "out of checks")
+    found = scraped(metrics)
+    told = {name: found[f"txsaga_producer_{name}", "shop"] for name in ("undecided", "parked", "asked", "members")}
+    assert told == {"undecided": 2, "parked": 1, "asked": 0, "members": 1}
+    assert 60 <= found["txsaga_producer_oldest_seconds", "shop"] < 3600
+    answers = {answer: found["txsaga_check_answers_total", answer, "shop"] for answer in ANSWERS}
+    assert answers == {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 2, "NOBODY": 0}
+    assert found["txsaga_questions_total",] == 2
+    assert (found["txsaga_check_waiting",], found["txsaga_check_round_age_seconds",] < 60) == (0, True)
 
 
 @pytest.mark.postgres
@@ -102,7 +128,9 @@ def test_what_is_parked_and_decided_here_is_counted(watched: Broker, metrics: Me
     for _ in range(2):
         Stored(own_url).let_pass(60)
         Dispatcher(watched.kernel).run_once()
-    CheckBack(watched.kernel, CheckProfile(max_checks=1)).run_once()
+    for _ in range(2):
+        check_once(watched.kernel, CheckProfile(max_checks=1))
+        Stored(own_url).let_pass(60)
     found = scraped(metrics)
     assert (found["txsaga_parkings_total",], found["txsaga_parked",]) == (2, 2)
     assert found["txsaga_decisions_total",] == 1
@@ -181,7 +209,7 @@ def test_a_port_that_is_taken_is_one_line(metrics: Metrics) -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(ConfigError, match=rf"127.0.0.1:{port}.*choose another port"),
-            served(metrics, MemoryStore(), port, "127.0.0.1"),
+            served(metrics, Gauges(MemoryStore()), port, "127.0.0.1"),
         ):
             pass
 
@@ -226,6 +254,7 @@ def exist(metrics: Metrics) -> set[str]:
     }
 
 
+@pytest.mark.req("RMQ-70", "BEYOND-6")
 def test_the_alerts_are_valid_and_name_only_metrics_that_exist(exist: set[str]) -> None:
     rules = import_module("yaml").safe_load((DOCS / "reference" / "alerts.yml").read_text("utf-8"))
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]

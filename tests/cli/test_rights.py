@@ -10,6 +10,7 @@ import txsaga
 from tests.adapters.postgres.logins import Logins, logins
 from tests.cli.conftest import Cli
 from txsaga.model.rights import Right
+from txsaga.testing.samples import park
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -108,3 +109,21 @@ def test_an_operator_sees_status_and_decides_by_hand(bare: Cli, made: Logins) ->
     said = bare("tx", "commit", str(receipt.txid), "--reason", "seen on paper", "--url", operator)
     assert (said.code, said.err) == (0, "")
     assert bare("db", "rights", "--url", operator).code == 0
+
+
+def test_an_operator_sees_what_is_in_doubt_and_resumes_it(bare: Cli, made: Logins) -> None:
+    operator = made.url_with(Right.OPERATOR)
+    with txsaga.connect(made.url, roles=False, answering=False, env={}) as broker:
+        broker.create_topic("orders", "transaction", queues=1)
+        receipt = broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
+        park(broker.kernel.store, receipt.txid, "out of checks")
+    for command in (
+        ["doubt", "list", "--parked"],
+        ["doubt", "show", str(receipt.txid)],
+        ["doubt", "resume", str(receipt.txid), "--reason", "the shop is back"],
+        ["producer", "list"],
+        ["producer", "alter", "shop", "--max-checks", "3"],
+    ):
+        said = bare(*command, "--url", operator)
+        assert (said.code, said.err) == (0, ""), command
+    assert bare("doubt", "list", "--parked", "--json", "--url", operator).documents == []

@@ -11,7 +11,9 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.engine.stored import Stored
 from txsaga.engine.broker import Broker
+from txsaga.engine.lease import Heartbeat
 from txsaga.engine.roles import Dispatcher
+from txsaga.testing.checking import check_once
 from txsaga.testing.samples import park
 
 
@@ -28,6 +30,7 @@ def busy(bare: Cli, own_url: str) -> Iterator[Broker]:
         Stored(own_url).let_pass(60)
         assert broker.kernel.store.doubts.sweep(timedelta(seconds=6)) == 2
         park(broker.kernel.store, parked.txid, "out of checks")
+        Heartbeat(broker.kernel).run_once()
         bare("tail", "news", "--group", "readers", "--count", "1", "--url", own_url)
         plain.send("news", b"4")
         yield broker
@@ -40,6 +43,12 @@ def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str)
     assert found["rejects_transactions"] is False
     assert (found["undecided"]["count"], found["undecided"]["parked"]) == (2, 1)
     assert 60 <= found["undecided"]["oldest_seconds"] < 3600
+    assert (found["undecided"]["asked"], found["last_round"]) == (0, None)
+    (shop,) = found["producers"]
+    assert 60 <= shop.pop("oldest_seconds") < 3600
+    answers = {"COMMIT": 0, "ROLLBACK": 0, "UNKNOWN": 0, "NOBODY": 0}
+    told = {"group": "shop", "undecided": 2, "parked": 1, "asked": 0, "members": 1, "answers": answers}
+    assert shop == told
     assert found["dispatcher"]["waiting"] == 1
     assert [(topic["name"], topic["messages"], topic["heads"]) for topic in found["topics"]] == [
         ("news", 3, [3]),
@@ -50,6 +59,18 @@ def test_the_state_of_a_store_at_a_glance(bare: Cli, busy: Broker, own_url: str)
     assert group.pop("queues") == [queue]
     assert group == {"group": "readers", "topic": "news", "lag": 2, "held": 0, "resting": 0, "members": 0}
     assert found["dead_letters"] == {}
+
+
+@pytest.mark.req("RMQ-70", "RMQ-30")
+def test_who_led_the_last_round_and_what_was_answered_is_told(bare: Cli, busy: Broker, own_url: str) -> None:
+    check_once(busy.kernel)
+    found = bare("status", "--json", "--url", own_url).document
+    assert found["last_round"]["leader"] == busy.kernel.member
+    assert 0 <= found["last_round"]["ago_seconds"] < 60
+    assert found["producers"][0]["answers"]["UNKNOWN"] == 1
+    said = bare("status", "--url", own_url)
+    assert [line.split()[-4:] for line in said.lines if line.startswith("shop ")] == [["0", "0", "1", "0"]]
+    assert f"s ago, led by {busy.kernel.member}" in said.out
 
 
 def test_people_are_told_the_same(bare: Cli, busy: Broker, own_url: str) -> None:

@@ -55,6 +55,8 @@ YES, NO = Outcome(committed=True, bodies={}), Outcome(committed=False, bodies={}
 class FakeEvidence:
     """The evidence of one database, as a test wants it."""
 
+    at_once = 1
+
     def __init__(self) -> None:
         self.database: UUID = uuid4()
         self.outcome: Outcome | None = None

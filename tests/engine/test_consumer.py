@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, bodies, letters, told, worker, wrote
+from txsaga.engine.consumer import Consumer
 from txsaga.errors import (
     AlreadyDone,
     BrokerClosed,
@@ -286,6 +288,14 @@ def test_members_of_a_group_share_its_messages(moody_shop: Shop) -> None:
     anna, berta = worker(moody_shop, member="anna", batch=1), worker(moody_shop, member="berta", batch=1)
     got = [[message.text() for message in (anna, berta)[turn % 2].receive()] for turn in range(7)]
     assert got == [["a"], ["b"], ["c"], ["d"], ["e"], ["f"], []]
+
+
+def test_a_consumer_that_was_dropped_without_a_word_is_gone(moody_shop: Shop) -> None:
+    wrote(moody_shop, "a")
+    for n in range(3):
+        worker(moody_shop, member=f"member-{n}").receive()
+    gc.collect()
+    assert [thing for thing in gc.get_objects() if isinstance(thing, Consumer)] == []
 
 
 def test_a_group_that_reads_a_stream_takes_no_work(moody_shop: Shop) -> None:

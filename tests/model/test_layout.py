@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.model import layout
+from txsaga.model import chunk, layout
 from txsaga.model.identity import StoreId
 from txsaga.model.message import Message
 from txsaga.model.records import LogEntry
@@ -51,6 +52,26 @@ def test_a_message_is_read_as_it_was_sent(sent: Sequence[Message], data: st.Data
         assert (got.ordering_key, got.persistent) == (wanted.ordering_key, wanted.persistent)
         assert got.unique_key == wanted.unique_key
     assert list(read.bodies) == [message.body for message in sent[skipped:]]
+
+
+@given(MESSAGES)
+def test_a_message_that_lies_alone_is_read_as_any_other(sent: Message) -> None:
+    entry = LogEntry(100, 1, 42, 1, 2, 3, START, layout.lay_out([sent]))
+    (read,) = layout.Batch(entry, topic="orders", queue=0, qid=7, store=STORE, start=0).messages()
+    assert layout.lone(entry, topic="orders", queue=0, qid=7, store=STORE) == read
+
+
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_a_record_alone_may_have_a_column_with_a_bitmap(key: bytes | None) -> None:
+    """As another writer may lay it out: the kind says that some are absent."""
+    stored = bytearray(chunk.encode([[b"body"], [b"k"], *[None] * 6]))
+    body_end = 24 + 8 + 8
+    bitmap = bytes([key is not None]) + bytes(7)
+    stored[17] = 2
+    stored[body_end:body_end] = bitmap
+    stored[8:12] = crc32(stored[16:], crc32(stored[:8])).to_bytes(4, "little")
+    found = chunk.only_record(bytes(stored))
+    assert found == [b"body", key, *[None] * 6]
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=10), st.data())

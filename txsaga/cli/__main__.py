@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from txsaga.cli import barrier, db, dlq, exits, group, topic, tx
+from txsaga.cli import barrier, db, dlq, doubt, exits, group, producer, topic, tx
 from txsaga.cli.consume import consume
 from txsaga.cli.doctor import doctor
 from txsaga.cli.engine import engine
@@ -41,6 +41,8 @@ app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 tx.app.command()(replay)
 app.add_typer(tx.app, name="tx")
+app.add_typer(doubt.app, name="doubt")
+app.add_typer(producer.app, name="producer")
 app.command()(status)
 app.command()(doctor)
 app.command()(engine)

@@ -11,26 +11,27 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
 from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from txsaga.cli.check_options import CheckInterval, MaxChecks, MinAge, OnExhausted, ReplyTimeout, TotalLimit, said
 from txsaga.cli.home import may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
-from txsaga.cli.options import LONGEST, Options, options_of
+from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, table
 from txsaga.errors import ConfigError, RightsMissing
+from txsaga.model.checks import PROFILES, CheckProfile
 
 if TYPE_CHECKING:
     from txsaga.cli.metrics import Metrics
     from txsaga.engine.broker import Broker
+    from txsaga.engine.kernel import Handler
     from txsaga.engine.roles import Role
-    from txsaga.model.checks import CheckProfile
 
 logger = logging.getLogger("txsaga")
 NO_RIGHT = "this login has no engine right; ask the owner of the namespace for `txsaga db grant engine --to` its role"
@@ -48,11 +49,16 @@ def engine(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Run each role once and leave.")] = False,
     profile: Annotated[Profile, typer.Option(help="Defaults of check-back: 60 s or (5x) 30 s.")] = Profile.CLASSIC,
-    check_interval: Annotated[
-        float | None, typer.Option(min=0.1, max=LONGEST, help="Seconds between two checks.")
+    check_interval: CheckInterval = None,
+    min_age: MinAge = None,
+    max_checks: MaxChecks = None,
+    total_limit: TotalLimit = None,
+    reply_timeout: ReplyTimeout = None,
+    on_exhausted: OnExhausted = None,
+    handler: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this with what a group has out of checks."),
     ] = None,
-    min_age: Annotated[float | None, typer.Option(min=0, max=LONGEST, help="Seconds before the first check.")] = None,
-    max_checks: Annotated[int | None, typer.Option(min=1, help="Checks before a transaction is parked.")] = None,
     metrics: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port for Prometheus; 0 for a free one.")
     ] = None,
@@ -60,22 +66,26 @@ def engine(
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
     """Run dispatcher, scheduler, check-back and partitions until told to stop."""
-    options = options_of(context)
-    asked = profile_of(profile, check_interval, min_age, max_checks)
+    options, handlers = options_of(context), handlers_of(handler or ())
+    changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
+    asked = profile_of(profile, changes)
     to_stderr(debug=options.debug, level=logging.INFO, form=log_format)
     watch = None if metrics is None or once else watching()
     with (
         stopping() as stop,
         opened(options, observers=[] if watch is None else [watch]) as broker,
-        nullcontext() if watch is None else exposed(watch, broker, metrics or 0, metrics_address),
+        nullcontext() if watch is None else exposed(watch, broker, asked, metrics or 0, metrics_address),
     ):
         if not may_dispatch(broker):
             raise RightsMissing(NO_RIGHT)
+        for group, function in handlers.items():
+            broker.when_exhausted(group, function)
         roles = broker.roles(asked)
         if once:
             run_once(roles, options)
         else:
-            run(roles if watch is None else watch.watch(roles), asked, str(broker.identity), stop)
+            told = f"store {broker.identity}, profile {profile}: {described(asked)}"
+            run(roles if watch is None else watch.watch(roles), told, stop)
 
 
 def watching() -> Metrics:
@@ -88,25 +98,42 @@ def watching() -> Metrics:
 
 
 @contextmanager
-def exposed(watch: Metrics, broker: Broker, port: int, address: str) -> Iterator[None]:
+def exposed(watch: Metrics, broker: Broker, profile: CheckProfile, port: int, address: str) -> Iterator[None]:
     """Serve metrics, and say where."""
+    from txsaga.cli.gauges import Gauges
     from txsaga.cli.metrics import served
 
-    with served(watch, broker.kernel.store, port, address) as found:
+    with served(watch, Gauges(broker.kernel.store, profile.min_age), port, address) as found:
         logger.info("metrics are at http://%s:%d/metrics", address, found)
         yield
 
 
-def profile_of(profile: Profile, interval: float | None, min_age: float | None, max_checks: int | None) -> CheckProfile:
+def profile_of(profile: Profile, changes: Mapping[str, object]) -> CheckProfile:
     """Return the profile with what was said beside it."""
-    from txsaga.model.checks import PROFILES, CheckProfile
+    return PROFILES[profile].of_group(changes)
 
-    known = PROFILES[profile]
-    return CheckProfile(
-        interval=known.interval if interval is None else timedelta(seconds=interval),
-        min_age=known.min_age if min_age is None else timedelta(seconds=min_age),
-        max_checks=known.max_checks if max_checks is None else max_checks,
+
+def described(profile: CheckProfile) -> str:
+    """Say in one line when and how often transactions are asked about, and what happens to the rest."""
+    return (
+        f"checks every {profile.interval.total_seconds():g} s from {profile.min_age.total_seconds():g} s on, "
+        f"at most {profile.max_checks} and for {profile.total_limit.total_seconds() / 3600:g} h, "
+        f"answers within {profile.reply_timeout.total_seconds():g} s, then {profile.on_exhausted}"
     )
+
+
+def handlers_of(given: Sequence[str]) -> dict[str, Handler]:
+    """Load the functions that are called with what a group has out of checks."""
+    from txsaga.wiring import load
+
+    handlers: dict[str, Handler] = {}
+    for text in given:
+        group, _, name = text.partition("=")
+        if not group or name.count(":") != 1 or group in handlers:
+            told = f"{text!r}: write GROUP=MODULE:FUNCTION, once for each group"
+            raise typer.BadParameter(told, param_hint="--handler")
+        handlers[group] = load(name, "handler")
+    return handlers
 
 
 def run_once(roles: list[Role], options: Options) -> None:
@@ -120,24 +147,18 @@ def run_once(roles: list[Role], options: Options) -> None:
         table(("role", "done"), done.items())
 
 
-def run(roles: list[Role], profile: CheckProfile, store: str, stop: threading.Event) -> None:
-    """Run the roles until the stop is asked for, then let each finish its round."""
+def run(roles: list[Role], told: str, stop: threading.Event) -> None:
+    """Run the roles until the stop is asked for, then let each finish its round; say for what in the log."""
     from txsaga.engine.loop import Loop
 
     loop = Loop(roles)
     loop.start()
-    logger.info(
-        "engine started: store %s, checks every %g s from %g s on, at most %d",
-        store,
-        profile.interval.total_seconds(),
-        profile.min_age.total_seconds(),
-        profile.max_checks,
-    )
+    logger.info("engine started: %s", told)
     try:
         stop.wait()
     finally:
         loop.stop()
-    logger.info("engine stopped: store %s", store)
+    logger.info("engine stopped: %s", told)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.OutOfOrder: STANDS,
     errors.OffsetOutOfRange: NOT_FOUND,
     errors.UnknownGroup: NOT_FOUND,
+    errors.UnknownProducerGroup: NOT_FOUND,
     errors.UnknownLetter: NOT_FOUND,
     errors.GroupInUse: STANDS,
     errors.StoreError: UNAVAILABLE,

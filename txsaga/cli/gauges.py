@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from txsaga.cli.store_state import CHECK_BACK
 from txsaga.errors import TxSagaError
-from txsaga.model.overview import Reading
+from txsaga.model.checks import PROFILES
+from txsaga.model.overview import ANSWERS, Backlog, Reading
 from txsaga.ports.store import Store
 
 UP = "txsaga_store_up"
@@ -25,19 +30,39 @@ GROUP: Mapping[str, str] = {
     "txsaga_group_resting": "Messages that will come again.",
     "txsaga_group_members": "Living members.",
 }
+PRODUCER: Mapping[str, str] = {
+    "txsaga_producer_undecided": "Transactions of a producer group without a decision, parked ones included.",
+    "txsaga_producer_oldest_seconds": "Age of the oldest of them; 0 when there is none.",
+    "txsaga_producer_parked": "Those of them that are out of checks: somebody must decide them.",
+    "txsaga_producer_asked": "Those of them that a member is being asked about.",
+    "txsaga_producer_members": "Living members that answer for the group.",
+}
+ANSWERED = "txsaga_check_answers"
+ROUND: Mapping[str, str] = {
+    "txsaga_check_waiting": "1 when a round of check-back would find something to do.",
+    "txsaga_check_round_age_seconds": "Age of the last round of check-back; it grows too while nothing is to do.",
+}
 DEAD = "txsaga_dead_letters"
+MIN_AGE = PROFILES["classic"].min_age
 
 
 class Gauges(Collector):
     """Reads a store whenever somebody scrapes."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, min_age: timedelta = MIN_AGE) -> None:
+        self._store, self._min_age = store, min_age
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """Read the figures; of a store that does not answer there is only that to tell."""
         try:
-            found = [*self._of_store(), *_of_groups(self._store.overview.readings()), self._dead_letters()]
+            overview = self._store.overview
+            found: list[Metric] = [
+                *self._of_store(),
+                *self._of_rounds(),
+                *_of_producers(overview.backlogs()),
+                *_of_groups(overview.readings()),
+                self._dead_letters(),
+            ]
         except TxSagaError:
             found = []
         yield GaugeMetricFamily(UP, "1 when the store answered this scrape.", value=1 if found else 0)
@@ -50,6 +75,12 @@ class Gauges(Collector):
         for (name, said), value in zip(STORE.items(), values, strict=True):
             yield GaugeMetricFamily(name, said, value=value)
 
+    def _of_rounds(self) -> Iterator[GaugeMetricFamily]:
+        last = self._store.overview.last_round(CHECK_BACK)
+        ago = math.inf if last is None else last.ago.total_seconds()
+        for (name, said), value in zip(ROUND.items(), (self._store.doubts.waiting(self._min_age), ago), strict=True):
+            yield GaugeMetricFamily(name, said, value=value)
+
     def _dead_letters(self) -> GaugeMetricFamily:
         dead = self._store.overview.dead_letters()
         # A group without any stands at nought: else an alert would not end when they are gone.
@@ -58,6 +89,19 @@ class Gauges(Collector):
         for name in sorted(names):
             family.add_metric([name], dead.get(name, 0))
         return family
+
+
+def _of_producers(backlogs: Sequence[Backlog]) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, said, labels=["group"]) for name, said in PRODUCER.items()]
+    answers = CounterMetricFamily(ANSWERED, "What came of checks, by answer.", labels=["group", "answer"])
+    for backlog in backlogs:
+        oldest = 0.0 if backlog.oldest is None else backlog.oldest.total_seconds()
+        values = (backlog.undecided, oldest, backlog.parked, backlog.asked, backlog.members)
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([backlog.group], value)
+        for answer in ANSWERS:  # those without any stand at nought: a counter that appears at 1 has no increase
+            answers.add_metric([backlog.group, answer], backlog.answers.get(answer, 0))
+    yield from (*families, answers)
 
 
 def _of_groups(readings: Iterable[Reading]) -> Iterator[GaugeMetricFamily]:

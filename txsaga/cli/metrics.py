@@ -19,7 +19,6 @@ from txsaga.engine.roles import Role
 from txsaga.errors import ConfigError
 from txsaga.model import facts
 from txsaga.model.facts import AFTER, Fact
-from txsaga.ports.store import Store
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -39,7 +38,14 @@ class Metrics:
         )
         self._done = Counter("txsaga_round_work", "What the rounds of a role did.", ["role"], registry=r)
         self._failed = Counter("txsaga_rounds_failed", "Rounds of a role that failed.", ["role"], registry=r)
-        self._counted = {facts.Decided: self._decisions, facts.Parked: self._parked}
+        self._asked = Counter("txsaga_questions", "Questions that this process put to members.", registry=r)
+        self._postponed = Counter("txsaga_postponements", "Doubts that this process put off.", registry=r)
+        self._counted = {
+            facts.Decided: self._decisions,
+            facts.Parked: self._parked,
+            facts.Asked: self._asked,
+            facts.Postponed: self._postponed,
+        }
         self._under_way = threading.local()
 
     def __call__(self, fact: Fact) -> None:
@@ -88,9 +94,9 @@ class Watched:
 
 
 @contextmanager
-def served(metrics: Metrics, store: Store, port: int, address: str) -> Iterator[int]:
+def served(metrics: Metrics, gauges: Gauges, port: int, address: str) -> Iterator[int]:
     """Serve metrics of a process and a store until the block ends; give the port."""
-    metrics.registry.register(Gauges(store))
+    metrics.registry.register(gauges)
     try:
         server, thread = start_http_server(port, address, metrics.registry)
     except (OSError, OverflowError) as reason:

@@ -10,10 +10,13 @@ from txsaga.cli.group import GROUP, group_document, group_row
 from txsaga.cli.home import opened
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import topic_document
+from txsaga.model.overview import ANSWERS
 
 if TYPE_CHECKING:
     from txsaga.cli.store_state import Status
+    from txsaga.model.overview import LastRound
 
 
 def status(context: typer.Context) -> None:
@@ -34,6 +37,8 @@ def status(context: typer.Context) -> None:
             "undecided": found.undecided.count,
             "oldest undecided": found.undecided.oldest,
             "parked": found.undecided.parked,
+            "being asked": sum(backlog.asked for backlog in found.backlogs),
+            "last check round": _round(found.last_round),
             "scheduled": found.undecided.scheduled,
             "waiting for a tick": found.dispatch.waiting,
             "last tick": f"{found.dispatch.tick}, {found.dispatch.age.total_seconds():.1f} s ago",
@@ -43,6 +48,11 @@ def status(context: typer.Context) -> None:
         say()
         rows = [(t.topic.name, t.topic.type, len(t.bounds), t.messages) for t in found.topics]
         table(("topic", "type", "queues", "messages"), rows)
+    if found.backlogs:
+        say()
+        answers = [[each.answers.get(answer, 0) for answer in ANSWERS] for each in found.backlogs]
+        groups = [backlog_row(each) for each in found.backlogs]
+        table((*COLUMNS, *ANSWERS), [(*group, *said) for group, said in zip(groups, answers, strict=True)])
     if found.readings:
         say()
         table(GROUP, [group_row(reading) for reading in found.readings])
@@ -53,7 +63,7 @@ def status(context: typer.Context) -> None:
 
 def status_document(found: Status) -> dict[str, object]:
     """Write the state of a store for programs."""
-    undecided, dispatch = found.undecided, found.dispatch
+    undecided, dispatch, last = found.undecided, found.dispatch, found.last_round
     return {
         "store": {"uuid": found.store.uuid, "incarnation": found.store.incarnation},
         "rejects_transactions": found.rejects_transactions,
@@ -61,10 +71,17 @@ def status_document(found: Status) -> dict[str, object]:
             "count": undecided.count,
             "parked": undecided.parked,
             "oldest_seconds": undecided.oldest,
+            "asked": sum(backlog.asked for backlog in found.backlogs),
         },
+        "last_round": None if last is None else {"leader": last.leader, "ago_seconds": last.ago},
+        "producers": [backlog_document(backlog) for backlog in found.backlogs],
         "scheduled": undecided.scheduled,
         "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
         "topics": [topic_document(state) for state in found.topics],
         "groups": [group_document(reading) for reading in found.readings],
         "dead_letters": dict(found.dead_letters),
     }
+
+
+def _round(last: LastRound | None) -> str | None:
+    return None if last is None else f"{last.ago.total_seconds():.1f} s ago, led by {last.leader}"

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txsaga.model.identity import StoreId
-from txsaga.model.overview import Dispatch, Reading, Undecided
+from txsaga.model.overview import Backlog, Dispatch, LastRound, Reading, Undecided
 from txsaga.model.records import Bounds
 from txsaga.model.topic import Topic
 from txsaga.ports.store import Store
+
+CHECK_BACK = "check-back"
+"""The role whose rounds are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,8 @@ class Status:
     readings: tuple[Reading, ...]
     dead_letters: Mapping[str, int]
     undecided: Undecided
+    backlogs: tuple[Backlog, ...]
+    last_round: LastRound | None
     dispatch: Dispatch
 
 
@@ -54,6 +59,8 @@ def status(store: Store) -> Status:
         readings=tuple(overview.readings()),
         dead_letters=overview.dead_letters(),
         undecided=overview.undecided(),
+        backlogs=tuple(overview.backlogs()),
+        last_round=overview.last_round(CHECK_BACK),
         dispatch=overview.dispatch(),
     )
 

@@ -100,13 +100,15 @@ def settle(
     options = options_of(context)
     with opened(options) as broker:
         dispatch(broker)
-        settled = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age))).run_once()
+        check_back = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age)))
+        check_back.run_once()
+        settled, asked = (check_back.done[what] for what in ("settled", "asked"))
         left = broker.kernel.store.overview.undecided()
         dispatch(broker)
     if options.json:
-        document({"settled": settled, "undecided": left.count, "parked": left.parked})
+        document({"settled": settled, "asked": asked, "undecided": left.count, "parked": left.parked})
     else:
-        say(f"{settled} settled, {left.count} undecided, {left.parked} of them parked")
+        say(f"{settled} settled, {asked} asked, {left.count} undecided, {left.parked} of them parked")
 
 
 def number_of(text: str, store: StoreId) -> int:
@@ -163,7 +165,7 @@ class Shown:
         return cls(
             view=view_document(view),
             checks=_checks(store.overview.checks(txid)),
-            halves=[_half(half) for half in store.halves.views(txid)],
+            halves=[half_document(half) for half in store.halves.views(txid)],
             history=[
                 {"at": each.at, "what": each.what, "who": each.who, "why": each.why}
                 for each in store.overview.history(txid)
@@ -213,7 +215,8 @@ def _checks(checks: Checks | None) -> dict[str, object]:
     return {"asked": checks.asked, "next_check": checks.due, "why_parked": checks.parked}
 
 
-def _half(half: HalfView) -> dict[str, object]:
+def half_document(half: HalfView) -> dict[str, object]:
+    """Write a half for programs."""
     return {
         "topic": half.real_topic,
         "queue": half.real_queue,

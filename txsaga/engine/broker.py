@@ -121,7 +121,8 @@ class Broker:
             )
         self._loop: Loop | None = None
         self._own: Loop | None = None
-        self._readers: set[Stream | Consumer] = set()
+        self._streams: set[Stream] = set()  # kept: their leases are given back
+        self._consumers = weakref.WeakSet[Consumer]()
         self._starting = Lock()
         _every_broker.add(self)
 
@@ -199,8 +200,12 @@ class Broker:
 
     def set_checks(self, group: str, **changes: object) -> Group:
         """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
+        said, registry = kept(changes), self._kernel.store.registry
+        known = registry.find_group(group)
+        if known is not None and not known.transactional:
+            raise ConfigError(f"producer group {group!r} is plain: nothing of it is asked about")
         with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
-            return self._kernel.store.registry.alter_checks(group, kept(changes))
+            return registry.alter_checks(group, said)
 
     def when_exhausted(self, group: str, handler: Handler) -> None:
         """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
@@ -223,9 +228,9 @@ class Broker:
     ) -> Stream:
         """Read topics as a member of a consumer group."""
         self._start()
-        name, closed = self._member(member), self._readers.discard
+        name, closed = self._member(member), self._streams.discard
         stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
-        self._readers.add(stream)
+        self._streams.add(stream)
         return stream
 
     @property
@@ -295,9 +300,9 @@ class Broker:
             start=start,
             tag=tag,
             jitter=self._home.jitter,
-            on_close=self._readers.discard,
+            on_close=self._consumers.discard,
         )
-        self._readers.add(consumer)
+        self._consumers.add(consumer)
         return consumer
 
     @contextmanager
@@ -321,9 +326,10 @@ class Broker:
 
     def close(self) -> None:
         """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
-        for stream in list(self._readers):
-            with suppress(StoreError):  # its leases run out by themselves
-                stream.close()
+        readers: list[Stream | Consumer] = [*self._streams, *self._consumers]
+        for reader in readers:
+            with suppress(StoreError):  # what it holds runs out by itself
+                reader.close()
         self._kernel.on_decided = lambda: None  # what is still decided starts no roles again
         for loop in (self._loop, self._own):
             if loop is not None:
@@ -347,7 +353,8 @@ class Broker:
     def _start_anew(self) -> None:
         """Leave roles and streams to the parent, as a forked child must: it has neither the threads nor the leases."""
         self._starting = Lock()
-        self._readers.clear()
+        self._streams.clear()
+        self._consumers.clear()
         self._kernel.running.start_anew()
         self._own = None  # a producer that is opened here answers here
         if self._loop is not None:

@@ -40,14 +40,18 @@ class ByHand:
     def decide(self, txid: int, decision: Decision, *, who: str, why: str, force: bool = False) -> Standing:
         """Decide a transaction; `DecidedOtherwise` when the other decision stands."""
         _require_reason(why)
-        doubt = self._store.doubts.of(txid)
-        if doubt is None:
-            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        doubt = self._known(txid)
         by = By(who=who, why=why, from_check=True)
         standing = self._standing(txid) or self._decided(doubt, decision, by, force)
         if standing.decision is not decision:
             raise DecidedOtherwise(txid, standing.decision.name)
         return standing
+
+    def _known(self, txid: int) -> Doubt:
+        doubt = self._store.doubts.of(txid)
+        if doubt is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        return doubt
 
     def _standing(self, txid: int) -> Standing | None:
         with self._store.ledgers.open() as ledger:
@@ -72,8 +76,11 @@ class ByHand:
     def resume(self, txid: int, *, who: str, why: str) -> None:
         """Have a parked transaction asked about again, from the first check on; that decides nothing."""
         _require_reason(why)
+        self._known(txid)
         with self._kernel.announce.around(facts.Resuming, txid), self._store.ledgers.open() as ledger:
             life = ledger.lock(txid)
+            if (stands := ledger.standing(txid)) is not None:
+                raise DecidedOtherwise(txid, stands.name)
             if life is not None and life.state is TxState.PARKED:
                 ledger.move(txid, TxEvent.RESUME)  # before it is listed: a later step of its owner takes it off again
             if not ledger.resume(txid):

@@ -24,6 +24,11 @@ class Seen(NamedTuple):
     outcome: Outcome | None = None
     unread: str | None = None
 
+    @property
+    def committed(self) -> bool:
+        """Tell whether the local work is there."""
+        return self.outcome is not None and self.outcome.committed
+
 
 class Case:
     """A doubt with its group and its halves; who knows the name of the group gives it."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from contextlib import suppress
 from itertools import count
 
@@ -44,9 +45,11 @@ class CheckBack:
         self._profile = profile or CheckProfile()
         self._lease = Lease(kernel, self.name)
         self._turns = count()
+        self.done: Counter[str] = Counter()
 
     def run_once(self) -> int:
-        """Sweep, then settle or ask about what is due; return how many came further."""
+        """Sweep, then settle or ask about what is due; return how many came further, `done` tells how."""
+        self.done = Counter()
         if not self._kernel.store.doubts.waiting(self._profile.min_age) or not self._lease.take():
             return 0
         try:
@@ -58,7 +61,7 @@ class CheckBack:
     def _round(self) -> int:
         begun = time.monotonic()
         logger.info("check round begins", extra={"role": self.name})
-        done = Round(self._kernel, self._profile, self._lease, self._turns).run(self._limit)
-        told = ", ".join(f"{number} {what}" for what, number in sorted(done.items())) or "nothing due"
+        self.done = Round(self._kernel, self._profile, self._lease, self._turns).run(self._limit)
+        told = ", ".join(f"{number} {what}" for what, number in sorted(self.done.items())) or "nothing due"
         logger.info("check round ends after %.3f s: %s", time.monotonic() - begun, told, extra={"role": self.name})
-        return sum(done.values()) - done["put off"]
+        return self.done.total() - self.done["put off"]

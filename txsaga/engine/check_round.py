@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By
+from txsaga.engine.inquiry import Inquiry
 from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease, checkers_of
@@ -33,7 +34,7 @@ Item = TypeVar("Item")
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
-MOST_ASKED = 2_000
+MOST_ASKED = 5_000
 """Questions that one member has at a time; the rest stays due."""
 
 
@@ -58,25 +59,25 @@ class Round:
         with announce.around(facts.Sweeping):
             self._store.doubts.sweep(self._profile.min_age)
         cases = [Case(self._store, doubt) for doubt in self._store.doubts.due(limit)]
-        self._kernel.settler.judge.look(cases)
-        for case in cases:
-            if time.monotonic() > end or not self._lease.take():
-                break
-            self._deal_with(case)
-            if len(self._settled) >= AT_ONCE:
-                self._settle()
+        with Inquiry(self._store, self._kernel.settler.judge) as inquiry:
+            for case, verdict in inquiry.verdicts(cases):
+                if time.monotonic() > end or not self._lease.take():
+                    break
+                self._deal_with(case, verdict)
+                if len(self._settled) >= AT_ONCE:
+                    self._settle()
         self._settle()
         self._ask()
         self._write_put_off()
         return self.done
 
-    def _deal_with(self, case: Case) -> None:
+    def _deal_with(self, case: Case, verdict: Callable[[], Verdict]) -> None:
         doubt = case.doubt
         try:
             if self._lives(doubt):
                 self._put(doubt, "its run is alive, or nobody can say", counted=False)
             else:
-                self._follow(case, self._kernel.settler.judge.know(case))
+                self._follow(case, verdict())
         except StoreUnavailable as silent:
             self._put(doubt, str(silent), counted=False)
         except TxSagaError as failure:

@@ -147,12 +147,12 @@ class Consumer:
         messages, damaged = self._taking.found(claim)
         for damage in damaged:
             bury_damaged(self._kernel, claim.only(damage.offset), damage)
-        wanted = [message for message in messages if self._tag is None or message.tag == self._tag]
+        wanted = messages if self._tag is None else [message for message in messages if message.tag == self._tag]
         if gone := claim.open.bit_count() - len(messages) - len(damaged):
             logger.error("%d messages of group %s are gone by retention", gone, self.group)
-        told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
-        if unwanted := {*claim.offsets()} - told:
-            self._hands.acknowledge(claim.only(*unwanted))
+        if len(wanted) + len(damaged) < claim.open.bit_count():
+            told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
+            self._hands.acknowledge(claim.only(*({*claim.offsets()} - told)))
         policy = self._group.policy
         if policy.max_attempts is not None and claim.attempts > policy.max_attempts:
             for message in wanted:

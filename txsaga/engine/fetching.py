@@ -15,7 +15,7 @@ from txsaga.errors import ChunkDamaged
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import Copy
 from txsaga.model.identity import HalfId
-from txsaga.model.layout import Batch
+from txsaga.model.layout import Batch, lone
 from txsaga.model.message import Delivered
 from txsaga.model.records import LogEntry
 from txsaga.model.topic import Topic
@@ -60,13 +60,18 @@ class Fetching:
     def read(self, qid: int, start: int, end: int) -> Found:
         """Read the messages of a queue from one offset up to another."""
         found, begun = Found([], []), self._begun.pop(qid, None)
+        topic, index = self._queues[qid]
         if begun is not None and begun.entry.base <= start < begun.entry.behind:
             start = self._add(found, qid, begun.part(start, end))
         while start < end:
             entries = self._log.fetch(qid, start, end - start, end)
             for entry in entries:
                 try:
-                    start = self._add(found, qid, self._batch(qid, entry, start, end))
+                    if entry.count == 1:
+                        found.messages.append(lone(entry, topic=topic.name, queue=index, qid=qid, store=self._store))
+                        start = entry.base + 1
+                    else:
+                        start = self._add(found, qid, self._batch(qid, entry, start, end))
                 except ChunkDamaged as damage:
                     stop = min(end, entry.behind)
                     found.damaged.extend(

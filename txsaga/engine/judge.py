@@ -28,7 +28,7 @@ from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreEr
 from txsaga.model import facts
 from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life, Outcome
+from txsaga.model.records import Life, Outcome, Resource
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
@@ -71,6 +71,7 @@ class Judge:
         announce: Announcer,
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
+        self._recorded: dict[int, Resource] = {}  # what is registered under a number stays the same
 
     def look(self, cases: Iterable[Case]) -> None:
         """Read the evidence of many transactions, each database asked once."""
@@ -89,6 +90,13 @@ class Judge:
             else:
                 for case in asked:
                     case.seen = Seen(resource, outcomes.get(case.id))
+
+    def fences_at_once(self, resource: int) -> int:
+        """Return how many transactions the database of a resource stands being fenced at the same time."""
+        try:
+            return self._reach(resource).at_once
+        except UNREADABLE:
+            return 1
 
     def know(self, case: Case, *, fence: bool = True) -> Verdict:
         """Say what row and evidence tell; where only a word can, UNKNOWN by WORD. `fence=False` only looks."""
@@ -130,7 +138,9 @@ class Judge:
         return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
 
     def _reach(self, resource: int) -> Evidence:
-        recorded = self._store.registry.resource_by_id(resource)
+        recorded = self._recorded.get(resource)
+        if recorded is None:
+            recorded = self._recorded[resource] = self._store.registry.resource_by_id(resource)
         evidence = self._evidence(recorded.name)
         if evidence.database != recorded.database:
             raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")

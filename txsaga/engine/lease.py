@@ -40,7 +40,7 @@ class Heartbeat:
     def run_once(self) -> int:
         """Hold what is worked on, and say that this process answers for its groups."""
         self._hold()
-        self._enlist()
+        self.enlist()
         return 0
 
     def _hold(self) -> None:
@@ -49,7 +49,8 @@ class Heartbeat:
             with self._kernel.announce.around(facts.Holding, *(doubt.txid for doubt in held)):
                 self._kernel.store.doubts.hold(held, LEASE)
 
-    def _enlist(self) -> None:
+    def enlist(self) -> None:
+        """Say that this process answers for its groups."""
         kinds = tuple(sorted(map(checkers_of, self._kernel.checkers.by_id)))
         if not kinds or (kinds == self._enlisted and time.monotonic() < self._renew_at):
             return

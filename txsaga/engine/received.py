@@ -217,8 +217,8 @@ def acknowledge(hands: Hands, messages: Sequence[Received]) -> None:
 
 
 def by_claim(messages: Iterable[Received]) -> list[tuple[Claim, list[Received]]]:
-    """Put messages together that are of one claim, with the claim on all of them."""
-    found: dict[tuple[int, int, int, int], list[Received]] = {}
+    """Put messages together that were taken together, with the claim on all of them."""
+    found: dict[int, list[Received]] = {}
     for message in messages:
-        found.setdefault(message._run.place, []).append(message)
-    return [(of[0]._run.only(*(message.delivered.offset for message in of)), of) for of in found.values()]
+        found.setdefault(id(message._run), []).append(message)
+    return [(of[0]._run.only(*[message.delivered.offset for message in of]), of) for of in found.values()]

@@ -18,6 +18,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from zlib import crc32
 
@@ -31,6 +32,7 @@ MAX_BYTES = 8 * 1024 * 1024
 """Of what the records hold, in one chunk."""
 
 _HEADER = struct.Struct("<BBHIII")
+_SIZE = struct.Struct("<i")
 _COUNTS = struct.Struct("<BBHI")  # the part of the header that the checksum covers
 _ABSENT, _ALL, _SOME = 0, 1, 2
 
@@ -92,6 +94,38 @@ def pieces(sizes: Sequence[int]) -> Iterator[range]:
     yield range(first, len(sizes))
 
 
+def _checked(view: memoryview) -> int:
+    """Make sure that a chunk is what was written; return the number of its records."""
+    if len(view) < _HEADER.size + 8:
+        raise ChunkDamaged("a stored chunk is cut short; restore it from a backup")
+    version, columns, _, count, checksum, _ = _HEADER.unpack_from(view)
+    if version != VERSION or columns != len(COLUMNS):
+        raise StoreError(f"a stored chunk has layout {version}/{columns}; a newer txsaga wrote it")
+    if crc32(view[_HEADER.size :], crc32(view[: _COUNTS.size])) != checksum:
+        raise ChunkDamaged("a stored chunk does not match its checksum; restore it from a backup")
+    return int(count)
+
+
+def only_record(stored: bytes) -> list[bytes | None]:
+    """Read the columns of a chunk of one record: what was sent alone lies alone, and readers read little else."""
+    _checked(memoryview(stored))
+    kinds = stored[_HEADER.size : _HEADER.size + len(COLUMNS)]
+    if _SOME in kinds:  # of one record, only another writer may say so
+        return [None if column is None else column[0] for column in map(Chunk(stored).column, range(len(COLUMNS)))]
+    values: list[bytes | None] = [None] * len(COLUMNS)
+    begin = _HEADER.size + len(COLUMNS) + 8
+    for column in _present(kinds):
+        end = begin + _SIZE.unpack_from(stored, begin - 4)[0]
+        values[column] = stored[begin:end]
+        begin = end + -(end - begin) % 8 + 8  # behind the padding, and the offsets of the next one
+    return values
+
+
+@cache
+def _present(kinds: bytes) -> tuple[int, ...]:
+    return tuple(column for column, kind in enumerate(kinds) if kind != _ABSENT)
+
+
 class Chunk:
     """A stored chunk, read column by column."""
 
@@ -99,14 +133,8 @@ class Chunk:
 
     def __init__(self, stored: bytes | memoryview) -> None:
         self._view = memoryview(stored)
-        if len(self._view) < _HEADER.size + 8:
-            raise ChunkDamaged("a stored chunk is cut short; restore it from a backup")
-        version, columns, _, self.count, checksum, _ = _HEADER.unpack_from(self._view)
-        if version != VERSION or columns != len(COLUMNS):
-            raise StoreError(f"a stored chunk has layout {version}/{columns}; a newer txsaga wrote it")
-        if crc32(self._view[_HEADER.size :], crc32(self._view[: _COUNTS.size])) != checksum:
-            raise ChunkDamaged("a stored chunk does not match its checksum; restore it from a backup")
-        self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + columns])
+        self.count = _checked(self._view)
+        self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + len(COLUMNS)])
         self._at = self._starts()
 
     def column(self, at: int, first: int = 0, last: int | None = None) -> list[bytes] | list[bytes | None] | None:

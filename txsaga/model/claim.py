@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 
 from txsaga.errors import ConfigError
@@ -120,14 +118,12 @@ class Claim(NamedTuple):
         """Return the offsets of the messages that are open."""
         return (self.base + at for at in range(self.size) if self.open >> at & 1)
 
-    @property
-    def place(self) -> tuple[int, int, int, int]:
-        """Where it lies, and in whose hands."""
-        return self.qid, self.base, self.size, self.receipt
-
     def only(self, *offsets: int) -> Claim:
         """Narrow it to some of its messages."""
-        return self._replace(open=reduce(or_, (1 << offset - self.base for offset in offsets)))
+        mask, base = 0, self.base
+        for offset in offsets:
+            mask |= 1 << offset - base
+        return self if mask == self.open else self._replace(open=mask)
 
 
 class Unread(NamedTuple):

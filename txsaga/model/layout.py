@@ -80,6 +80,26 @@ def weight(message: Message) -> int:
     return held + len(_json(message.headers)) if message.headers else held
 
 
+def lone(entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId) -> Delivered:
+    """Read the message of a chunk that holds no other."""
+    body, key, tag, heads, ordering_key, _, persistent, unique_key = chunk.only_record(entry.body)
+    return Delivered(
+        topic,
+        queue,
+        entry.base,
+        body or b"",
+        None if key is None else key.decode(),
+        None if tag is None else tag.decode(),
+        NO_HEADERS if heads is None else _headers(heads),
+        None if ordering_key is None else ordering_key.decode(),
+        persistent is None,
+        None if unique_key is None else unique_key.decode(),
+        entry.born,
+        HalfId(store, entry.txid, entry.part, entry.attempt, qid, entry.chunk, 0),
+        0,
+    )
+
+
 class Batch:
     """One chunk of the log as a reader gets it: columns first, messages on demand."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from txsaga.model.asking import Remark
 
@@ -94,6 +95,46 @@ class Checks:
     due: datetime
     parked: str | None
     remarks: tuple[Remark, ...] = ()
+
+
+class Progress(StrEnum):
+    """Where a transaction stands on the list of doubts."""
+
+    WAITING = "waiting"  # for its next check
+    ASKED = "asked"  # a member has a question about it
+    PARKED = "parked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtView:
+    """A transaction on the list of doubts, as people see it."""
+
+    txid: int
+    id: str
+    group: str
+    key: str | None
+    age: timedelta
+    member: str | None  # who has a question about it
+    checks: Checks
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands."""
+        if self.checks.parked is not None:
+            return Progress.PARKED
+        return Progress.WAITING if self.member is None else Progress.ASKED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRound:
+    """Who led the last round of a role, and how long ago it ended; nothing while one is under way."""
+
+    leader: str
+    ago: timedelta
+
+
+ANSWERS = ("COMMIT", "ROLLBACK", "UNKNOWN", "NOBODY")
+"""What came of checks; NOBODY was there to answer, and such a check does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,10 @@ class Evidence(Protocol):
     def read_many(self, transactions: Sequence[str]) -> Mapping[str, Outcome]:
         """Return what the evidence says of each transaction that has some, in one question."""
 
+    @property
+    def at_once(self) -> int:
+        """How many transactions may be fenced at the same time, each on a connection of its own."""
+
     def fence(self, transaction: str) -> Outcome | None:
         """Write the rollback barrier unless evidence is there, and return what stands.
 

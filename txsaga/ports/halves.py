@@ -1,6 +1,6 @@
 """The hot path: batches of plain halves, plain messages and bare decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from txsaga.errors import TxSagaError
@@ -44,3 +44,7 @@ class HalfStore(Protocol):
 
     def contents(self, txid: int) -> Sequence[Content]:
         """Read what a transaction would deliver: its halves, and of a keyed one the attempts that count."""
+
+    def views_of(self, txids: Sequence[int]) -> Mapping[int, tuple[HalfView, ...]]:
+        """Show the halves of several transactions."""
+        return {txid: tuple(self.views(txid)) for txid in txids}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.asking import Remark
-from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Reading, Undecided
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Reading, Undecided
 from txsaga.model.trace import Trace
 
 
@@ -37,3 +37,11 @@ class Overview(Protocol):
 
     def trace(self, txid: int) -> Trace | None:
         """Return everything durable of a transaction; None for an unknown one."""
+
+    def doubts(
+        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
+    ) -> Sequence[DoubtView]:
+        """Return what is on the list of doubts and undecided, by number: parked ones only, of one group, or one."""
+
+    def last_round(self, role: str) -> LastRound | None:
+        """Tell who led the last round of a role, and when it ended; None before the first."""

@@ -27,6 +27,7 @@ if "pytest" in sys.modules:  # first of all: asserts are rewritten at import
     from txsaga.testing import rewriting as rewriting
 
 if TYPE_CHECKING:
+    from txsaga.testing.backlog_contract import BacklogContract
     from txsaga.testing.binding_contract import BindingContract
     from txsaga.testing.burial_contract import BurialContract
     from txsaga.testing.claim_contract import ClaimContract
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from txsaga.testing.trace_contract import TraceContract
 
 __all__ = [
+    "BacklogContract",
     "BindingContract",
     "BurialContract",
     "ClaimContract",

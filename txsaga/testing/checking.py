@@ -10,8 +10,8 @@ from txsaga.model.checks import CheckProfile
 
 
 def check_once(kernel: Kernel, profile: CheckProfile | None = None) -> int:
-    """Renew leases, run a round, answer what it asks here; return how many transactions the round dealt with."""
-    Heartbeat(kernel).run_once()
+    """Enlist this process, run a round, answer what it asks here; return how many transactions the round dealt with."""
+    Heartbeat(kernel).enlist()  # it holds nothing: what is open here plays what a dead process left
     done = CheckBack(kernel, profile).run_once()
     answering = Answering(kernel)
     while answering.run_once():

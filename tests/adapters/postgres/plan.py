@@ -40,6 +40,9 @@ BINARY: dict[str, Callable[[Any], Value]] = {
     "groups": texts,
     "queues": int4_array,
     "count": int4,
+    "queue": int4,
+    "offset": int8,
+    "end": int8,
     "counts": int4s,
     "numbers": int8s,
     "masks": int8s,
@@ -48,7 +51,7 @@ BINARY: dict[str, Callable[[Any], Value]] = {
     "receipt": int8,
     "member": text,
 }
-GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled")
+GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled|doubt|question")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"
 
 

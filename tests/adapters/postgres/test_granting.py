@@ -267,6 +267,15 @@ def test_a_superuser_who_migrates_does_not_lend_his_rights_to_the_functions(
     assert all(row[3] for row in found)
 
 
+def test_whoever_migrates_in_passing_grants_anew_what_changed(made: Logins) -> None:
+    with txsaga.connect(made.url, roles=False, env={}) as owner:
+        owner.create_topic("news", queues=1)
+    anna = made.new(P)
+    made.run("DROP FUNCTION publish(int8, bool, int4, int4, int4, int4, int4, int4, bytea)")
+    open_store(made.url).close()
+    send(made.url_of(anna))
+
+
 def test_migrating_grants_anew_what_each_has(made: Logins) -> None:
     with txsaga.connect(made.url, roles=False, env={}) as owner:
         owner.create_topic("news", queues=1)
@@ -276,6 +285,9 @@ def test_migrating_grants_anew_what_each_has(made: Logins) -> None:
     made.run('REVOKE ALL ON FUNCTION publish(int8, bool, int4, int4, int4, int4, int4, int4, bytea) '
              f'FROM "{made.namespace}_producer"')  # fmt: skip
     with pytest.raises(RightsMissing, match="permission denied for function publish"):
+        send(made.url_of(anna))
+    open_store(made.url).close()  # as every program with an embedded database does
+    with pytest.raises(RightsMissing):
         send(made.url_of(anna))
     migrated(made)
     send(made.url_of(anna))

@@ -7,18 +7,21 @@ ones.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
 import pytest
 from sqlalchemy import Engine, text
 
+from tests.adapters.postgres.logins import logins
 from tests.adapters.postgres.plan import Prepared, scans_of
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.hot import TOKEN, Form, Hot
 from txsaga.adapters.postgres.schedule import COMMIT_DUE
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.rights import Right
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -53,7 +56,7 @@ BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 SOME = list(range(4_990, 5_010))
 ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME), "token": []}  # filled in when the store is there
 VALUES: dict[str, dict[str, object]] = {
-    "fetch": {"qid": 3, "offset": 1_200, "limit": 100, "end": 2**62},
+    "fetch": {"queue": 3, "offset": 1_200, "count": 100, "end": 2**62},
     "news": {"limit": 10},
     "tick": {
         "lo": str(1_000_000 + NEW),
@@ -86,8 +89,8 @@ READS = {
     "recall": {"half_0", "half_1", "scheduled"},
     "recall one": {"half_0", "scheduled"},
     "due": {"half_1", "scheduled"},
-    "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx"},
-    "doubt": {"half_2", "tx"},
+    "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx", "doubt", "question"},
+    "doubt": {"half_2", "tx", "doubt"},
     "batch": {"half_2"},
 }
 
@@ -114,31 +117,54 @@ def written(hot: Hot, namespace: str, name: str) -> str:
     return str(found)
 
 
+RAW = ("news", "tick", "standing", "standing one", "due", "doubts", "doubt", "batch")
+"""What whoever was granted a right runs himself: the rest is run by functions, in the same words."""
+
+
 @pytest.fixture(scope="module", params=["young", "analyzed"])
 def filled(request: pytest.FixtureRequest, home_database: str) -> Iterator[Filled]:
     """Give the hot statements, prepared on an empty store that was filled afterwards."""
-    url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('plans')}"
+    with filled_store(home_database, list(VALUES), analyzed=request.param == "analyzed") as filled:
+        yield filled
+
+
+@pytest.fixture(scope="module")
+def granted(home_database: str) -> Iterator[Filled]:
+    """Give those of a login that has every right, but does not own the namespace."""
+    with filled_store(home_database, list(RAW), analyzed=True, owner=False) as filled:
+        yield filled
+
+
+@contextmanager
+def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool = True) -> Iterator[Filled]:
+    """Prepare statements on an empty store, and fill it."""
+    url = f"{database}{'&' if '?' in database else '?'}namespace={fresh_name('plans')}"
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr(schema, "SPAN", SPAN)
         store, stored = stack.enter_context(closing(open_store(url))), Stored(url)
         store.log.extend_partitions(2 * SPAN)
-        hot, statements = Hot.of(f'"{stored.namespace}"'), dict[str, Prepared]()
+        engine = store.engine
+        if not owner:
+            login = stack.enter_context(logins(url)).url_with(*Right)
+            engine = stack.enter_context(closing(PostgresStore.open(login))).engine
+        hot, statements = Hot.of(f'"{stored.namespace}"', owner=owner), dict[str, Prepared]()
         token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
         tokens = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
-        for name, values in VALUES.items():
+        for name in names:
+            values = VALUES[name]
             values = {**values, **tokens} if "token" in values else values
             if name in ALONE:
                 values = {column: value[:1] if isinstance(value, list) else value for column, value in values.items()}
             statements[name] = stack.enter_context(
-                closing(Prepared(store.engine, written(hot, stored.namespace, name), values))
+                closing(Prepared(engine, written(hot, stored.namespace, name), values))
             )
         stored.rows("DELETE FROM tick")  # those above
         for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):
             stored.rows(statement)
-        if request.param == "analyzed":
+        if analyzed:
             for table in ("half", "op", "log", "tick", "doubt", "part", "tx", "scheduled"):
                 stored.rows(f"ANALYZE {table}")
-        yield Filled(store.engine, stored.namespace, hot, statements)
+        yield Filled(engine, stored.namespace, hot, statements)
 
 
 @pytest.mark.req("RMQ-18")
@@ -147,6 +173,17 @@ def test_a_hot_statement_goes_by_index_and_looks_at_little(filled: Filled, name:
     scans = filled.statements[name].scans()
     assert {scan.table for scan in scans if scan.loops} == READS[name], "\n".join(map(repr, scans))
     assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_policies_make_nobody_look_at_more(granted: Filled, name: str) -> None:
+    scans = granted.statements[name].scans()
+    assert {scan.table for scan in scans if scan.loops} == READS[name], "\n".join(map(repr, scans))
+    assert [scan for scan in scans if not scan.by_index or scan.rows > FEW] == []
+
+
+def test_a_sweep_under_policies_looks_at_its_range_only(granted: Filled) -> None:
+    test_a_sweep_looks_at_its_range_only(granted)
 
 
 def test_a_sweep_looks_at_its_range_only(filled: Filled) -> None:

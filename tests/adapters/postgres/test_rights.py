@@ -26,6 +26,7 @@ from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
 
+LEASE = "INSERT INTO lease (kind, name, holder, until) VALUES ('{kind}', 'x', 'y', now())"
 P, C, OP, E = Right.PRODUCER, Right.CONSUMER, Right.OPERATOR, Right.ENGINE
 DENIED, NOTHING, DONE = "42501", "nothing", "done"
 
@@ -129,6 +130,8 @@ ROWS = [
         "INSERT INTO producer_group (name, transactional, role) VALUES ('x', true, session_user)"),
     # A producer decides what is its own, and only once it is stored as the library does it.
     Row(P, "read bodies, even its own", "SELECT body FROM half", opened_by=grant("SELECT ON half")),
+    Row(P, "read bodies that nobody asks it about", "SELECT * FROM contents({plain})", NOTHING),
+    Row(OP, "read bodies as if it was asked", "SELECT * FROM contents({plain})"),
     Row(P, "see halves of others", "SELECT txid FROM half WHERE txid = {plain}", NOTHING, NO_RLS.format(table="half")),
     Row(P, "see transactions of others", "SELECT txid FROM tx WHERE txid = {key}", NOTHING, NO_RLS.format(table="tx")),
     Row(P, "insert a plain half", RAW_HALF + "(nextval('tx_seq'), {own}, {qid}, 0, 0, 0, 1, false, 'x')",
@@ -160,14 +163,15 @@ ROWS = [
         opened_by=NO_RLS.format(table="effect")),
     Row(P, "take somebody's half off the doubts", "DELETE FROM doubt WHERE txid = {plain}", NOTHING,
         NO_RLS.format(table="doubt")),
-    Row(P, "postpone somebody's check", "UPDATE doubt SET check_at = 'infinity'", NOTHING, NO_RLS.format(table="doubt")),
+    Row(P, "postpone somebody's check", "UPDATE doubt SET check_at = 'infinity'", NOTHING,
+        NO_RLS.format(table="doubt")),
     Row(P, "have a check forgotten", "UPDATE doubt SET checks = 0, parked = NULL",
         opened_by=unbound("doubt", grant("UPDATE ON doubt"))),
-    Row(P, "lead the rounds of check-back", "INSERT INTO lease (kind, name, holder, until) VALUES ('round', 'x', 'y', now())",
+    Row(P, "lead the rounds of check-back", LEASE.format(kind="round"),
         opened_by=NO_RLS.format(table="lease")),
-    Row(P, "answer for somebody's group", "INSERT INTO lease (kind, name, holder, until) VALUES ('checker:1', 'x', 'y', now())",
+    Row(P, "answer for somebody's group", LEASE.format(kind="checker:1"),
         opened_by=NO_RLS.format(table="lease")),
-    Row(C, "answer for a producer group", "INSERT INTO lease (kind, name, holder, until) VALUES ('checker:1', 'x', 'y', now())",
+    Row(C, "answer for a producer group", LEASE.format(kind="checker:1"),
         opened_by=NO_RLS.format(table="lease")),
     Row(P, "write somebody's audit", "INSERT INTO event (txid, what, who, why) VALUES ({key}, 'a', 'b', 'c')",
         opened_by=NO_RLS.format(table="event")),
@@ -220,7 +224,7 @@ ROWS = [
     Row(OP, "prepare", PREPARE.format(group="{theirs}", qid="{qid}", n=1)),
     Row(OP, "send", PUBLISH.format(group="{theirs}", qid="{qid}", n=1)),
     Row(OP, "join a send", "SELECT * FROM send({theirs}, {qid}, 1, 'x')"),
-    Row(OP, "decide a half without its token", "INSERT INTO op (txid, decision) VALUES ({plain}, 1)",
+    Row(OP, "decide what is not there yet", "INSERT INTO op (txid, decision) VALUES (999999, 1)",
         opened_by=NO_RLS.format(table="op")),
     Row(OP, "delete the audit", "DELETE FROM event", opened_by=grant("DELETE ON event")),
     Row(OP, "write the log", LOGGED, opened_by=grant("INSERT ON log")),

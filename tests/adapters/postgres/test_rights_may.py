@@ -17,13 +17,14 @@ from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker
 from txsaga.engine.by_hand import ByHand
+from txsaga.engine.checkers import Question
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.lease import Heartbeat
 from txsaga.engine.loop import Loop
 from txsaga.engine.received import Received
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, RightsMissing
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.rights import Right
-from txsaga.testing.checking import check_once
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -65,9 +66,12 @@ def engine(open_as: Open) -> Broker:
 
 
 def run_roles(broker: Broker) -> None:
+    _, answering = broker.own_roles()
+    Heartbeat(broker.kernel).enlist()
     for role in [*reversed(broker.roles()), *broker.roles()]:
         role.run_once()
-    check_once(broker.kernel)
+    while answering.run_once():
+        pass
 
 
 def everything(workers: Consumer) -> list[Received]:
@@ -107,6 +111,32 @@ class TestProducer:
         for pending in [producer.submit("news", b"%d" % n) for n in range(50)]:
             pending.result()
         assert delivered("news") == sorted([b"a", b"b", b"c", *(b"%d" % n for n in range(50))])
+
+    @pytest.mark.req("RMQ-09")
+    def test_answers_for_its_group_and_reads_what_it_is_asked_about(
+        self, home_url: str, producing: Broker, engine: Broker, delivered: Callable[..., Sequence[bytes]]
+    ) -> None:
+        heard: list[list[bytes]] = []
+
+        def answer(question: Question) -> LocalState:
+            heard.append([message.body for message in question.messages])
+            return LocalState.COMMIT
+
+        producer = producing.producer("shop", checker=answer)
+        producer.prepare_now("orders", b"a")
+        tx = producer.transaction(key="order-1").__enter__()
+        tx.send("orders", b"b")
+        tx.prepare()
+        _, answering = producing.own_roles()
+        for _ in range(3):
+            run_roles(engine)
+            Stored(home_url).let_pass(3600)
+            Heartbeat(producing.kernel).enlist()
+        run_roles(engine)
+        while answering.run_once():
+            pass
+        assert sorted(heard) == [[b"a"], [b"b"]]
+        assert delivered("orders") == [b"a", b"b"]
 
     def test_prepares_halves_and_decides_them_alone_and_many_at_once(
         self, producing: Broker, delivered: Callable[..., Sequence[bytes]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Connection, Engine, QueuePool, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
@@ -22,6 +22,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.records import Outcome
 
 _ASKED_AT_ONCE = 10_000  # servers limit the parameters of a statement
+_FENCES = 4  # connections
 
 
 def _nobody(done: bool) -> None:
@@ -82,6 +83,14 @@ class SqlEvidence:
                 found |= outcomes(connection.execute(statements.look(table, batch)))
         return {transaction: found[key] for transaction, key in keys.items() if key in found}
 
+    @property
+    def at_once(self) -> int:
+        """How many are fenced at the same time: on servers, and no more than the user's pool keeps open."""
+        pool = self._engine.pool
+        if self._engine.dialect.name == "sqlite" or not isinstance(pool, QueuePool):
+            return 1
+        return max(1, min(_FENCES, pool.size()))
+
     def fence(self, transaction: str) -> Outcome | None:
         """Write the rollback barrier unless evidence is there, and return what stands; None while it runs."""
         key, table = EvidenceKey.parse(transaction), self._place().table
@@ -91,6 +100,7 @@ class SqlEvidence:
                     begin_now(connection)
                     statements.write_now(connection, table, key, Decision.ROLLBACK)
                     connection.commit()
+                return Outcome(committed=False, bodies={})
             except IntegrityError:
                 connection.rollback()  # a row is there: it stands
             except DBAPIError as error:

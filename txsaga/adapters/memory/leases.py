@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from txsaga.adapters.memory.home import Home
 from txsaga.model.asking import Lead
+from txsaga.model.overview import LastRound
+
+ZERO = timedelta(0)
 
 
 class Held(NamedTuple):
@@ -64,3 +67,9 @@ class MemoryLeases:
             now = self._home.now()
             living = sorted(place for place, held in self._held.items() if held.until > now)
             return {kind: [name for each, name in living if each == kind] for kind in kinds}
+
+    def last_round(self, role: str) -> LastRound | None:
+        """Tell who led the last round of a role: its lease ends with it."""
+        with self._home.lock:
+            held = self._held.get(("round", role))
+            return None if held is None else LastRound(leader=held.holder, ago=max(self._home.now() - held.until, ZERO))

@@ -14,7 +14,17 @@ from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.traces import trace
 from txsaga.model.asking import Remark
 from txsaga.model.lifecycle import TxState
-from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.overview import (
+    Audited,
+    Backlog,
+    Checks,
+    Dispatch,
+    DoubtView,
+    LastRound,
+    Position,
+    Reading,
+    Undecided,
+)
 from txsaga.model.records import Group
 from txsaga.model.trace import Trace
 
@@ -92,6 +102,34 @@ class MemoryOverview:
         """Tell what is undecided of each producer group that ever had something to decide."""
         with self._home.lock:
             return [self._backlog(group) for group in self._names.groups() if group.transactional]
+
+    def doubts(
+        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
+    ) -> Sequence[DoubtView]:
+        """Return what is on the list of doubts and undecided."""
+        with self._home.lock:
+            listed = sorted(self._home.kept.doubts.keys() - self._home.kept.ops.keys())
+            views = [self._doubt(each) for each in listed if txid in (None, each)]
+            return [
+                view for view in views if group in (None, view.group) and (view.checks.parked is not None or not parked)
+            ][:limit]
+
+    def last_round(self, role: str) -> LastRound | None:
+        """Tell who led the last round of a role."""
+        return self._leases.last_round(role)
+
+    def _doubt(self, txid: int) -> DoubtView:
+        kept, doubt, checks = self._home.kept, self._doubts.doubt(txid), self.checks(txid)
+        assert checks is not None
+        return DoubtView(
+            txid=txid,
+            id=self._home.identity.transaction(txid),
+            group=self._names.group_name(doubt.group),
+            key=kept.lives[txid].life.key if txid in kept.lives else None,
+            age=doubt.age,
+            member=kept.questions[txid].ask.member if txid in kept.questions else None,
+            checks=checks,
+        )
 
     def _backlog(self, group: Group) -> Backlog:
         kept, kind = self._home.kept, f"checker:{group.id}"

@@ -45,8 +45,11 @@ NETWORK = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 """A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
+UNCOMPILED = "SET LOCAL jit = off"
+"""For plans that cost little and look dear: compiling one takes longer than running it."""
 LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
+_WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
 _BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
 _TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
@@ -113,7 +116,7 @@ def translated(error: BaseException) -> TxSagaError:
     if state == "25006":
         return NotPrimary("SLAVE_NOT_AVAILABLE: this server is a standby; connect to the writable primary")
     if state == "42501":
-        told = detail.partition(" CONTEXT: ")[0].removeprefix("ERROR: ")
+        told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
         return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
     if state in ("42P01", "3F000", "42703"):
         return SchemaMissing(f"{detail}; run `txsaga db migrate`")
@@ -170,6 +173,17 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         raise
     finally:
         connection.close()
+
+
+@contextmanager
+def by_index(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction whose statements go by index, whatever the tables held when they were planned.
+
+    A plan is kept per session: one made while a table was empty would read all of it, row for row, once it is full.
+    """
+    with transaction(engine) as connection:
+        connection.exec_driver_sql(f"SET LOCAL enable_seqscan = off; {UNCOMPILED}").close()
+        yield connection
 
 
 def _roll_back(connection: Connection) -> None:

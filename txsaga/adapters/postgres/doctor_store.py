@@ -12,11 +12,16 @@ from txsaga.adapters.postgres.functions import functions as written_for
 from txsaga.adapters.postgres.partitions import bounds
 from txsaga.adapters.postgres.rights import needed
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.checks import PROFILES, Exhausted
 from txsaga.model.finding import Finding, error, ok, warning
 from txsaga.model.rights import Right
 
 STALE = timedelta(seconds=10)
 """Behind which something that waits for a tick says that nobody ticks."""
+UNLED = timedelta(minutes=1)
+"""Behind which something to do says that nobody leads a round, or answers."""
+CHECK_BACK = "check-back"
+"""The role whose rounds are looked at."""
 OLD = timedelta(hours=1)
 """Behind which a transaction that nobody decided is worth a look."""
 
@@ -81,11 +86,44 @@ def undecided(store: PostgresStore) -> Finding:
     found = store.overview.undecided()
     if found.parked:
         told = f"{found.parked} transactions are parked: out of checks"
-        return warning("undecided", told, "see `txsaga tx list --undecided`, then `txsaga tx commit` or `rollback`")
+        return warning("undecided", told, "see `txsaga doubt list --parked`, then `txsaga doubt resume` or `commit`")
     if found.oldest is not None and found.oldest > OLD:
         told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
         return warning("undecided", told, "give the engine their resources, or let their producers run")
     return ok("undecided", f"{found.count} transactions are under way")
+
+
+def rounds(store: PostgresStore) -> Finding:
+    """Find out whether somebody leads rounds of check-back."""
+    last = store.overview.last_round(CHECK_BACK)
+    told = "there was no round of check-back yet"
+    if last is not None:
+        told = f"the last round of check-back ended {last.ago.total_seconds():.0f} s ago, led by {last.leader}"
+    if (last is None or last.ago > UNLED) and store.doubts.waiting(PROFILES["classic"].min_age):
+        return warning("check-back", f"{told}, and there is something to do", "run `txsaga engine`")
+    return ok("check-back", told)
+
+
+def unanswered(store: PostgresStore) -> Finding:
+    """Name producer groups with old transactions that nobody answers for."""
+    alone = [
+        each.group
+        for each in store.overview.backlogs()
+        if each.undecided > each.parked and not each.members and (each.oldest or UNLED) > UNLED
+    ]
+    if alone:
+        told = f"nobody answers for undecided transactions of {', '.join(alone)}"
+        return warning("producers", told, "start a program of the group, or give the engine its resources")
+    return ok("producers", "whoever has something undecided has a member that answers")
+
+
+def guessing_groups(store: PostgresStore) -> Finding:
+    """Name producer groups whose transactions are rolled back when nobody knows."""
+    guessing = [g.name for g in store.registry.producer_groups() if g.checks.get("on_exhausted") == Exhausted.ROLL_BACK]
+    if guessing:
+        told = f"out of checks is rolled back, though the work may be done, in {', '.join(guessing)}"
+        return warning("out of checks", told, f"`txsaga producer alter {guessing[0]} --reset on-exhausted`")
+    return ok("out of checks", "every group says that it is parked, or leaves it to the engine")
 
 
 def careless_groups(store: PostgresStore) -> Finding:
@@ -109,7 +147,10 @@ def dead_letters(store: PostgresStore) -> Finding:
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
 STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "dispatcher": dispatcher,
+    "check-back": rounds,
     "undecided": undecided,
+    "producers": unanswered,
+    "out of checks": guessing_groups,
     "groups": careless_groups,
     "dead letters": dead_letters,
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
 from txsaga.model.asking import Lead, PutOff, Remark, Verdict
@@ -35,18 +35,20 @@ def with_remark(doubt: str, remark: str) -> str:
     )
 
 
+# The time is asked for once: an index can't be searched for what changes from row to row.
 WAITING = """
-SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= clock_timestamp())
-    OR EXISTS (SELECT FROM {s}.question WHERE until <= clock_timestamp()
-                  OR (until IS NULL AND asked <= clock_timestamp() - interval '1 second'))
+SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp()))
+    OR EXISTS (SELECT FROM {s}.question WHERE until <= (SELECT clock_timestamp())
+                  OR (until IS NULL AND asked <= (SELECT clock_timestamp()) - interval '1 second'))
     OR EXISTS (SELECT FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
-                  AND touched <= clock_timestamp() - least(%(age)s, %(lease)s) * interval '1 second'
+                  AND touched <= (SELECT clock_timestamp()) - least(%(age)s, %(lease)s) * interval '1 second'
                   AND NOT EXISTS (SELECT FROM {s}.doubt d WHERE d.txid = tx.txid))
     OR EXISTS (
         SELECT FROM (VALUES (%(first)s, least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
                        FROM {s}.producer_group))), (%(second)s, %(behind)s)) AS look(name, behind)
          WHERE (SELECT t.last_txid FROM {s}.tick t
-                 WHERE t.at <= clock_timestamp() - look.behind * interval '1 second' ORDER BY t.id DESC LIMIT 1)
+                 WHERE t.at <= (SELECT clock_timestamp()) - look.behind * interval '1 second'
+                 ORDER BY t.id DESC LIMIT 1)
              > coalesce((SELECT c.txid FROM {s}.checkpoint c WHERE c.name = look.name), 0))"""
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
@@ -93,7 +95,7 @@ HOLD = """
 INSERT INTO {s}.doubt (txid, pgroup, keyed, check_at)
 SELECT x.txid, x.pgroup, x.keyed, clock_timestamp() + %(lease)s * interval '1 second'
   FROM unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[]) AS x(txid, pgroup, keyed)
- WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = x.txid) ORDER BY x.txid
+ WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL ORDER BY x.txid
     ON CONFLICT (txid) DO UPDATE SET check_at = greatest(doubt.check_at, excluded.check_at)"""
 
 
@@ -115,6 +117,7 @@ class PostgresDoubts:
     def sweep(self, age: timedelta) -> int:
         """Put old halves without a decision on the list."""
         with transaction(self._engine) as connection:
+            connection.exec_driver_sql(UNCOMPILED).close()  # it looks as if no number had a decision
             return sweep(connection, self._hot, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:
@@ -158,7 +161,7 @@ class PostgresDoubts:
             "counted": [each.counted for each in doubts],
         }
         remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             if lead is not None:
                 held = connection.exec_driver_sql(LEADS.format(s=self._schema), lead._asdict()).rowcount
                 if not held:
@@ -167,11 +170,11 @@ class PostgresDoubts:
         return True
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             return connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters)).all()
 
     def _do(self, sql: str, parameters: Mapping[str, object]) -> None:
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters))
 
 

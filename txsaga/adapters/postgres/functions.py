@@ -53,8 +53,8 @@ class Function(NamedTuple):
         return f"\n#variable_conflict use_column\n{MARK}: {self.answers}\n{self.body.strip()}\n"
 
 
-def write(connection: Connection, namespace: str) -> None:
-    """Bring the functions of a namespace to this program's; what is there already stays as it is."""
+def write(connection: Connection, namespace: str) -> bool:
+    """Bring the functions of a namespace to this program's; tell whether one was another."""
     wanted = functions(f'"{namespace}"')
     names = {"names": [function.name for function in wanted]}
     named = {**names, "namespace": f'"{namespace}"', "mark": MARK}
@@ -66,6 +66,7 @@ def write(connection: Connection, namespace: str) -> None:
     statements += [statement for function in changed for statement in _creation(function, owner)]
     for statement in statements:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+    return bool(statements)
 
 
 def _creation(function: Function, owner: str | None) -> Iterator[str]:
@@ -133,11 +134,20 @@ def _guard(s: str, group: int, count: int | None, *, many: bool) -> str:
 
 
 def _others(s: str) -> Iterator[Function]:
-    fetch = hot.written(hot.FETCH, s, "", "") % {name: f"${at}" for at, name in enumerate(hot.FETCHES, 1)}
+    fetch = hot.written(hot.FETCH, s, "", "")
     yield Function(
-        f"{s}.fetch({', '.join(hot.FETCHES.values())})",
+        f"{s}.fetch({', '.join(hot.FETCHES)})",
         f"TABLE ({hot.FETCHED})",
         f"BEGIN RETURN QUERY\n{fetch};\nEND",
+        "STABLE",
+    )
+    # Bodies that nobody decided about yet, for whoever is asked about them.
+    asked = f"{s}.mine(h.pgroup) AND EXISTS (SELECT FROM {s}.question a WHERE a.txid = h.txid)"
+    contents = hot.written(hot.CONTENTS, s, "", "") % {"txid": "$1"}
+    yield Function(
+        f"{s}.contents(int8)",
+        "TABLE (topic varchar, body bytea)",
+        f"BEGIN RETURN QUERY\n{contents.replace('WHERE h.txid = $1', f'WHERE h.txid = $1 AND {asked}')};\nEND",
         "STABLE",
     )
     send = joining.SEND.format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, func, or_, select
+from sqlalchemy import Engine, func, select
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.batch import Batch, kind_of, standing
@@ -86,18 +86,9 @@ class PostgresHalves(HalfStore):
 
     def contents(self, txid: int) -> Sequence[Content]:
         """Read what a transaction would deliver."""
-        h, q, t, p = schema.half, schema.queue, schema.topic, schema.part
-        winner = (p.c.txid == h.c.txid) & (p.c.part == h.c.part) & (p.c.attempt == h.c.attempt)
-        query = (
-            select(t.c.name, h.c.body)
-            .join_from(h, q, q.c.qid == h.c.qid)
-            .join(t, t.c.id == q.c.topic)
-            .outerjoin(p, winner)
-            .where(h.c.txid == txid, or_(~h.c.keyed, p.c.attempt.is_not(None)))
-            .order_by(h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
-        )
         with transaction(self._engine) as connection:
-            return [Content(topic, bytes(body)) for topic, body in connection.execute(query)]
+            rows = connection.exec_driver_sql(self._hot.contents, {"txid": txid})
+            return [Content(topic, bytes(body)) for topic, body in rows]
 
     def close(self) -> None:
         """Close the line."""

@@ -168,32 +168,37 @@ SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k),
 
 FETCH = """
 SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
-  FROM (SELECT * FROM {s}.log WHERE qid = %(qid)s AND base < %(end)s
-           AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = %(qid)s AND base <= %(offset)s), 0)
-         ORDER BY base LIMIT %(limit)s) l
+  FROM (SELECT * FROM {s}.log WHERE qid = $1 AND base < $4
+           AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = $1 AND base <= $2), 0)
+         ORDER BY base LIMIT $3) l
   JOIN LATERAL (SELECT born, body FROM {s}.half h WHERE h.txid = l.txid AND h.part = l.part
                    AND h.attempt = l.attempt AND h.qid = l.qid AND h.chunk = l.chunk OFFSET 0) h ON true
- WHERE l.base + l.n > %(offset)s ORDER BY l.base"""
+ WHERE l.base + l.n > $2 ORDER BY l.base"""
 
+# Numbers without a decision, and then their halves: of what is settled no half is read.
 # A half is due when its own immunity is over, never before. It is raised to the least one as its end raises it.
 SWEEP = """
 INSERT INTO {s}.doubt (txid, pgroup, check_at)
-SELECT DISTINCT ON (h.txid) h.txid, h.pgroup,
+SELECT x.txid, h.pgroup,
        h.born + interval '1 second' * greatest(coalesce((p.checks ->> 'min_age')::float8, %(age)s),
                 CASE WHEN h.immunity IS NOT NULL THEN greatest(h.immunity, %(least)s) END)
-  FROM {s}.half h LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
- WHERE h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed
-   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid AND o.txid > %(lo)s AND o.txid <= %(hi)s)
-   AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = h.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
+  FROM (SELECT n AS txid FROM generate_series(%(lo)s::int8 + 1, %(hi)s::int8) n
+         WHERE NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = n AND o.txid > %(lo)s AND o.txid <= %(hi)s)
+        OFFSET 0) x
+  JOIN LATERAL (SELECT pgroup, born, immunity FROM {s}.half h
+                 WHERE h.txid = x.txid AND h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed LIMIT 1) h ON true
+  LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
+ WHERE NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = x.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
-# Decisions are looked up one by one: an anti join would read every decision there is, each time.
+# Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
+# for once: an index can't be searched for what changes from row to row.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
        clock_timestamp() - coalesce(t.opened, h.born), t.run
-  FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= clock_timestamp()
+  FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
-           AND NOT EXISTS (SELECT FROM {s}.question q WHERE q.txid = w.txid)
+           AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL
          ORDER BY check_at, txid LIMIT %(limit)s) d
   LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
@@ -241,9 +246,15 @@ WRITERS = {
     "recall": Writer(RECALL, ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
 }
 FETCHED = "base int8, n int4, txid int8, part int4, attempt int4, chunk int4, born timestamptz, body bytea"
-FETCHES = {"qid": "int4", "offset": "int8", "limit": "int8", "end": "int8"}
+FETCHES = ("int4", "int8", "int4", "int8")  # queue, offset, how many, end
 
-CALL_FETCH = f"SELECT * FROM {{s}}.fetch({', '.join(f'%({name})s::{type}' for name, type in FETCHES.items())})"
+# What a transaction would deliver: its halves, and of a keyed one the attempts that count.
+CONTENTS = """
+SELECT t.name, h.body FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+ WHERE h.txid = %(txid)s AND (NOT h.keyed OR EXISTS (
+       SELECT FROM {s}.part p WHERE (p.txid, p.part, p.attempt) = (h.txid, h.part, h.attempt)))
+ ORDER BY h.part, h.attempt, h.qid, h.chunk"""
+CALL_CONTENTS = "SELECT * FROM {s}.contents(%(txid)s::int8)"
 
 TOKEN_ASKED = "{s}.token({group}, {txid})"
 """The token, for whoever may not read the keys."""
@@ -274,6 +285,7 @@ class Hot:
     news: str
     tick: str
     fetch: str
+    contents: str
     sweep: str
     doubts: str
     doubt: str
@@ -302,7 +314,8 @@ class Hot:
             standing=Form(one, many),
             news=write(NEWS),
             tick=write(TICK),
-            fetch=write(FETCH) if owner else CALL_FETCH.format(s=schema),
+            fetch=write(FETCH) if owner else called(schema, "fetch", FETCHES),
+            contents=write(CONTENTS) if owner else CALL_CONTENTS.format(s=schema),
             sweep=write(SWEEP),
             doubts=write(DOUBTS, "d.pgroup", "d.txid"),
             doubt=write(DOUBT, "x.pgroup", "x.txid"),

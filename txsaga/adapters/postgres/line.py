@@ -94,7 +94,7 @@ class Line:
         if self._connection is None:
             with translating():
                 self._connection = self._open()
-            self.wire = Wire(self._connection.pgconn)
+            self.wire = Wire(self._connection)
         return self._connection
 
     def hung_up(self) -> bool:

@@ -23,7 +23,9 @@ from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line, Lines
 from txsaga.adapters.postgres.partitions import Partitions
 from txsaga.adapters.postgres.snapshot import capped, in_progress
+from txsaga.adapters.postgres.values import int4, int8
 from txsaga.adapters.postgres.wakeup import Wakeup
+from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import StoreUnavailable
 from txsaga.model.records import Bounds, LogEntry, Ticked
 
@@ -53,8 +55,11 @@ class PostgresLog:
 
     def fetch(self, qid: int, offset: int, limit: int, end: int = UNCAPPED) -> Sequence[LogEntry]:
         """Return chunks from the one that holds an offset."""
-        parameters = {"qid": qid, "offset": offset, "limit": limit, "end": end}
-        return [LogEntry(*row) for row in self._read(self._hot.fetch, parameters)]
+        try:
+            (rows,) = self._readers.exchange([Call(self._hot.fetch, [int4(qid), int8(offset), int4(limit), int8(end)])])
+        except ConnectionLost as error:
+            raise _away(error) from error
+        return [LogEntry(*row) for row in rows]
 
     def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
         """Return tail and head of queues."""
@@ -138,7 +143,11 @@ class PostgresLog:
             with self._readers.taken() as line:
                 return line.execute(sql, parameters)
         except ConnectionLost as error:
-            raise StoreUnavailable("the home database went away during a read; retry") from error
+            raise _away(error) from error
+
+
+def _away(error: ConnectionLost) -> StoreUnavailable:
+    return StoreUnavailable(f"the home database went away during a read: {error}; retry")
 
 
 def _one(connection: psycopg.Connection[Any], sql: str, parameters: dict[str, Any]) -> Any:

@@ -23,8 +23,8 @@ OLDEST = 150_000
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 
 
-def migrate(engine: Engine, namespace: str) -> str:
-    """Bring a namespace to this program's schema; return the revision."""
+def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
+    """Bring a namespace to this program's schema; return the revision. Rights are renewed if asked to, or needed."""
     with transaction(engine) as connection:
         check_server(connection)
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))
@@ -32,10 +32,12 @@ def migrate(engine: Engine, namespace: str) -> str:
         connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"'))
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
         _refuse_newer(connection, namespace)
+        before = current(connection, namespace)
         command.upgrade(_config(connection, namespace), "head")
-        functions.write(connection, namespace)
+        changed = functions.write(connection, namespace) or before != newest()
         founding.found(connection, namespace, span_ahead=schema.SPAN)
-        granting.renew(connection, namespace)
+        if renew or changed:
+            granting.renew(connection, namespace)
     return newest()
 
 

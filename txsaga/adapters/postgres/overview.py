@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, exists, select, text
+from sqlalchemy import Engine, exists, func, select, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
@@ -20,7 +21,8 @@ from txsaga.adapters.postgres.doubts import remark_of
 from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.traces import trace
 from txsaga.model.asking import Remark
-from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, Position, Reading, Undecided
+from txsaga.model.identity import StoreId
+from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Position, Reading, Undecided
 from txsaga.model.trace import Trace
 
 # From the checkpoint of the sweep on; what lies before it is on the list.
@@ -78,12 +80,22 @@ SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age),
  WHERE g.transactional GROUP BY g.id, g.name ORDER BY g.name"""
 ANSWERS = "SELECT pgroup, answer, n FROM {s}.tally ORDER BY pgroup, answer"
 
+DOUBTS = """
+SELECT d.txid, g.name, t.key, clock_timestamp() - coalesce(t.opened, h.born), q.member,
+       d.checks, d.check_at, d.parked, d.remarks
+  FROM {s}.doubt d JOIN {s}.producer_group g ON g.id = d.pgroup
+  LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.question q USING (txid)
+  LEFT JOIN LATERAL (SELECT born FROM {s}.half WHERE half.txid = d.txid LIMIT 1) h ON true
+ WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = d.txid) AND (d.parked IS NOT NULL OR NOT :parked)
+   AND (cast(:group AS text) IS NULL OR g.name = :group) AND (cast(:txid AS int8) IS NULL OR d.txid = :txid)
+ ORDER BY d.txid LIMIT :limit"""
+
 
 class PostgresOverview:
     """Figures and records for people."""
 
-    def __init__(self, engine: Engine, namespace: str, log: PostgresLog) -> None:
-        self._engine, self._namespace, self._log = engine, namespace, log
+    def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: PostgresLog) -> None:
+        self._engine, self._namespace, self._identity, self._log = engine, namespace, identity, log
         self._schema = f'"{namespace}"'
 
     def undecided(self) -> Undecided:
@@ -142,7 +154,7 @@ class PostgresOverview:
             found = connection.execute(query).one_or_none()
         if found is None:
             return None
-        return Checks(asked=found[0], due=found[1], parked=found[2], remarks=tuple(map(remark_of, found[3])))
+        return _checks(*found)
 
     def remarks(self, txid: int) -> Sequence[Remark]:
         """Return what came of the checks of a transaction, the last ones."""
@@ -171,6 +183,39 @@ class PostgresOverview:
         """Return everything durable of a transaction."""
         return trace(self._engine, self._namespace, txid, self._log.offset_at)
 
-    def _rows(self, sql: str) -> Sequence[Any]:
+    def doubts(
+        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
+    ) -> Sequence[DoubtView]:
+        """Return what is on the list of doubts and undecided."""
+        return [
+            DoubtView(
+                txid=number,
+                id=self._identity.transaction(number),
+                group=name,
+                key=key,
+                age=age,
+                member=member,
+                checks=_checks(*checks),
+            )
+            for number, name, key, age, member, *checks in self._rows(
+                DOUBTS, limit=limit, parked=parked, group=group, txid=txid
+            )
+        ]
+
+    def last_round(self, role: str) -> LastRound | None:
+        """Tell who led the last round of a role: its lease ends with it."""
+        lease = schema.lease.c
+        query = select(lease.holder, func.clock_timestamp() - lease.until).where(
+            lease.kind == "round", lease.name == role
+        )
         with transaction(self._engine) as connection:
-            return connection.execute(text(sql.format(s=self._schema))).all()
+            found = connection.execute(query).one_or_none()
+        return None if found is None else LastRound(leader=found[0], ago=max(found[1], timedelta(0)))
+
+    def _rows(self, sql: str, **values: object) -> Sequence[Any]:
+        with transaction(self._engine) as connection:
+            return connection.execute(text(sql.format(s=self._schema)), values).all()
+
+
+def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Mapping[str, str]]) -> Checks:
+    return Checks(asked=asked, due=due, parked=parked, remarks=tuple(map(remark_of, remarks)))

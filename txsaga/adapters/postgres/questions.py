@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.model.asking import Answer, Ask, Asked, Lead
@@ -28,8 +28,8 @@ WITH lead AS MATERIALIZED (
  d AS (
     UPDATE {s}.doubt SET checks = checks + 1, check_at = clock_timestamp() + x.interval * interval '1 second'
       FROM x, lead WHERE doubt.txid = x.txid AND doubt.parked IS NULL
-       AND NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = x.txid)
-       AND NOT EXISTS (SELECT FROM {s}.question q WHERE q.txid = x.txid)
+       AND (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL
+       AND (SELECT q.txid FROM {s}.question q WHERE q.txid = x.txid) IS NULL
     RETURNING x.txid, x.pgroup, x.member, x.patience)
 INSERT INTO {s}.question (txid, pgroup, member, patience)
 SELECT txid, pgroup, member, patience * interval '1 second' FROM d RETURNING txid"""
@@ -66,12 +66,12 @@ WITH gone AS (
      WHERE q.until <= clock_timestamp()
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
-        OR EXISTS (SELECT FROM {s}.op WHERE op.txid = q.txid)
+        OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
     RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late),
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (NOT g.late)::int,
            check_at = CASE WHEN g.late THEN d.check_at ELSE clock_timestamp() END
-      FROM gone g WHERE d.txid = g.txid),
+      FROM gone g WHERE d.txid = g.txid AND d.txid = ANY (ARRAY(SELECT txid FROM gone))),
  t AS (
     INSERT INTO {s}.tally (pgroup, answer, n)
     SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone GROUP BY 1, 2 ORDER BY 1, 2
@@ -127,7 +127,7 @@ class PostgresQuestions:
             "whys": [each.why for each in answers],
         }
         remark = with_remark("d", "%(member)s::text, q.answer, q.why")
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             connection.exec_driver_sql(ANSWERED.format(s=self._schema, remark=remark), columns | {"member": member})
 
     def collect(self) -> int:
@@ -138,5 +138,5 @@ class PostgresQuestions:
         return int(count)
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             return connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters)).all()

@@ -113,6 +113,7 @@ FUNCTIONS = {
     "send": Needs(producer="EXECUTE"),
     "decide": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "recall": Needs("EXECUTE", "", "EXECUTE"),
+    "contents": Needs(producer="EXECUTE", engine="EXECUTE"),
     "fetch": Needs(consumer="EXECUTE"),
     "back_out": Needs(consumer="EXECUTE"),
     "attach_partition": Needs(engine="EXECUTE"),

@@ -47,7 +47,7 @@ class PostgresStore:
         self.groups = PostgresGroups(engine, namespace)
         self.dead_letters = PostgresDeadLetters(engine, namespace)
         self.registry = PostgresRegistry(engine, identity, owner=owner)
-        self.overview = PostgresOverview(engine, namespace, self.log)
+        self.overview = PostgresOverview(engine, namespace, identity, self.log)
         self._guard(engine)
 
     @classmethod
@@ -57,7 +57,7 @@ class PostgresStore:
         engine = make_engine(address, namespace)
         try:
             if create:
-                migrate.migrate(engine, namespace)
+                migrate.migrate(engine, namespace, renew=False)
             with transaction(engine) as connection:
                 migrate.check(connection, namespace)
                 identity = founding.recognise(connection)

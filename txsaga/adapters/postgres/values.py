@@ -1,5 +1,5 @@
 """
-Values and rows of the hot path in PostgreSQL's binary form, an array by one `struct` call.
+Values of the hot path in PostgreSQL's binary form, an array by one `struct` call.
 
 The driver's own list dumper walks every element in Python; these values carry finished bytes, so a batch of
 hundreds of bodies costs one join.
@@ -8,10 +8,8 @@ hundreds of bodies costs one join.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
-
-from psycopg.pq.abc import PGresult
+from collections.abc import Sequence
+from typing import ClassVar
 
 _BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT, _FLOAT8 = 16, 17, 20, 21, 23, 25, 701
 _HEADER = struct.Struct(">iiiii")
@@ -179,29 +177,3 @@ def _fixed(oid: int, code: str, size: int, values: Sequence[int]) -> bytes:
     flat = [size] * (2 * len(values))
     flat[1::2] = values
     return struct.pack(f">iiiii{('i' + code) * len(values)}", 1, 0, oid, len(values), 1, *flat)
-
-
-def _integer(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
-
-
-_READ: dict[int, Callable[[bytes], object]] = {
-    _BOOL: b"\x01".__eq__,
-    _BYTEA: bytes,
-    _INT8: _integer,
-    _INT4: _integer,
-    _INT2: _integer,
-    _TEXT: bytes.decode,
-    1043: bytes.decode,  # varchar
-    _FLOAT8: lambda data: struct.unpack(">d", data)[0],
-}
-
-
-def rows(result: PGresult) -> list[tuple[Any, ...]]:
-    """Read all rows of an answer."""
-    readers = [(at, _READ[result.ftype(at)]) for at in range(result.nfields)]
-    value = result.get_value
-    return [
-        tuple([None if (data := value(row, at)) is None else read(data) for at, read in readers])
-        for row in range(result.ntuples)
-    ]

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from txsaga.adapters.postgres import values
 from txsaga.adapters.postgres.values import Value
 
 Rows = Sequence[tuple[Any, ...]]
@@ -31,11 +31,12 @@ class Call(NamedTuple):
 class Wire:
     """One session and what was prepared in it."""
 
-    def __init__(self, pgconn: PGconn) -> None:
-        self._pgconn = pgconn
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._pgconn: PGconn = connection.pgconn
+        self._reader = Transformer(connection)
         self._prepared: dict[str, bytes] = {}
         self._readable = select.poll()
-        self._readable.register(pgconn.socket, select.POLLIN)
+        self._readable.register(self._pgconn.socket, select.POLLIN)
 
     def hung_up(self) -> bool:
         """Tell whether the server left while nothing was under way: what is not sent yet is not in doubt."""
@@ -61,7 +62,7 @@ class Wire:
             pgconn.exit_pipeline_mode()
         for result in results:
             _require_success(result)
-        return [values.rows(result) for result in results]
+        return [self._rows(result) for result in results]
 
     def prepared(self, call: Call) -> bytes:
         """Return the name of a call's statement in this session, which prepares it once."""
@@ -72,6 +73,11 @@ class Wire:
             _require_success(self._pgconn.prepare(name, call.sql.encode(), types))
             self._prepared[call.sql] = name
         return name
+
+    def _rows(self, result: PGresult) -> Rows:
+        """Read all rows of an answer, by the loaders of the driver."""
+        self._reader.set_pgresult(result)
+        return self._reader.load_rows(0, result.ntuples, tuple)
 
     def _received(self, *, piped: bool) -> list[PGresult]:
         pgconn, results = self._pgconn, list[PGresult]()

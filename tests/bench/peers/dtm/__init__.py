@@ -30,11 +30,11 @@ def built() -> Path | None:
 
 
 @contextmanager
-def running(home: Home, folder: Path) -> Iterator[None]:
-    """Run dtm on a database of the same server."""
+def running(home: Home, folder: Path, *, fresh: bool = True, killed: bool = False) -> Iterator[None]:
+    """Run dtm on a database of the same server; `fresh` empties its tables, `killed` ends it by -9."""
     home.server.database("dtm")
     with psycopg.connect(home.url("dtm", None), autocommit=True) as connection:
-        for script in SCRIPTS:
+        for script in SCRIPTS if fresh else ():
             connection.execute((folder / "sqls" / script).read_text())
     url = make_url(home.server.url("dtm"))
     env = {
@@ -55,7 +55,7 @@ def running(home: Home, folder: Path) -> Iterator[None]:
         _wait()
         yield
     finally:
-        process.terminate()
+        (process.kill if killed else process.terminate)()
         process.wait(20)
 
 
@@ -66,20 +66,20 @@ def rate(clients: int, seconds: float) -> float:
     def call(_: int) -> None:
         if not hasattr(local, "http"):
             local.http = http.client.HTTPConnection("127.0.0.1", PORT, timeout=30)
-        body: dict[str, object] = {
-            "gid": uuid.uuid4().hex,
-            "trans_type": "msg",
-            "query_prepared": "http://127.0.0.1:1/q",
-            "steps": [{"action": ""}],
-            "payloads": ["{}"],
-        }
-        _post(local.http, "prepare", body)
-        _post(local.http, "submit", {**body, "wait_result": True})
+        body = message(uuid.uuid4().hex, "http://127.0.0.1:1/q")
+        post(local.http, "prepare", body)
+        post(local.http, "submit", {**body, "wait_result": True})
 
     return threads(clients, seconds, call).rate
 
 
-def _post(connection: http.client.HTTPConnection, verb: str, body: dict[str, object]) -> None:
+def message(gid: str, asked: str) -> dict[str, object]:
+    """Write a message without branch calls, whose producer is asked at an address."""
+    return {"gid": gid, "trans_type": "msg", "query_prepared": asked, "steps": [{"action": ""}], "payloads": ["{}"]}
+
+
+def post(connection: http.client.HTTPConnection, verb: str, body: dict[str, object]) -> None:
+    """Send one request."""
     connection.request("POST", f"/api/dtmsvr/{verb}", json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     text = answer.read()

@@ -1,0 +1,175 @@
+"""`txsaga doubt` through the entry point: what is in doubt is seen, resumed, and settled as by `txsaga tx`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+import txsaga
+from tests.cli.conftest import Cli
+from tests.cli.program import Said
+from tests.engine.stored import Stored
+from txsaga.cli.tx import os_user
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.engine.roles import Dispatcher
+from txsaga.model.checks import CheckProfile
+from txsaga.testing.checking import check_once
+from txsaga.testing.samples import park
+
+
+class Desk:
+    """A store with a shop whose checker never knows, and the commands on it."""
+
+    def __init__(self, bare: Cli, broker: Broker, url: str) -> None:
+        self.broker, self.store, self._bare, self._url = broker, broker.kernel.store, bare, url
+        broker.create_topic("orders", "transaction", queues=1)
+        self.shop: Producer = broker.producer("shop", checker=lambda _: None)
+
+    def __call__(self, *words: str) -> Said:
+        """Call `txsaga doubt`."""
+        return self._bare("doubt", *words, TXSAGA_URL=self._url)
+
+    def tx(self, *words: str) -> Said:
+        """Call `txsaga tx`."""
+        return self._bare("tx", *words, TXSAGA_URL=self._url)
+
+    def doubts(self, *bodies: bytes, shop: Producer | None = None) -> list[int]:
+        """Store halves and have them put on the list."""
+        txids = [(shop or self.shop).prepare_now("orders", body).txid for body in bodies]
+        self.let_pass()
+        Dispatcher(self.broker.kernel).run_once()
+        self.let_pass()
+        self.store.doubts.sweep(timedelta(seconds=6))
+        return txids
+
+    def let_pass(self) -> None:
+        """Let a minute pass."""
+        Stored(self._url).let_pass(60)
+
+    def check(self) -> None:
+        """Run a round and have its questions answered."""
+        check_once(self.broker.kernel, CheckProfile(max_checks=1))
+
+
+@pytest.fixture
+def desk(bare: Cli, own_url: str) -> Iterator[Desk]:
+    with txsaga.connect(own_url, roles=False, answering=False, env={}) as broker:
+        yield Desk(bare, broker, own_url)
+
+
+@pytest.mark.req("RMQ-70", "BEYOND-5")
+def test_what_is_in_doubt_is_listed_with_where_it_stands(desk: Desk) -> None:
+    waiting, parked = desk.doubts(b"a", b"b")
+    park(desk.store, parked, "out of checks")
+    first, second = desk("list", "--json").documents
+    assert (first["txid"], first["state"], first["group"], first["checks"]) == (waiting, "waiting", "shop", 0)
+    assert (second["txid"], second["state"], second["why_parked"]) == (parked, "parked", "out of checks")
+    assert (first["member"], second["next_check"]) == (None, None)
+    assert 60 <= first["age_seconds"] < 3600
+    assert first["next_check"]
+    told = [line.split() for line in desk("list").lines[1:]]
+    assert [words[:3] for words in told] == [[str(waiting), "waiting", "shop"], [str(parked), "parked", "shop"]]
+    assert told[1][-3:] == ["out", "of", "checks"]
+    assert [each["txid"] for each in desk("list", "--parked", "--json").documents] == [parked]
+    assert [each["txid"] for each in desk("list", "--limit", "1", "--json").documents] == [waiting]
+    assert [each["txid"] for each in desk("list", "--group", "shop", "--json").documents] == [waiting, parked]
+
+
+@pytest.mark.req("BEYOND-5")
+def test_who_is_asked_is_named_and_what_was_answered_is_kept(desk: Desk) -> None:
+    (txid,) = desk.doubts(b"a")
+    desk.check()
+    shown = desk("show", str(txid), "--json").document
+    (remark,) = shown["remarks"]
+    assert (remark["who"], remark["answer"]) == (desk.broker.kernel.member, "UNKNOWN")
+    assert remark["why"] == "the checker said UNKNOWN"
+    assert [half["topic"] for half in shown["halves"]] == ["orders"]
+    people = desk("show", str(txid)).out
+    assert "the checker said UNKNOWN" in people
+    assert "orders" in people
+    stored = Stored(desk._url)
+    stored.rows("INSERT INTO question (txid, pgroup, member, patience) SELECT txid, pgroup, 'anna', '3s' FROM doubt")
+    assert desk("list", "--json").documents[0]["state"] == "asked"
+    assert "asked (anna)" in desk("list").out
+
+
+@pytest.mark.req("RMQ-79", "RMQ-27", "BEYOND-5")
+def test_a_parked_one_is_resumed_and_asked_from_its_first_check_on(desk: Desk) -> None:
+    (txid,) = desk.doubts(b"a")
+    desk.check()
+    desk.let_pass()
+    desk.check()
+    assert desk("show", str(txid), "--json").document["state"] == "parked"
+    said = desk("resume", str(txid), "--reason", "the shop is back")
+    assert (said.code, said.out) == (0, f"transaction {txid} is asked about again\n")
+    shown = desk("show", str(txid), "--json").document
+    assert (shown["state"], shown["checks"], len(shown["remarks"])) == ("waiting", 0, 1)
+    record = desk.tx("show", str(txid), "--json").document["history"][-1]
+    assert (record["what"], record["who"], record["why"]) == ("RESUMED", os_user(), "the shop is back")
+    desk.check()
+    assert desk("show", str(txid), "--json").document["checks"] == 1
+    assert desk.tx("show", str(txid), "--json").document["decision"] is None
+
+
+@pytest.mark.req("RMQ-79")
+def test_all_parked_ones_of_a_group_are_resumed_and_no_others(desk: Desk) -> None:
+    bank = desk.broker.producer("bank", checker=lambda _: None)
+    one, waiting, two = desk.doubts(b"a", b"b", b"c")
+    (other,) = desk.doubts(b"d", shop=bank)
+    for txid in (one, two, other):
+        park(desk.store, txid, "out of checks")
+    assert desk("resume", "--all", "--group", "shop", "--reason", "r", "--json").document == {"resumed": [one, two]}
+    assert desk("resume", "--all", "--group", "shop", "--reason", "r").out == "0 resumed\n"
+    found = {each["txid"]: each["state"] for each in desk("list", "--json").documents}
+    assert found == {one: "waiting", waiting: "waiting", two: "waiting", other: "parked"}
+
+
+@pytest.mark.req("BEYOND-5", "RMQ-92")
+@pytest.mark.parametrize(("word", "decision"), [("commit", "COMMIT"), ("rollback", "ROLLBACK")])
+def test_a_doubt_is_settled_as_a_transaction_is(desk: Desk, word: str, decision: str) -> None:
+    (txid,) = desk.doubts(b"a")
+    park(desk.store, txid, "out of checks")
+    said = desk(word, str(txid), "--reason", "paid, ticket 9", "--json")
+    assert (said.code, said.document) == (0, {"txid": txid, "decision": decision, "by_hand": True})
+    assert desk.tx("show", str(txid), "--json").document["decision"] == decision
+    for late in (("resume", str(txid)), ("rollback" if word == "commit" else "commit", str(txid))):
+        said = desk(*late, "--reason", "r")
+        assert (said.code, said.out) == (5, "")
+        assert said.complaint == f"txsaga: transaction {txid} is already decided: {decision} stands"
+    said = desk("show", str(txid))
+    assert (said.code, f"not in doubt: {decision} stands" in said.complaint) == (5, True)
+
+
+def test_what_is_not_parked_is_not_resumed_and_what_is_young_is_not_in_doubt(desk: Desk) -> None:
+    (waiting,) = desk.doubts(b"a")
+    said = desk("resume", str(waiting), "--reason", "r")
+    assert (said.code, "is not parked; `txsaga doubt list` shows" in said.complaint) == (5, True)
+    young = desk.shop.prepare_now("orders", b"b").txid
+    said = desk("show", str(young))
+    assert (said.code, "not in doubt yet" in said.complaint) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("show", "999"), 4, "999 is not in this store"),
+        (("resume", "999", "--reason", "r"), 4, "999 is not in this store"),
+        (("commit", "999", "--reason", "r"), 4, "999 is not in this store"),
+        (("list", "--group", "nobody"), 4, "producer group 'nobody' does not exist"),
+        (("resume", "--all", "--group", "nobody", "--reason", "r"), 4, "producer group 'nobody' does not exist"),
+        (("resume", "--reason", "r"), 2, "name one transaction"),
+        (("resume", "1", "--all", "--group", "shop", "--reason", "r"), 2, "name one transaction"),
+        (("resume", "--all", "--reason", "r"), 2, "a group with --all"),
+        (("resume", "1", "--group", "shop", "--reason", "r"), 2, "a group with --all"),
+        (("resume", "1"), 2, "--reason"),
+        (("resume", "1", "--reason", " "), 3, "say why"),
+        (("list", "--limit", "0"), 2, "--limit"),
+    ],
+)
+def test_a_mistake_is_one_line(cli: Cli, words: tuple[str, ...], code: int, told: str) -> None:
+    said = cli("doubt", *words)
+    assert (said.code, said.out) == (code, "")
+    assert told in said.complaint

@@ -1,0 +1,153 @@
+"""`txsaga doubt`: what check-back has on its list, and what a person does about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli import tx
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.model.asking import Remark
+    from txsaga.model.overview import DoubtView
+
+app = typer.Typer(help="List what is in doubt, have it asked about again, settle it.")
+app.command()(tx.commit)
+app.command()(tx.rollback)
+Group = Annotated[str | None, typer.Option(help="Doubts of this producer group only.")]
+MOST = 10_000
+"""Doubts that one call resumes with --all."""
+COLUMNS = ("number", "state", "group", "key", "checks", "next check", "age", "last remark")
+
+
+@app.command("list")
+def list_doubts(
+    context: typer.Context,
+    parked: Annotated[bool, typer.Option("--parked", help="Only those that are parked.")] = False,
+    group: Group = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="How many, oldest first.")] = 50,
+) -> None:
+    """List what is in doubt, oldest first."""
+    options = options_of(context)
+    with opened(options) as broker:
+        _require(broker, group)
+        found = broker.kernel.store.overview.doubts(limit=limit, parked=parked, group=group)
+    if options.json:
+        document([doubt_document(doubt) for doubt in found])
+    else:
+        table(COLUMNS, map(doubt_row, found))
+
+
+@app.command()
+def show(context: typer.Context, id: tx.Id) -> None:
+    """Show one doubt: why it is undecided, what came of each check, and its halves."""
+    options = options_of(context)
+    with opened(options) as broker:
+        doubt = _doubt(broker, tx.number_of(id, broker.identity))
+        halves = [tx.half_document(half) for half in broker.kernel.store.halves.views(doubt.txid)]
+    if options.json:
+        document({**doubt_document(doubt), "halves": halves})
+        return
+    fields({name: value for name, value in doubt_document(doubt).items() if name != "remarks"})
+    for rows in ([remark_document(remark) for remark in doubt.checks.remarks], halves):
+        if rows:
+            say()
+            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    reason: tx.Reason,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")] = None,
+    group: Group = None,
+    all: Annotated[bool, typer.Option("--all", help="All parked ones of the group.")] = False,
+) -> None:
+    """Have a parked transaction asked about again, from its first check on; that decides nothing."""
+    if all == (id is not None) or all != (group is not None):
+        raise typer.BadParameter("name one transaction, or a group with --all", param_hint="ID")
+    options = options_of(context)
+    with opened(options) as broker:
+        if group is None:
+            assert id is not None
+            resumed = [tx.number_of(id, broker.identity)]
+            _resume(broker, resumed[0], reason)
+        else:
+            resumed = _resume_all(broker, group, reason)
+    if options.json:
+        document({"resumed": resumed})
+    else:
+        say(f"transaction {resumed[0]} is asked about again" if group is None else f"{len(resumed)} resumed")
+
+
+def doubt_row(doubt: DoubtView) -> tuple[object, ...]:
+    """Write a doubt for people."""
+    checks = doubt.checks
+    state = doubt.progress if doubt.member is None else f"{doubt.progress} ({doubt.member})"
+    last = f"{checks.remarks[-1].answer}: {checks.remarks[-1].why}" if checks.remarks else None
+    due = checks.due if checks.parked is None else None
+    return doubt.txid, state, doubt.group, doubt.key, checks.asked, due, doubt.age, checks.parked or last
+
+
+def doubt_document(doubt: DoubtView) -> dict[str, object]:
+    """Write a doubt for programs."""
+    checks = doubt.checks
+    return {
+        "txid": doubt.txid,
+        "id": doubt.id,
+        "state": doubt.progress,
+        "member": doubt.member,
+        "group": doubt.group,
+        "key": doubt.key,
+        "checks": checks.asked,
+        "next_check": checks.due if checks.parked is None else None,
+        "age_seconds": doubt.age,
+        "why_parked": checks.parked,
+        "remarks": [remark_document(remark) for remark in checks.remarks],
+    }
+
+
+def remark_document(remark: Remark) -> dict[str, object]:
+    """Write what came of a check for programs."""
+    return remark._asdict()
+
+
+def _doubt(broker: Broker, txid: int) -> DoubtView:
+    store = broker.kernel.store
+    for doubt in store.overview.doubts(limit=1, txid=txid):
+        return doubt
+    view = store.registry.transaction(txid)
+    if view is None:
+        raise UnknownTransaction(f"transaction {txid} is not in this store")
+    stands = "not in doubt yet" if view.decision is None else f"not in doubt: {view.decision.name} stands"
+    raise TransactionError(f"transaction {txid} is {stands}; see `txsaga tx show {txid}`")
+
+
+def _require(broker: Broker, group: str | None) -> None:
+    if group is not None and broker.kernel.store.registry.find_group(group) is None:
+        raise UnknownProducerGroup(group)
+
+
+def _resume(broker: Broker, txid: int, reason: str) -> None:
+    from txsaga.engine.by_hand import ByHand
+
+    ByHand(broker.kernel).resume(txid, who=tx.os_user(), why=reason)
+
+
+def _resume_all(broker: Broker, group: str, reason: str) -> list[int]:
+    """Resume what a group has parked; what somebody else settles or resumes meanwhile is passed over."""
+    _require(broker, group)
+    resumed = []
+    for doubt in broker.kernel.store.overview.doubts(limit=MOST, parked=True, group=group):
+        try:
+            _resume(broker, doubt.txid, reason)
+        except (DecidedOtherwise, NotParked):
+            continue
+        resumed.append(doubt.txid)
+    return resumed

@@ -1,0 +1,138 @@
+"""`txsaga producer`: producer groups, who answers for them, and what they say about checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.check_options import (
+    CheckInterval,
+    MaxChecks,
+    MinAge,
+    OnExhausted,
+    ReplyTimeout,
+    Setting,
+    TotalLimit,
+    said,
+)
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, table
+from txsaga.errors import UnknownProducerGroup
+from txsaga.model.overview import ANSWERS
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.model.overview import Backlog
+    from txsaga.model.records import Group
+
+app = typer.Typer(help="List, show and alter producer groups.")
+Name = Annotated[str, typer.Argument(help="Name of the producer group.")]
+COLUMNS = ("producers", "undecided", "oldest", "parked", "asked", "members")
+
+
+@app.command("list")
+def list_groups(context: typer.Context) -> None:
+    """List producer groups, what each has undecided, and how many members answer for it."""
+    options = options_of(context)
+    with opened(options) as broker:
+        groups = broker.kernel.store.registry.producer_groups()
+        backlogs = _backlogs(broker)
+    if options.json:
+        document([group_document(group, backlogs.get(group.name)) for group in groups])
+        return
+    rows = [
+        (*(_row_or_nothing(group, backlogs)), "transactional" if group.transactional else "plain", _told(group))
+        for group in groups
+    ]
+    table((*COLUMNS, "kind", "checks"), rows)
+
+
+@app.command()
+def show(context: typer.Context, name: Name) -> None:
+    """Show one group: its live members, what is undecided, what came of checks, and what it says about them."""
+    options = options_of(context)
+    with opened(options) as broker:
+        group = broker.kernel.store.registry.find_group(name)
+        if group is None:
+            raise UnknownProducerGroup(name)
+        _show(broker, group, as_json=options.json)
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: Name,
+    check_interval: CheckInterval = None,
+    min_age: MinAge = None,
+    max_checks: MaxChecks = None,
+    total_limit: TotalLimit = None,
+    reply_timeout: ReplyTimeout = None,
+    on_exhausted: OnExhausted = None,
+    reset: Annotated[list[Setting] | None, typer.Option(help="Leave this to the engine again.")] = None,
+) -> None:
+    """Let a group say when and how often it is asked, whatever an engine says; the next round follows."""
+    changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
+    both = [setting for setting in reset or () if setting.field in changes]
+    if both:
+        raise typer.BadParameter(f"{both[0]} can't be set and reset at once", param_hint="--reset")
+    options = options_of(context)
+    with opened(options) as broker:
+        group = broker.set_checks(name, **changes, **{setting.field: None for setting in reset or ()})
+        _show(broker, group, as_json=options.json)
+
+
+def backlog_row(backlog: Backlog) -> tuple[object, ...]:
+    """Write the backlog of a group for people."""
+    return backlog.group, backlog.undecided, backlog.oldest, backlog.parked, backlog.asked, backlog.members
+
+
+def backlog_document(backlog: Backlog) -> dict[str, object]:
+    """Write the backlog of a group for programs."""
+    return {
+        "group": backlog.group,
+        "undecided": backlog.undecided,
+        "oldest_seconds": backlog.oldest,
+        "parked": backlog.parked,
+        "asked": backlog.asked,
+        "members": backlog.members,
+        "answers": {answer: backlog.answers.get(answer, 0) for answer in ANSWERS},
+    }
+
+
+def group_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
+    """Write a group for programs: a plain one has no backlog."""
+    known = {"group": group.name} if backlog is None else backlog_document(backlog)
+    kind = "transactional" if group.transactional else "plain"
+    return {**known, "kind": kind, "checks": dict(group.checks)}
+
+
+def _show(broker: Broker, group: Group, *, as_json: bool) -> None:
+    from txsaga.engine.lease import checkers_of
+
+    kind = checkers_of(group.id)
+    names = list(broker.kernel.store.leases.alive([kind])[kind])
+    shown = {**group_document(group, _backlogs(broker).get(group.name)), "members": names}
+    if as_json:
+        document(shown)
+        return
+    answers, checks = shown.pop("answers", {}), shown.pop("checks")
+    assert isinstance(answers, dict) and isinstance(checks, dict)
+    told = {setting.value: checks.get(setting.field, "as the engine") for setting in Setting}
+    fields({**shown, "members": ", ".join(names) or None, **answers, **told})
+
+
+def _backlogs(broker: Broker) -> Mapping[str, Backlog]:
+    return {backlog.group: backlog for backlog in broker.kernel.store.overview.backlogs()}
+
+
+def _row_or_nothing(group: Group, backlogs: Mapping[str, Backlog]) -> tuple[object, ...]:
+    known = backlogs.get(group.name)
+    return (group.name, *[None] * (len(COLUMNS) - 1)) if known is None else backlog_row(known)
+
+
+def _told(group: Group) -> str | None:
+    told = [f"{setting}={group.checks[setting.field]}" for setting in Setting if setting.field in group.checks]
+    return " ".join(told) or None
