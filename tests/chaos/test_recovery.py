@@ -68,17 +68,17 @@ def leave(world: World) -> None:
 
 @pytest.mark.req("RMQ-08", "RMQ-07")
 @pytest.mark.rule("R14")
-@pytest.mark.parametrize("fact", ["Sweeping", "Fenced", "Deciding", "Asked", "Heard", "Answering"])
+@pytest.mark.parametrize("moment", ["Sweeping", "Fenced", "Deciding", "Asked", "Heard", "Answering"])
 def test_a_store_that_is_restarted_in_the_middle_of_a_recovery_is_recovered(
-    doomed: EmbeddedServer, world: World, caplog: pytest.LogCaptureFixture, fact: str
+    doomed: EmbeddedServer, world: World, caplog: pytest.LogCaptureFixture, moment: str
 ) -> None:
     caplog.set_level(logging.CRITICAL, "txsaga")
     leave(world)
     killed: list[str] = []
 
-    def kill_once(seen: Fact) -> None:
-        if seen.name == fact and not killed:
-            killed.append(seen.name)
+    def kill_once(fact: Fact) -> None:
+        if fact.name == moment and not killed:
+            killed.append(fact.name)
             kill_all(doomed)
             doomed.ensure()
 
@@ -98,7 +98,7 @@ def test_a_store_that_is_restarted_in_the_middle_of_a_recovery_is_recovered(
         dispatcher = Dispatcher(broker.kernel)
         while dispatcher.run_once():
             pass
-    assert killed == [fact]
+    assert killed == [moment]
     worked = [str(n) for n in range(LEFT) if n % 3]
     assert world.debits() == sorted(worked)
     assert delivered(world, CREDITS) == sorted([*worked, *(f"asked {n}" for n in range(LEFT))])
