@@ -12,6 +12,7 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
+from txsaga.engine.check_back import CheckBack
 from txsaga.engine.settle import Question
 from txsaga.model.checks import CheckProfile
 from txsaga.model.message import TRANSACTION_ID
@@ -407,3 +408,29 @@ def test_checkers_that_hang_keep_no_round_and_no_other_group_waiting(any_shop: S
     stuck.answer()
     assert checks(any_shop, hung.txid).parked is None
     assert QUICK.max_checks == 15
+
+
+@pytest.mark.req("RMQ-93", "RMQ-85")
+@pytest.mark.hole("H8")
+def test_what_a_member_whose_threads_all_hang_does_not_take_up_is_put_to_another(any_shop: Shop) -> None:
+    """It lives, so its lease says nothing; elsewhere its questions are lost and counted."""
+    go = threading.Event()
+    stuck, quick = Member(any_shop, threads=1), Member(any_shop)
+    producer = stuck.producer(checker=lambda _: UNKNOWN if go.wait(30) else COMMIT)
+    txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(6)]
+    age(any_shop)
+    stuck.beat()
+    leader = CheckBack(stuck.kernel, QUICK)
+    leader.run_once()
+    stuck.take_up()
+    quick.producer()
+    for _ in range(4):
+        any_shop.later(61)
+        stuck.beat()
+        quick.beat()
+        leader.run_once()
+        quick.answer()
+        stuck.take_up()
+    assert [any_shop.state(txid) for txid in txids[1:]] == ["committed"] * 5
+    go.set()
+    stuck.answer()
