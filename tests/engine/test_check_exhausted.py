@@ -13,7 +13,7 @@ from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question
-from txsaga.errors import ConfigError, DecidedOtherwise, NotParked
+from txsaga.errors import ConfigError, DecidedOtherwise, NotParked, UnknownTransaction
 from txsaga.model.checks import Exhausted
 from txsaga.model.decision import Decision
 from txsaga.testing.checking import check_once
@@ -163,14 +163,16 @@ def test_a_parked_one_that_is_resumed_is_asked_about_from_the_first_check_on(any
 
 @pytest.mark.req("RMQ-79")
 @pytest.mark.conf("BRK-47", "CLI-05")
-@pytest.mark.parametrize("case", ["unknown", "pending", "decided"])
-def test_what_is_not_parked_can_not_be_resumed(any_shop: Shop, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "told"), [("unknown", UnknownTransaction), ("pending", NotParked), ("decided", DecidedOtherwise)]
+)
+def test_what_is_not_parked_can_not_be_resumed(any_shop: Shop, case: str, told: type[Exception]) -> None:
     producer = any_shop.producer(checker=says(UNKNOWN))
     receipt = producer.prepare_now(ORDERS, b"")
     if case == "decided":
         producer.commit(receipt)
     txid = 4711 if case == "unknown" else receipt.txid
-    with pytest.raises(NotParked):
+    with pytest.raises(told):
         ByHand(any_shop.broker.kernel).resume(txid, who="anna", why="who knows")
     assert "RESUMED" not in [what for what, *_ in history(any_shop, txid)]
 
