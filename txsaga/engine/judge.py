@@ -16,6 +16,7 @@ decide.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life, Outcome, Resource
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
+
+logger = logging.getLogger("txsaga")
 
 
 class Basis(Enum):
@@ -85,8 +88,9 @@ class Judge:
             except AWAY as reason:
                 for case in asked:
                     case.seen = Seen(resource, unread=str(reason))
-            except StoreError:
-                continue  # one of them may be what can't be read: each is read by itself
+            except Exception:
+                # One of them may be what can't be read, or the user's engine raises what it likes: each by itself.
+                logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
             else:
                 for case in asked:
                     case.seen = Seen(resource, outcomes.get(case.id))
@@ -131,6 +135,9 @@ class Judge:
             outcome = outcome or self._fenced(self._reach(resource), case)
         except UNREADABLE as reason:
             return _nobody(str(reason))
+        except Exception as strange:
+            logger.exception("the evidence of transaction %d can't be read", case.doubt.txid)
+            return _nobody(f"{type(strange).__name__}: {strange}")
         if outcome is None:
             return _nobody("its local transaction is still running")
         if outcome.committed:

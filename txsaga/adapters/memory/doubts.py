@@ -49,7 +49,9 @@ class MemoryDoubts:
             for txid in kept.doubts.keys() & kept.ops.keys():
                 del kept.doubts[txid]
             self._seen |= halves
-            kept.doubts |= {txid: Listed(self._first(txid, age), kept.lives.get(txid)) for txid in found}
+            kept.doubts |= {
+                txid: Listed(self._first(txid, age), kept.lives.get(txid), since=self._home.now()) for txid in found
+            }
             return len(found)
 
     def due(self, limit: int) -> Sequence[Doubt]:
@@ -80,7 +82,7 @@ class MemoryDoubts:
         with self._home.writing() as kept:
             for txid in (doubt.txid for doubt in held if doubt.txid not in kept.ops):
                 opened, until = kept.lives.get(txid), self._home.now() + lease
-                listed = kept.doubts.get(txid, Listed(until))
+                listed = kept.doubts.get(txid, Listed(until, since=self._home.now()))
                 kept.doubts[txid] = listed._replace(due=max(listed.due, until), opened=opened)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
@@ -106,8 +108,9 @@ class MemoryDoubts:
                 if listed is not None:
                     due, checks = self._home.now() + each.by, listed.checks + each.counted
                     kept.doubts[each.txid] = listed._replace(due=due, checks=checks)
-                    self.remark(kept, each.txid, "check-back", answer, each.why)
-                    self.count(kept, self.doubt(each.txid).group, answer)
+                    if each.why:
+                        self.remark(kept, each.txid, "check-back", answer, each.why)
+                        self.count(kept, self.doubt(each.txid).group, answer)
             return True
 
     def parked(self, txid: int) -> bool:
@@ -139,6 +142,9 @@ class MemoryDoubts:
         said = self._names.group_by_id(self._home.kept.halves[txid][0].group).checks
         return CheckProfile(min_age=age).of_group({"min_age": said["min_age"]}).min_age if "min_age" in said else age
 
+    def _new(self, txid: int, age: timedelta) -> Listed:
+        return Listed(self._first(txid, age), self._home.kept.lives.get(txid), since=self._home.now())
+
     def _first(self, txid: int, age: timedelta) -> datetime:
         """Return when a half's own immunity is over; a life is due when it is listed."""
         kept = self._home.kept
@@ -164,7 +170,7 @@ class MemoryDoubts:
             evidence=evidence,
             born=born,
             checks=listed.checks if listed else 0,
-            age=self._home.now() - born,
+            age=self._home.now() - (listed.since if listed and listed.since else born),
             run=opened.life.run if opened else None,
         )
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
-from txsaga.model.asking import Lead, PutOff, Remark, Verdict
+from txsaga.model.asking import Lead, PutOff, Remark, Verdict, kept
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
 from txsaga.model.records import Doubt, Standing
@@ -27,10 +27,10 @@ KEPT = 20
 
 def with_remark(doubt: str, remark: str) -> str:
     """Write the remarks of a doubt with one more."""
-    kept = f"CASE WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END"
+    last = f"CASE WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END"
     who, answer, why = remark.split(", ")
     return (
-        f"({kept}) || jsonb_build_object('at', clock_timestamp(), 'who', {who}, 'answer', {answer}, "
+        f"({last}) || jsonb_build_object('at', clock_timestamp(), 'who', {who}, 'answer', {answer}, "
         f"'why', left({why}, 500))"
     )
 
@@ -84,11 +84,13 @@ WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(bys)s::float8[], %(whys)s::text[], %(counted)s::bool[])
         AS x(txid, by, why, counted)),
  d AS (
-    UPDATE {s}.doubt d SET checks = d.checks + x.counted::int, remarks = {remark},
+    UPDATE {s}.doubt d SET checks = d.checks + x.counted::int,
+           remarks = CASE x.why WHEN '' THEN d.remarks ELSE {remark} END,
            check_at = clock_timestamp() + x.by * interval '1 second'
-      FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted)
+      FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted, x.why)
 INSERT INTO {s}.tally (pgroup, answer, n)
-SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d GROUP BY 1, 2 ORDER BY 1, 2
+SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d WHERE why <> ''
+ GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
 
 HOLD = """
@@ -143,7 +145,7 @@ class PostgresDoubts:
         columns = {
             "txids": [verdict.txid for verdict in verdicts],
             "decisions": [int(verdict.decision) for verdict in verdicts],
-            "whys": [verdict.why for verdict in verdicts],
+            "whys": [kept(verdict.why) for verdict in verdicts],
         }
         won = {txid for (txid,) in self._run(SETTLE, columns | {"who": who})}
         lost = [verdict.txid for verdict in verdicts if verdict.txid not in won]
@@ -157,7 +159,7 @@ class PostgresDoubts:
         columns: dict[str, object] = {
             "txids": [each.txid for each in doubts],
             "bys": [each.by.total_seconds() for each in doubts],
-            "whys": [each.why for each in doubts],
+            "whys": [kept(each.why) for each in doubts],
             "counted": [each.counted for each in doubts],
         }
         remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")

@@ -195,7 +195,7 @@ SELECT x.txid, h.pgroup,
 # for once: an index can't be searched for what changes from row to row.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
-       clock_timestamp() - coalesce(t.opened, h.born), t.run
+       clock_timestamp() - d.since, t.run
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
            AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL

@@ -36,6 +36,7 @@ from txsaga.adapters.postgres import claim_ends, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
+from txsaga.model.asking import kept
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -266,23 +267,32 @@ class PostgresLedger:
             self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
         return won
 
+    def due(self, txid: int) -> bool:
+        """Tell whether a transaction is on the list of doubts and its time has come."""
+        doubt = schema.doubt.c
+        listed = exists().where(doubt.txid == txid, doubt.parked.is_(None), doubt.check_at <= func.clock_timestamp())
+        with translating():
+            return bool(self._connection.execute(select(listed)).scalar())
+
     def park(self, txid: int, why: str) -> None:
         """Ask about a transaction no more."""
         doubt = schema.doubt
-        keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(why)).where(tx.c.txid == txid)
-        plain = select(half.c.txid, half.c.pgroup, literal(False), literal(why)).where(
+        keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(kept(why))).where(tx.c.txid == txid)
+        plain = select(half.c.txid, half.c.pgroup, literal(False), literal(kept(why))).where(
             half.c.txid == txid, ~half.c.keyed
         )
         for source in (keyed, plain.limit(1)):
             statement = upsert(doubt).from_select(["txid", "pgroup", "keyed", "parked"], source)
+            parking = statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": kept(why)})
             with translating():
-                self._connection.execute(statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": why}))
+                self._connection.execute(parking)
 
     def resume(self, txid: int) -> bool:
         """Ask about a parked transaction again."""
         doubt = schema.doubt
         statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
-        fresh = {"parked": None, "checks": 0, "check_at": func.clock_timestamp()}
+        now = func.clock_timestamp()
+        fresh = {"parked": None, "checks": 0, "check_at": now, "since": now}
         return self._count(statement.values(**fresh)) == 1
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:

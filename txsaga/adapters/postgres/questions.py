@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
-from txsaga.model.asking import UNHEARD, Answer, Ask, Asked, Lead
+from txsaga.model.asking import UNHEARD, Answer, Ask, Asked, Lead, kept
 from txsaga.model.records import HalfView
 
 ASK = """
@@ -125,7 +125,7 @@ class PostgresQuestions:
         columns = {
             "txids": [each.txid for each in answers],
             "answers": [str(each.state) for each in answers],
-            "whys": [each.why for each in answers],
+            "whys": [kept(each.why) for each in answers],
         }
         remark = with_remark("d", "%(member)s::text, q.answer, q.why")
         with by_index(self._engine) as connection:

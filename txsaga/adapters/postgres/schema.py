@@ -320,6 +320,7 @@ doubt = Table(
     Column("pgroup", Integer, nullable=False),
     Column("keyed", Boolean, nullable=False, server_default=FALSE),
     Column("check_at", Moment, nullable=False, server_default=NOW, index=True),
+    Column("since", Moment, nullable=False, server_default=NOW),  # from then on its total time counts
     Column("checks", Integer, nullable=False, server_default=ZERO),
     Column("parked", String),  # why it is out of checks
     Column("remarks", JSONB, nullable=False, server_default=NONE),  # what came of the checks, the last ones
