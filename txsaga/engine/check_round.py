@@ -205,7 +205,11 @@ class Round:
         why = f"no live member of group {group!r} has a checker"
         logger.warning("%s; %d transactions wait for one", why, len(cases), extra={"group": group})
         for case in cases:
-            self._put(case.doubt, why, counted=False)
+            limit = self._policy(case.doubt).total_limit
+            if case.doubt.age > limit:  # a group that is gone for good keeps nothing for ever
+                self._give_up(case, f"not decided within {limit}: {why}")
+            else:
+                self._put(case.doubt, why, counted=False)
 
     def _give_up(self, case: Case, why: str) -> None:
         try:

@@ -25,4 +25,4 @@ class Questions(Protocol):
         """Take questions away: what was decided leaves the list of doubts, UNKNOWN leaves a remark."""
 
     def collect(self) -> int:
-        """Take away questions that nobody answers, with a remark; one whose member died first does not count."""
+        """Take away what nobody answers, each with a remark; what its member did not take up does not count."""

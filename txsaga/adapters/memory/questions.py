@@ -9,7 +9,7 @@ from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.leases import MemoryLeases
 from txsaga.adapters.memory.rows import Kept, Put
-from txsaga.model.asking import Answer, Ask, Asked, Lead
+from txsaga.model.asking import UNHEARD, Answer, Ask, Asked, Lead
 from txsaga.model.decision import LocalState
 from txsaga.model.records import HalfView
 
@@ -73,7 +73,7 @@ class MemoryQuestions:
     def _collect(self, kept: Kept, put: Put) -> None:
         txid, late = put.ask.txid, put.until is not None
         del kept.questions[txid]
-        answer, why = ("UNKNOWN", "no answer in time") if late else ("NOBODY", "its member left before it was asked")
+        answer, why = ("UNKNOWN", "no answer in time") if late else ("NOBODY", "its member did not take it up")
         self._doubts.count(kept, put.ask.group, answer)
         self._doubts.remark(kept, txid, put.ask.member, answer, why)
         if not late and txid in kept.doubts:
@@ -83,8 +83,8 @@ class MemoryQuestions:
     def _is_over(self, kept: Kept, put: Put) -> bool:
         kind = f"checker:{put.ask.group}"
         dead = put.ask.member not in self._leases.alive([kind])[kind]
-        late = put.until is not None and put.until <= self._home.now()
-        return late or dead or put.ask.txid in kept.ops
+        over = put.at + UNHEARD if put.until is None else put.until
+        return over <= self._home.now() or dead or put.ask.txid in kept.ops
 
     def _may_ask(self, kept: Kept, txid: int) -> bool:
         listed = kept.doubts.get(txid)
