@@ -161,10 +161,23 @@ ROWS = [
     Row(P, "win a part of somebody's", "INSERT INTO part VALUES ({key}, 7, 9)", opened_by=NO_RLS.format(table="part")),
     Row(P, "reserve a place in somebody's", "INSERT INTO effect VALUES ({key}, 1, 'late', '{{}}')",
         opened_by=NO_RLS.format(table="effect")),
-    Row(P, "take somebody's half off the doubts", "DELETE FROM doubt WHERE txid = {plain}", NOTHING,
-        NO_RLS.format(table="doubt")),
-    Row(P, "postpone somebody's check", "UPDATE doubt SET check_at = 'infinity'", NOTHING,
-        NO_RLS.format(table="doubt")),
+    Row(P, "take somebody's half off the doubts", "DELETE FROM doubt WHERE txid = {plain}",
+        opened_by=unbound("doubt", grant("DELETE ON doubt"))),
+    Row(P, "postpone somebody's check", "UPDATE doubt SET check_at = now() + interval '1 year'",
+        opened_by=unbound("doubt", grant("UPDATE ON doubt"))),
+    Row(P, "list somebody's transaction as its own group's",
+        "INSERT INTO doubt (txid, pgroup, check_at) VALUES ({key}, {own}, now() + interval '1 year')",
+        opened_by=grant("INSERT ON doubt")),
+    Row(P, "list what is not there", "INSERT INTO doubt (txid, pgroup) VALUES (999999, {own})",
+        opened_by=grant("INSERT ON doubt")),
+    Row(P, "take somebody's question away", "DELETE FROM question",
+        opened_by=unbound("question", grant("DELETE ON question"))),
+    Row(P, "never let a question end", "UPDATE question SET until = now() + interval '1 year'",
+        opened_by=unbound("question", grant("UPDATE ON question"))),
+    Row(P, "count answers that nobody gave", "INSERT INTO tally VALUES ({own}, 'COMMIT', 9)",
+        opened_by=grant("INSERT ON tally")),
+    Row(P, "answer what is no answer", "SELECT answered('you', '{{1}}', '{{MAYBE}}', '{{x}}')"),
+    Row(P, "take up somebody's question", "SELECT * FROM take('you', 9)", NOTHING, NOBODYS),
     Row(P, "have a check forgotten", "UPDATE doubt SET checks = 0, parked = NULL",
         opened_by=unbound("doubt", grant("UPDATE ON doubt"))),
     Row(P, "lead the rounds of check-back", LEASE.format(kind="round"),
@@ -281,6 +294,9 @@ class Scene:
                 "later_group": later.group,
             }  # fmt: skip
         made.run("INSERT INTO doubt (txid, pgroup) VALUES ({plain}, {theirs})".format(**self.names))
+        made.run("INSERT INTO question (txid, pgroup, member, patience) VALUES ({plain}, {theirs}, 'you', '3s'), "
+                 "({own_plain}, {own}, 'me', '3s')".format(**self.names))  # fmt: skip
+        made.run("INSERT INTO doubt (txid, pgroup) VALUES ({own_plain}, {own})".format(**self.names))
         made.run("INSERT INTO event (txid, what, who, why) VALUES (9, 'COMMIT', 'anna', 'why not')")
         made.run("INSERT INTO dead_letter SELECT 1, 'workers', 'orders', qid, 99, now(), 1, '', '[]', '', now(), '' "
                  "FROM queue LIMIT 1")  # fmt: skip
@@ -299,6 +315,20 @@ class Scene:
                 return outcome(connection, sql.format(**names))
             except psycopg.Error as refused:
                 return refused.sqlstate or str(refused)
+            finally:
+                connection.rollback()
+
+    def left(self, right: Right, sql: str, look: str) -> str:
+        """Tell whether the owner finds something behind a statement of a login, in a transaction that is rolled back."""
+        names = self.names | {"me": self.me[right]}
+        url = parse_url(self.made.url)[0].set(drivername="postgresql").render_as_string(False)
+        with psycopg.connect(url) as connection:
+            connection.execute(f'SET search_path = "{self.made.namespace}"')
+            connection.execute(f"SET LOCAL SESSION AUTHORIZATION {self.me[right]}")
+            connection.execute(sql.format(**names))
+            connection.execute("RESET SESSION AUTHORIZATION")
+            try:
+                return outcome(connection, look.format(**names))
             finally:
                 connection.rollback()
 
@@ -332,6 +362,47 @@ def test_it_is_refused(scene: Scene, row: Row) -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.opened_by], ids=named)
 def test_it_would_be_done_if_that_were_open(scene: Scene, row: Row) -> None:
     assert scene.tried(row.right, row.sql, row.opened_by) == DONE
+
+
+class Trace(NamedTuple):
+    """What somebody calls, where the owner looks behind it, and whether there is anything."""
+
+    right: Right
+    what: str
+    sql: str
+    look: str
+    found: str
+
+
+LATER = "SELECT FROM doubt WHERE check_at > now() + interval '10 seconds' AND txid = {{{of}}}"
+ASKED = "SELECT FROM question WHERE until {is_} NULL AND txid = {{{of}}}"
+TRACES = [
+    Trace(P, "hold its own", "SELECT hold('{{{own_plain}}}', 30)", LATER.format(of="own_plain"), DONE),
+    Trace(P, "hold its own keyed one", "SELECT hold('{{{own_key}}}', 30)", LATER.format(of="own_key"), DONE),
+    Trace(P, "hold somebody's", "SELECT hold('{{{plain}}}', 30)", LATER.format(of="plain"), NOTHING),
+    Trace(P, "hold somebody's keyed one", "SELECT hold('{{{key}}}', 30)", LATER.format(of="key"), NOTHING),
+    Trace(P, "hold what is not there", "SELECT hold('{{999999}}', 30)", "SELECT FROM doubt WHERE txid = 999999",
+          NOTHING),
+    Trace(P, "hold for ever", "SELECT hold('{{{own_plain}}}', 'infinity')",
+          "SELECT FROM doubt WHERE check_at > now() + interval '1 minute'", NOTHING),
+    Trace(P, "take up its own question", "SELECT * FROM take('me', 9)",
+          ASKED.format(of="own_plain", is_="IS NOT"), DONE),
+    Trace(P, "take up somebody's", "SELECT * FROM take('you', 9)", ASKED.format(of="plain", is_="IS NOT"), NOTHING),
+    Trace(P, "answer its own question", "SELECT answered('me', '{{{own_plain}}}', '{{UNKNOWN}}', '{{x}}')",
+          ASKED.format(of="own_plain", is_="IS"), NOTHING),
+    Trace(P, "answer somebody's", "SELECT answered('you', '{{{plain}}}', '{{UNKNOWN}}', '{{x}}')",
+          ASKED.format(of="plain", is_="IS"), DONE),
+    Trace(P, "have its own forgotten undecided", "SELECT answered('me', '{{{own_plain}}}', '{{COMMIT}}', '{{x}}')",
+          "SELECT FROM doubt WHERE txid = {own_plain}", DONE),
+    Trace(P, "unlist what is undecided", "SELECT unlist({own_plain})", "SELECT FROM doubt WHERE txid = {own_plain}",
+          DONE),
+    Trace(P, "unlist somebody's", "SELECT unlist({plain})", "SELECT FROM doubt WHERE txid = {plain}", DONE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: f"{trace.right}: {trace.what}")
+def test_a_function_does_only_what_its_caller_may_ask_for(scene: Scene, trace: Trace) -> None:
+    assert scene.left(trace.right, trace.sql, trace.look) == trace.found
 
 
 def test_rights_do_not_add_up_to_more_than_each(scene: Scene) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from txsaga.adapters.postgres import claim_ends, hot, joining, partitions
+from txsaga.adapters.postgres import claim_ends, doubts, hot, joining, ledger, partitions, questions
 
 MARK = "-- written by txsaga db migrate"
 CREATE = """
@@ -80,7 +80,7 @@ def _creation(function: Function, owner: str | None) -> Iterator[str]:
 
 def functions(s: str) -> list[Function]:
     """Return the functions of a (quoted) namespace."""
-    return [*_questions(s), *_writers(s), *_others(s), *_of_partitions(s)]
+    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_partitions(s)]
 
 
 def _questions(s: str) -> Iterator[Function]:
@@ -170,6 +170,24 @@ BEGIN
     END IF;
     {sql.strip()};
 END"""
+
+
+def _of_checks(s: str) -> Iterator[Function]:
+    """Write what a producer does about its own doubts and questions; in the tables it could stop others' checks."""
+    yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {doubts.holding(s)};\nEND")
+    yield Function(f"{s}.take(text, int4)", "TABLE (txid int8)", f"BEGIN RETURN QUERY {questions.taking(s)};\nEND")
+    yield Function(
+        f"{s}.answered(text, int8[], text[], text[])",
+        "void",
+        f"""
+BEGIN
+    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN'] THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
+    END IF;
+    {questions.answering(s)};
+END""",
+    )
+    yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.UNLISTED.format(s=s)};\nEND")
 
 
 def _of_partitions(s: str) -> Iterator[Function]:
