@@ -6,6 +6,7 @@ it. Rows that a right must not reach in a table that it may touch are kept from 
 and what can't be said by either is done by functions.
 
 What `may` grants is the sign of a right. Whatever else somebody was granted by hand, without it no policy lets him in.
+It is REFERENCES, which means nothing by itself: whoever may read everything there is does not get every right by it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, long
 
 TABLES = {
     "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
-    SIGN: Needs(*(f"SELECT ({right})" for right in Right)),
+    SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
     "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting)", STORE),
     "topic": Needs(
         "SELECT",
