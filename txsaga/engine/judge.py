@@ -25,7 +25,14 @@ from enum import Enum, auto
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case, Seen
 from txsaga.engine.checkers import Checkers
-from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError, StoreUnavailable
+from txsaga.errors import (
+    ConfigError,
+    EvidenceMissing,
+    ResourceUnknown,
+    StoreError,
+    StoreUnavailable,
+    UnknownTransaction,
+)
 from txsaga.model import facts
 from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
@@ -56,8 +63,8 @@ class Verdict:
     found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
 
 
-AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable)
-"""The database is not to be had, for nobody."""
+AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
+"""The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
 UNREADABLE = (*AWAY, StoreError)
 """Nobody was there to answer."""
 

@@ -96,16 +96,31 @@ SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM
 HOLD = """
 INSERT INTO {s}.doubt (txid, pgroup, keyed, check_at)
 SELECT x.txid, x.pgroup, x.keyed, clock_timestamp() + %(lease)s * interval '1 second'
-  FROM unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[]) AS x(txid, pgroup, keyed)
+  FROM {held} AS x(txid, pgroup, keyed)
  WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL ORDER BY x.txid
     ON CONFLICT (txid) DO UPDATE SET check_at = greatest(doubt.check_at, excluded.check_at)"""
+HELD = "unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[])"
+# Whoever does not own the namespace is not asked whose they are, and holds nothing for longer than its heartbeat does.
+OWN = """(SELECT n.txid, h.pgroup, h.keyed FROM (SELECT DISTINCT unnest($1) AS txid) n
+   JOIN LATERAL (SELECT pgroup, true AS keyed FROM {s}.tx WHERE tx.txid = n.txid
+                 UNION ALL (SELECT pgroup, false FROM {s}.half WHERE half.txid = n.txid AND NOT half.keyed LIMIT 1)
+                 LIMIT 1) h ON true
+  WHERE {s}.mine(h.pgroup))"""
+CALL_HOLD = "SELECT {s}.hold(%(txids)s::int8[], %(lease)s::float8)"
+
+
+def holding(s: str) -> str:
+    """Write what holds the transactions of a login's own."""
+    capped = f"least(greatest($2, 0), {LEASE.total_seconds()})"
+    return HOLD.replace("%(lease)s", capped).format(s=s, held=OWN.format(s=s)).strip()
 
 
 class PostgresDoubts:
     """The doubts of one namespace."""
 
-    def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
+    def __init__(self, engine: Engine, hot: Hot, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._hot, self._schema = engine, hot, f'"{namespace}"'
+        self._hold = HOLD.replace("{held}", HELD) if owner else CALL_HOLD
 
     def waiting(self, age: timedelta) -> bool:
         """Tell whether a round would find anything."""
@@ -138,7 +153,7 @@ class PostgresDoubts:
             "groups": [doubt.group for doubt in held],
             "keyed": [doubt.keyed for doubt in held],
         }
-        self._do(HOLD, columns | {"lease": lease.total_seconds()})
+        self._do(self._hold, columns | {"lease": lease.total_seconds()})
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     String,
+    TextClause,
     delete,
     exists,
     func,
@@ -48,12 +49,22 @@ tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
 cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
 
 
+UNLIST = "DELETE FROM {s}.doubt WHERE txid = :txid"
+CALL_UNLIST = "SELECT {s}.unlist(:txid)"
+# For whoever does not own the namespace: what is decided, and of its own what it works on.
+UNLISTED = """DELETE FROM {s}.doubt d WHERE d.txid = $1
+   AND ({s}.everywhere()
+        OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
+                      AND (t.state = 'active' OR EXISTS (SELECT FROM {s}.op o WHERE o.txid = $1))))"""
+
+
 class PostgresLedgers:
     """Opens database transactions on the rows of keyed transactions."""
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
         token = TOKEN if owner else TOKEN_ASKED
+        self._unlist = text((UNLIST if owner else CALL_UNLIST).format(s=self._schema))
         self._token: ColumnElement[Any] = literal_column(
             token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
@@ -62,14 +73,14 @@ class PostgresLedgers:
     def open(self) -> Iterator[PostgresLedger]:
         """Open a database transaction."""
         with transaction(self._engine) as connection:
-            yield PostgresLedger(connection, self._schema, self._token)
+            yield PostgresLedger(connection, self._schema, self._token, self._unlist)
 
 
 class PostgresLedger:
     """The rows of keyed transactions inside one database transaction."""
 
-    def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any]) -> None:
-        self._connection, self._schema = connection, schema
+    def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any], unlist: TextClause) -> None:
+        self._connection, self._schema, self._unlist = connection, schema, unlist
         self._lives = select(tx, token.label("token"))
         self._taking = ~select(store.c.rejecting).scalar_subquery()
 
@@ -135,7 +146,7 @@ class PostgresLedger:
         """Show that the owner of a locked life is alive."""
         with translating():
             self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
-            self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
+            self._connection.execute(self._unlist, {"txid": txid})
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Move a life, guarded by the states that the event may leave."""
@@ -264,7 +275,7 @@ class PostgresLedger:
         with translating():
             statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
             won = self._connection.execute(statement).scalar() is not None
-            self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
+            self._connection.execute(self._unlist, {"txid": txid})
         return won
 
     def due(self, txid: int) -> bool:

@@ -28,6 +28,7 @@ def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
     """Put halves and closed transactions without a decision on the list of doubts; return how many."""
     settled = exists().where(schema.op.c.txid == schema.doubt.c.txid)
     connection.execute(delete(schema.doubt).where(settled))  # decided by somebody since
+    connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
     found = _look(connection, hot, first, age, behind=_shortest(connection, age))
     found += _look(connection, hot, second, age, behind=max(age, SECOND_LOOK))
