@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
 from txsaga.engine.settle import Question
 from txsaga.model.checks import CheckProfile
+from txsaga.model.lifecycle import TxEvent
 from txsaga.model.message import TRANSACTION_ID
 from txsaga.model.sending import EndRequest
 
@@ -323,10 +325,110 @@ def test_what_waits_for_a_thread_of_its_member_is_neither_late_nor_asked_again(a
         member.beat()
         member.lead(CheckProfile())
     assert (sorted(heard), set(heard.values())) == (txids[:4], {1})
-    assert [remarks(any_shop, txid) for txid in txids[4:]] == [[]] * 6
+    assert [counted(any_shop, txid) for txid in txids[4:]] == [
+        1
+    ] * 6  # of the last one
     go.set()
     member.answer()
     assert (sorted(heard), set(heard.values()), any_shop.pending()) == (txids, {1}, [])
+
+
+@pytest.mark.req("RMQ-93", "RMQ-77")
+def test_what_no_thread_of_its_member_was_free_for_is_given_back_and_does_not_count(any_shop: Shop) -> None:
+    heard: Counter[int] = Counter()
+    go = threading.Event()
+
+    def checker(question: Question) -> LocalState:
+        heard[question.txid] += 1
+        assert go.wait(30)
+        return COMMIT
+
+    member = Member(any_shop, threads=1, room=10)  # its checkers were quick till now
+    producer = member.producer(checker=checker)
+    txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(3)]
+    age(any_shop)
+    member.beat()
+    member.lead(CheckProfile(reply_timeout=timedelta(seconds=0.5)))
+    assert member.take_up() == 3 + 3
+    until(lambda: member.take_up() == 1)
+    assert [counted(any_shop, txid) for txid in txids] == [1, 0, 0]
+    assert [remarks(any_shop, txid) for txid in txids[1:]] == [[("NOBODY", "no thread was free for its checker")]] * 2
+    go.set()
+    member.answer()
+    assert (list(heard), sorted(any_shop.pending())) == (txids[:1], txids[1:])
+
+
+@pytest.mark.req("RMQ-77")
+def test_a_checker_that_hangs_is_not_called_again_for_the_same(any_shop: Shop) -> None:
+    heard: Counter[int] = Counter()
+    go = threading.Event()
+
+    def checker(question: Question) -> LocalState:
+        heard[question.txid] += 1
+        assert go.wait(30)
+        return COMMIT
+
+    member = Member(any_shop, threads=4)
+    receipt = member.producer(checker=checker).prepare_now(ORDERS, b"")
+    age(any_shop)
+    for n in range(3):
+        member.beat()
+        member.lead(CheckProfile(interval=timedelta(0)))
+        assert member.take_up()
+        assert counted(any_shop, receipt.txid) == n + 1
+        any_shop.later(4)
+    go.set()
+    member.answer()
+    assert (heard, any_shop.state(receipt.txid)) == ({receipt.txid: 1}, "committed")
+
+
+@pytest.mark.req("RMQ-61", "RMQ-27")
+@pytest.mark.parametrize("key", [None, "order-42"])
+def test_an_answer_that_comes_when_its_transaction_is_parked_is_still_taken(any_shop: Shop, key: str | None) -> None:
+    go = threading.Event()
+
+    def slow(_: Question) -> LocalState:
+        assert go.wait(30)
+        return COMMIT
+
+    member = Member(any_shop)
+    left = member.producer(checker=slow).transaction(key=key).__enter__()
+    left.send(order())
+    left.prepare()
+    assert left.txid is not None
+    age(any_shop)
+    member.beat()
+    member.lead()
+    member.take_up()
+    with any_shop.store.ledgers.open() as ledger:
+        if ledger.lock(left.txid):
+            ledger.move(left.txid, TxEvent.PARK)
+        ledger.park(left.txid, "out of checks")
+    go.set()
+    member.answer()
+    assert any_shop.state(left.txid) == "committed"
+
+
+@pytest.mark.req("RMQ-92")
+def test_what_stands_is_counted_where_an_answer_came_too_late(any_shop: Shop) -> None:
+    go = threading.Event()
+
+    def slow(_: Question) -> LocalState:
+        assert go.wait(30)
+        return COMMIT
+
+    member = Member(any_shop)
+    producer = member.producer(checker=slow)
+    receipt = producer.prepare_now(ORDERS, b"")
+    age(any_shop)
+    member.beat()
+    member.lead()
+    member.take_up()
+    producer.roll_back(receipt)
+    go.set()
+    member.answer()
+    (backlog,) = any_shop.store.overview.backlogs()
+    assert backlog.answers == {"ROLLBACK": 1}
 
 
 @pytest.fixture

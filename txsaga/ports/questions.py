@@ -22,7 +22,13 @@ class Questions(Protocol):
         """Take up questions put to a member; from now on its time to answer runs."""
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
-        """Take questions away: what was decided leaves the list of doubts, UNKNOWN leaves a remark."""
+        """Take questions away: what was decided leaves the list of doubts, UNKNOWN leaves a remark.
+
+        What nobody there has seen does not count, and is due at once.
+        """
 
     def collect(self) -> int:
-        """Take away questions that nobody answers, with a remark; one whose member died first does not count."""
+        """Take away questions that nobody answers, with a remark; one that nobody took up does not count.
+
+        A question has its patience to be taken up, and as long again to be answered.
+        """

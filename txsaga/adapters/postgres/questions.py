@@ -42,20 +42,24 @@ UPDATE {s}.question q SET until = clock_timestamp() + q.patience FROM t WHERE q.
 
 ASKED = """
 SELECT q.txid, q.pgroup, {token}, t.txid IS NOT NULL, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born),
-       coalesce(d.checks, 0), clock_timestamp() - coalesce(t.opened, h.born), t.run, t.key
+       coalesce(d.checks, 0), clock_timestamp() - coalesce(t.opened, h.born), t.run, t.key,
+       q.patience
   FROM {s}.question q LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half WHERE half.txid = q.txid LIMIT 1) h ON true
  WHERE q.txid = ANY (%(txids)s) ORDER BY q.txid"""
 
-# What was decided is off the list of doubts; of UNKNOWN a remark is kept.
+# What was decided is off the list of doubts; of the rest a remark is kept, and what nobody has seen does not count.
 ANSWERED = """
 WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(answers)s::text[], %(whys)s::text[]) AS x(txid, answer, why)),
  q AS (
     DELETE FROM {s}.question USING x WHERE question.txid = x.txid AND question.member = %(member)s
     RETURNING question.pgroup, x.*),
- gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer <> 'UNKNOWN'),
- told AS (UPDATE {s}.doubt d SET remarks = {remark} FROM q WHERE d.txid = q.txid AND q.answer = 'UNKNOWN')
+ gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer NOT IN ('UNKNOWN', 'NOBODY')),
+ told AS (
+    UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (q.answer = 'NOBODY')::int,
+           check_at = CASE q.answer WHEN 'NOBODY' THEN clock_timestamp() ELSE d.check_at END
+      FROM q WHERE d.txid = q.txid AND q.answer IN ('UNKNOWN', 'NOBODY'))
 INSERT INTO {s}.tally (pgroup, answer, n)
 SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
@@ -63,18 +67,20 @@ SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
 COLLECT = """
 WITH gone AS (
     DELETE FROM {s}.question q
-     WHERE q.until <= clock_timestamp()
+     WHERE q.until <= clock_timestamp() OR (q.until IS NULL AND q.asked + q.patience <= clock_timestamp())
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
         OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
-    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late),
+    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late,
+              (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL AS decided),
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (NOT g.late)::int,
            check_at = CASE WHEN g.late THEN d.check_at ELSE clock_timestamp() END
       FROM gone g WHERE d.txid = g.txid AND d.txid = ANY (ARRAY(SELECT txid FROM gone))),
  t AS (
     INSERT INTO {s}.tally (pgroup, answer, n)
-    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone GROUP BY 1, 2 ORDER BY 1, 2
+    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone
+     WHERE NOT decided GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
 SELECT count(*) FROM gone"""
 
@@ -117,13 +123,13 @@ class PostgresQuestions:
             return []
         views = self._views(txids)
         rows = self._run(self._asked, {"txids": txids})
-        return [Asked(doubt_of(row[:-1]), row[-1], views.get(row[0], ())) for row in rows]
+        return [Asked(doubt_of(row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
         """Take questions away."""
         columns = {
             "txids": [each.txid for each in answers],
-            "answers": [str(each.state) for each in answers],
+            "answers": ["NOBODY" if each.state is None else str(each.state) for each in answers],
             "whys": [each.why for each in answers],
         }
         remark = with_remark("d", "%(member)s::text, q.answer, q.why")
@@ -132,7 +138,7 @@ class PostgresQuestions:
 
     def collect(self) -> int:
         """Take away questions that nobody answers."""
-        why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left before it was asked' END"
+        why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
         remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
         ((count,),) = self._run(COLLECT.replace("{remark}", remark), {})
         return int(count)
