@@ -325,9 +325,7 @@ def test_what_waits_for_a_thread_of_its_member_is_neither_late_nor_asked_again(a
         member.beat()
         member.lead(CheckProfile())
     assert (sorted(heard), set(heard.values())) == (txids[:4], {1})
-    assert [counted(any_shop, txid) for txid in txids[4:]] == [
-        1
-    ] * 6  # of the last one
+    assert [counted(any_shop, txid) for txid in txids[4:]] == [1] * 6  # of the last one
     go.set()
     member.answer()
     assert (sorted(heard), set(heard.values()), any_shop.pending()) == (txids, {1}, [])
