@@ -50,6 +50,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"left running by a test, now killed: {left.pid} {left.command}", red=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_heartbeat() -> Iterator[None]:
+    """Let what a test leaves open be as good as dead, though its process lives on."""
+    from txsaga import wiring
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "HEARTBEAT", False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def server() -> "Iterator[DatabaseServer]":
     """Give the embedded PostgreSQL of this session."""

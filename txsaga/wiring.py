@@ -30,6 +30,9 @@ from txsaga.model.arguments import check_count, check_function, check_kind, list
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 
+HEARTBEAT = True
+"""Whether brokers hold what they work on; tests that play dead owners in a living process do without."""
+
 _every_resources: weakref.WeakSet[Resources] = weakref.WeakSet()
 
 
@@ -145,7 +148,8 @@ def connect(
     """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
 
     `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. What
-    check-back asks of this process is answered in `check_threads` threads, unless `answering=False`.
+    check-back asks of this process is answered in `check_threads` threads, unless `answering=False`. In any case a
+    thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
     """
     passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create, answering=answering)
     check_count(check_threads, "check_threads")
@@ -167,7 +171,8 @@ def connect(
         store.close()
 
     home = PostgresHome(store, found)
-    return Broker(kernel, home, roles=roles, on_close=close, answering=answering, check_threads=check_threads)
+    options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
+    return Broker(kernel, home, on_close=close, heartbeat=HEARTBEAT, **options)
 
 
 def _checked(

@@ -140,4 +140,4 @@ def broker_on(store: Store, *observers: Observer, **resources: Engine) -> Broker
     """Open a broker on any store; it runs no roles."""
     member = f"shop-{next(_numbers)}"
     kernel = Kernel(store, evidence=Resources({}, resources).find, announce=Announcer(observers), member=member)
-    return Broker(kernel, NoHome(), roles=False, answering=False, on_close=store.close)
+    return Broker(kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=store.close)

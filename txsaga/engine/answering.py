@@ -5,8 +5,8 @@ Checkers run in threads of their own, as many as the user says; one that hangs k
 like any end: the decision is written first, through the batches that every end goes through, and then the question is
 taken away. If this dies in between, the decision stands and the next round takes the question away. A question that is
 not answered in its time counts as UNKNOWN; an answer that comes later is an end all the same. That time runs from when
-a question is taken up, so no more are taken up than begin soon: what waits for busy threads here would be counted as
-not answered, and asked again.
+a question is taken up, so no more are taken up than begin soon. What waits here for a thread until half of its time is
+over is given back and does not count: no checker has seen it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import Future
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By
 from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import DecidedOtherwise, TxSagaError
+from txsaga.errors import DecidedOtherwise, InDoubt, TxSagaError
 from txsaga.model import facts
 from txsaga.model.asking import Answer, Asked
 from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
-from txsaga.model.records import End
+from txsaga.model.records import End, Standing
 
 logger = logging.getLogger("txsaga")
 
@@ -34,7 +36,39 @@ MOST = 2_000
 """Questions that are taken up and not answered yet."""
 A_MOMENT = 0.02
 SOON = 0.5
-"""Seconds that a question may wait here for a thread."""
+"""Seconds that a question may wait here for a thread, while more are taken up."""
+NOT_SEEN = "no thread was free for its checker"
+
+
+class Taken:
+    """A question that was taken up: it waits for a thread, or a checker is at it."""
+
+    def __init__(self, asked: Asked, at: float) -> None:
+        self._lock = threading.Lock()
+        self.renew(asked, at)
+        self.begun = self.given_back = False
+
+    @property
+    def txid(self) -> int:
+        """The transaction that it is about."""
+        return self.asked.doubt.txid
+
+    def renew(self, asked: Asked, at: float) -> None:
+        """Note that it was put again."""
+        self.asked, self.at = asked, at
+        self.until = at + asked.patience.total_seconds() / 2
+
+    def begin(self) -> bool:
+        """Let a checker be at it; False when it is too late for that."""
+        with self._lock:
+            self.begun = not self.given_back and time.monotonic() < self.until
+            return self.begun
+
+    def give_back(self) -> bool:
+        """Let no checker begin any more; False while that may still be, or has been."""
+        with self._lock:
+            self.given_back = not self.begun and time.monotonic() >= self.until
+            return self.given_back
 
 
 class Answering:
@@ -45,9 +79,9 @@ class Answering:
 
     def __init__(self, kernel: Kernel, threads: int = THREADS) -> None:
         self._kernel, self._threads = kernel, threads
-        self._questions: SimpleQueue[tuple[float, Asked]] = SimpleQueue()
+        self._questions: SimpleQueue[Taken] = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
-        self._under_way = 0
+        self._mine: dict[int, Taken] = {}  # once each, also what is put again while its checker hangs
         self._started = 0
         self._room = threads  # grows while checkers are quick
         self._waited = 0.0  # what the last question waited for its thread
@@ -57,29 +91,40 @@ class Answering:
         if not self._kernel.checkers.by_id:
             return 0
         taken = self._take_up()
-        return taken + self._take_away() + self._under_way
+        return taken + self._take_away() + len(self._mine)
 
     def _take_up(self) -> int:
-        free = self._room - self._under_way
+        free = self._room - len(self._mine)
         if free <= 0:
             return 0
+        at = time.monotonic()  # before the store's time for them begins
         with self._kernel.announce.around(facts.Hearing):
             taken = self._kernel.store.questions.take(self._kernel.member, free)
-        self._under_way += len(taken)
         for asked in taken:
-            self._questions.put((time.monotonic(), asked))
+            self._wait_for_thread(asked, at)
         while taken and self._started < self._threads:
             self._started += 1
             threading.Thread(target=self._work, name=f"txsaga-checker-{self._started}", daemon=True).start()
         return len(taken)
 
+    def _wait_for_thread(self, asked: Asked, at: float) -> None:
+        known = self._mine.get(asked.doubt.txid)
+        if known is None:
+            known = self._mine[asked.doubt.txid] = Taken(asked, at)
+            self._questions.put(known)
+        elif not known.begun:
+            known.renew(asked, at)
+
     def _take_away(self) -> int:
-        if not self._under_way:
+        if not self._mine:
             return 0
         answers = self._drained()
+        late = [taken.txid for taken in list(self._mine.values()) if taken.give_back()]
+        answers += [Answer(txid, None, NOT_SEEN) for txid in late]
         if answers:
-            self._under_way -= len(answers)
-            quick = self._waited < SOON
+            for answer in answers:
+                self._mine.pop(answer.txid, None)
+            quick = self._waited < SOON and not late
             self._room = min(self._room + len(answers), MOST) if quick else max(self._room // 2, self._threads)
             with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
                 self._kernel.store.questions.answered(self._kernel.member, answers)
@@ -96,11 +141,13 @@ class Answering:
 
     def _work(self) -> None:
         while True:
-            since, asked = self._questions.get()
-            self._waited = time.monotonic() - since
-            txid = asked.doubt.txid
+            taken = self._questions.get()
+            if not taken.begin():
+                continue
+            self._waited = time.monotonic() - taken.at
+            txid = taken.txid
             try:
-                self._answer(asked)
+                self._answer(taken.asked)
             except Exception as failure:
                 logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
                 self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
@@ -122,22 +169,28 @@ class Answering:
         else:
             end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
             done = self._kernel.decides.submit(end)
-            done.add_done_callback(lambda _: self._say(doubt.txid, *_stands(done.exception(), state, why)))
+            done.add_done_callback(lambda _: self._say(doubt.txid, *_stands(done, why)))
 
     def _decided(self, case: Case, verdict: Verdict) -> tuple[LocalState, str]:
         decision, why = verdict.state.decision, verdict.why
         assert decision is not None
         by = By(who=f"checker {self._kernel.member}", why=why, from_check=True, found=verdict.found)
         try:
-            standing = self._kernel.settler.written(case, decision, by, verdict)
+            try:
+                standing = self._kernel.settler.written(case, decision, by, verdict)
+            except InDoubt:  # it is out of checks since, or somebody opened it again
+                standing = self._kernel.settler.written(case, decision, replace(by, found=TxState.PARKED), verdict)
         except TxSagaError as failure:
             return LocalState.UNKNOWN, f"{why}, but it could not be decided: {failure}"
         self._kernel.tell_decided()
         return LocalState[standing.decision.name], why
 
 
-def _stands(error: BaseException | None, state: LocalState, why: str) -> tuple[LocalState, str]:
-    """Say what an end came to; whatever stands, the transaction is decided."""
-    if error is None or isinstance(error, DecidedOtherwise):
-        return state, why
+def _stands(done: Future[Standing], why: str) -> tuple[LocalState, str]:
+    """Say what an end came to: whatever stands, the transaction is decided."""
+    error = done.exception()
+    if error is None:
+        return LocalState[done.result().decision.name], why
+    if isinstance(error, DecidedOtherwise):
+        return LocalState[error.standing], why
     return LocalState.UNKNOWN, f"{why}, but it could not be decided: {error}"

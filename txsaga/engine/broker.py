@@ -109,10 +109,13 @@ class Broker:
         roles: bool,
         on_close: Callable[[], None],
         answering: bool = True,
+        heartbeat: bool = True,
         check_threads: int = THREADS,
     ) -> None:
         self._kernel, self._home, self._on_close = kernel, home, on_close
         self._answers, self._check_threads = answering, check_threads
+        if heartbeat:  # without it what is open here is as good as dead, as a test may want it
+            kernel.running.on_work = self._live
         self._run_roles = roles and Right.ENGINE in kernel.store.rights
         if roles and not self._run_roles:
             logger.warning(
@@ -326,11 +329,14 @@ class Broker:
 
     def close(self) -> None:
         """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
+        if self._kernel.closed:
+            return
         readers: list[Stream | Consumer] = [*self._streams, *self._consumers]
         for reader in readers:
             with suppress(StoreError):  # what it holds runs out by itself
                 reader.close()
         self._kernel.on_decided = lambda: None  # what is still decided starts no roles again
+        self._kernel.running.on_work = None
         for loop in (self._loop, self._own):
             if loop is not None:
                 loop.stop()
@@ -355,8 +361,9 @@ class Broker:
         self._starting = Lock()
         self._streams.clear()
         self._consumers.clear()
+        self._kernel.member = self._home.new_member()  # what the parent leads and answers stays the parent's
         self._kernel.running.start_anew()
-        self._own = None  # a producer that is opened here answers here
+        self._own = None  # once something is worked on here, it is held and answered for here
         if self._loop is not None:
             self._loop = None
             self._kernel.on_decided = self._start  # roles run here once something is decided here
@@ -375,12 +382,20 @@ class Broker:
                 self._kernel.store.leases.drop(kinds, self._kernel.member)
 
     def _answer(self) -> None:
-        with self._starting:
-            if self._answers and self._own is None and self._kernel.checkers:
-                self._own = Loop(self.own_roles(), self._home.jitter)
-                self._own.start()
-            elif self._own is not None:
+        if self._answers and self._kernel.checkers:
+            self._live()
+            if self._own is not None:
                 self._own.wake(Heartbeat.name)
+
+    def _live(self) -> None:
+        """Hold what is worked on here, and answer for its groups, from now on."""
+        if self._own is not None:
+            return
+        with self._starting:
+            if self._own is None and not self._kernel.closed:
+                answering = [Answering(self._kernel, self._check_threads)] if self._answers else []
+                self._own = Loop([Heartbeat(self._kernel, enlists=self._answers), *answering], self._home.jitter)
+                self._own.start()
 
     def _start(self) -> None:
         if self._kernel.closed:

@@ -32,15 +32,18 @@ class Heartbeat:
     name = "heartbeat"
     pause = rest = TYPICAL
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: Kernel, *, enlists: bool = True) -> None:
+        self._kernel, self._enlists = kernel, enlists
         self._enlisted: tuple[str, ...] = ()
         self._renew_at = 0.0
 
     def run_once(self) -> int:
         """Hold what is worked on, and say that this process answers for its groups."""
-        self._hold()
-        self.enlist()
+        try:
+            self._hold()
+        finally:  # whatever keeps the one from being written, members go on answering
+            if self._enlists:
+                self.enlist()
         return 0
 
     def _hold(self) -> None:
@@ -71,7 +74,8 @@ class Lease:
 
     def take(self) -> bool:
         """Lead, or go on leading; False while another does."""
-        if self.lead is not None and time.monotonic() < self._until:
+        ours = self.lead is not None and self.lead.holder == self._kernel.member  # a forked child is another member
+        if ours and time.monotonic() < self._until:
             return True
         asked = time.monotonic()
         with self._kernel.announce.around(facts.Leading, about=self._name):

@@ -1,12 +1,14 @@
 """
 What this process works on: its open blocks and its half messages whose local work runs.
 
-It writes nothing; the heartbeat does. Whoever is forgotten here is asked about as if it were dead.
+It writes nothing; the heartbeat does, which runs from the first work on. Whoever is
+forgotten here is asked about as if it were dead.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -20,6 +22,7 @@ class Running:
     """The transactions that this process works on."""
 
     def __init__(self) -> None:
+        self.on_work: Callable[[], None] | None = None  # told of each piece of work that begins
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -31,6 +34,8 @@ class Running:
         """Note what somebody works on; whoever is gone works on nothing."""
         with self._lock:
             self._since[worker] = self._since.get(worker, (time.monotonic(), doubt))[0], doubt
+        if self.on_work is not None:
+            self.on_work()
 
     def end(self, worker: object) -> None:
         """Note that somebody is done."""

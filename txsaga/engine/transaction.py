@@ -16,13 +16,15 @@ Leaving the block:
     exception after `local`      what the evidence says; no evidence = barrier, then ROLLBACK
     exception after `prepare`    undecided: only the checker knows what became of the work
     messages were not stored     ROLLBACK, also if that error was swallowed: the rest alone is never committed
-An exception of the user's always comes out of the block. If the process dies anywhere in between, check-back
+An exception of the user's always comes out of the block. A forked child that falls out of it decides nothing: the block
+is its parent's. If the process dies anywhere in between, check-back
 settles it by the same rules.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -75,6 +77,7 @@ class Transaction:
         self._contribution = Contribution(kernel, group, immunity, run)
         self._work = LocalWork(kernel, self._contribution)
         self._listeners: list[Callable[[Decision], None]] = []
+        self._process = os.getpid()
         self.decision: Decision | None = None
 
     @property
@@ -98,7 +101,7 @@ class Transaction:
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
         """Add a message to the transaction."""
         message = as_message(topic, body, options)
-        self._stage.require_open("send", self.txid)
+        self._require_open("send")
         self._outbox.add(message)
         self._flush_or_refuse()
 
@@ -111,7 +114,7 @@ class Transaction:
         tags: Sequence[str] | None = None,
     ) -> None:
         """Add many messages of one topic as columns."""
-        self._stage.require_open("send", self.txid)
+        self._require_open("send")
         self._outbox.add_many(topic, bodies, keys, tags)
         self._flush_or_refuse()
 
@@ -125,7 +128,7 @@ class Transaction:
         ordering_key: str | None = None,
     ) -> Slot:
         """Keep a place for a message whose body is known only in `local`."""
-        self._stage.require_open("keep a slot", self.txid)
+        self._require_open("keep a slot")
         shape = Message(topic, b"", key=key, tag=tag, headers=headers, ordering_key=ordering_key)
         shape, qid = self._kernel.topics.admit(shape, Way.HALF)
         validate_late(shape)
@@ -137,7 +140,7 @@ class Transaction:
     @contextmanager
     def local(self, resource: str | Engine) -> Iterator[Connection]:
         """Close the transaction and run local work that carries its own evidence."""
-        self._stage.require_open("begin local work", self.txid)
+        self._require_open("begin local work")
         recorded, evidence = self._kernel.resource(resource)
         self._close(recorded.id)
         self._stage = Stage.WORKING
@@ -171,7 +174,7 @@ class Transaction:
 
     def join_life(self) -> Life:
         """Open the transaction's row (for what needs one, like consumed offsets) and return it."""
-        self._stage.require_open("consume", self.txid)
+        self._require_open("consume")
         return self._contribution.opened()
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
@@ -183,7 +186,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Decide; what the block raised comes out of it, whatever becomes of the decision."""
+        if error is not None and not self._is_ours:
+            return
         try:
+            self._require_ours()
             self._leave(error)
         except TxSagaError as reason:
             if error is None:
@@ -191,6 +197,18 @@ class Transaction:
             logger.warning("transaction %s was left undecided or decided by others: %s", self.txid, reason)
         finally:
             self._contribution.leave()
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._process == os.getpid()
+
+    def _require_ours(self) -> None:
+        if not self._is_ours:
+            raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")
+
+    def _require_open(self, what: str) -> None:
+        self._require_ours()
+        self._stage.require_open(what, self.txid)
 
     def _leave(self, error: BaseException | None) -> None:
         match self._stage:
@@ -257,7 +275,7 @@ class Transaction:
         self._kernel.on_decided()
 
     def _close(self, evidence: int | None) -> None:
-        self._stage.require_open("begin local work", self.txid)
+        self._require_open("begin local work")
         with self._all_or_broken():
             self._contribution.close(self._outbox.take(), evidence)
         self._stage = Stage.CLOSED

@@ -37,13 +37,14 @@ class Asked(NamedTuple):
     doubt: Doubt
     key: str | None
     halves: tuple[HalfView, ...]
+    patience: timedelta
 
 
 class Answer(NamedTuple):
-    """What a member said; a decision was written before this is told."""
+    """What a member said; a decision was written before this is told. Without a state nobody there has seen it."""
 
     txid: int
-    state: LocalState
+    state: LocalState | None
     why: str
 
 

@@ -22,7 +22,10 @@ class Questions(Protocol):
         """Take up questions put to a member; from now on its time to answer runs."""
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
-        """Take questions away: what was decided leaves the list of doubts, UNKNOWN leaves a remark."""
+        """Take questions away: what was decided leaves the list of doubts, UNKNOWN leaves a remark.
+
+        What nobody there has seen does not count, and is due at once.
+        """
 
     def collect(self) -> int:
         """Take away what nobody answers, each with a remark; what its member did not take up does not count."""

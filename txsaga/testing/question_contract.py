@@ -161,9 +161,10 @@ class QuestionContract:
         enlist(store, group, "anna")
         (txid,) = in_doubt(store, group)
         store.questions.ask([ask(txid, group, patience=SOON)], lead)
-        later(LATE)
-        assert store.questions.collect() == 0  # its time has not begun
-        store.questions.take("anna", 1)
+        later(SOON.total_seconds() / 2)
+        assert store.questions.collect() == 0
+        store.questions.take("anna", 1)  # from now on it has its time to answer
+        later(SOON.total_seconds() / 2)
         assert store.questions.collect() == 0
         later(LATE)
         assert store.questions.collect() == 1
@@ -182,6 +183,36 @@ class QuestionContract:
         assert checks_of(store, txid) == 0
         assert [doubt.txid for doubt in store.doubts.due(10)] == [txid]
 
+    @pytest.mark.req("RMQ-85")
+    def test_a_question_that_a_living_member_does_not_take_up_is_put_to_another(
+        self, store: Store, later: Later
+    ) -> None:
+        group, lead = new_group(store), led(store)
+        enlist(store, group, "anna")
+        (txid,) = in_doubt(store, group)
+        store.questions.ask([ask(txid, group, patience=SOON)], lead)
+        later(LATE)
+        assert store.questions.collect() == 1
+        (remark,) = store.overview.remarks(txid)
+        assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NOBODY", 0)
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [txid]
+        assert store.questions.take("anna", 10) == []
+
+    @pytest.mark.req("RMQ-85")
+    def test_what_no_checker_has_seen_is_given_back_and_does_not_count(self, store: Store) -> None:
+        group, lead = new_group(store), led(store)
+        enlist(store, group, "anna")
+        (txid,) = in_doubt(store, group)
+        store.questions.ask([Ask(txid, group, "anna", LONG, LONG)], lead)
+        (asked,) = store.questions.take("anna", 10)
+        assert asked.patience == LONG
+        store.questions.answered("anna", [Answer(txid, None, "no thread was free")])
+        (remark,) = store.overview.remarks(txid)
+        assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NOBODY", 0)
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [txid]
+        (backlog,) = store.overview.backlogs()
+        assert backlog.answers == {"NOBODY": 1}
+
     @pytest.mark.req("RMQ-12")
     def test_a_question_about_what_was_decided_meanwhile_is_taken_away(self, store: Store) -> None:
         group, lead = new_group(store), led(store)
@@ -192,4 +223,5 @@ class QuestionContract:
         store.questions.ask([ask(receipt.txid, group)], lead)
         decided(store, end_of(receipt, ROLLBACK))
         assert store.questions.collect() == 1
+        assert [backlog.answers for backlog in store.overview.backlogs()] in ([], [{}])  # nobody was silent
         assert store.questions.take("anna", 10) == []

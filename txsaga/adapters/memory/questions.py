@@ -46,7 +46,8 @@ class MemoryQuestions:
             for ask in mine:
                 kept.questions[ask.txid] = kept.questions[ask.txid]._replace(until=self._home.now() + ask.patience)
             keys = {ask.txid: kept.lives[ask.txid].life.key for ask in mine if ask.txid in kept.lives}
-            return [Asked(self._doubts.doubt(a.txid), keys.get(a.txid), tuple(self._views(a.txid))) for a in mine]
+            views = {ask.txid: tuple(self._views(ask.txid)) for ask in mine}
+            return [Asked(self._doubts.doubt(a.txid), keys.get(a.txid), views[a.txid], a.patience) for a in mine]
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
         """Take questions away."""
@@ -56,11 +57,14 @@ class MemoryQuestions:
                 if put is None or put.ask.member != member:
                     continue
                 del kept.questions[each.txid]
-                self._doubts.count(kept, put.ask.group, each.state.value)
-                if each.state is LocalState.UNKNOWN:
-                    self._doubts.remark(kept, each.txid, member, each.state.value, each.why)
+                answer = "NOBODY" if each.state is None else each.state.value
+                self._doubts.count(kept, put.ask.group, answer)
+                if each.state in (None, LocalState.UNKNOWN):
+                    self._doubts.remark(kept, each.txid, member, answer, each.why)
                 else:
                     kept.doubts.pop(each.txid, None)
+                if each.state is None:
+                    self._take_back(kept, each.txid)
 
     def collect(self) -> int:
         """Take away questions that nobody answers."""
@@ -76,8 +80,13 @@ class MemoryQuestions:
         answer, why = ("UNKNOWN", "no answer in time") if late else ("NOBODY", "its member did not take it up")
         self._doubts.count(kept, put.ask.group, answer)
         self._doubts.remark(kept, txid, put.ask.member, answer, why)
-        if not late and txid in kept.doubts:
-            listed = kept.doubts[txid]
+        if not late:
+            self._take_back(kept, txid)
+
+    def _take_back(self, kept: Kept, txid: int) -> None:
+        """Count a question no more, and let it be asked again at once."""
+        listed = kept.doubts.get(txid)
+        if listed is not None:
             kept.doubts[txid] = listed._replace(checks=listed.checks - 1, due=self._home.now())
 
     def _is_over(self, kept: Kept, put: Put) -> bool:

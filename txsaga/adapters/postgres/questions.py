@@ -43,12 +43,13 @@ UPDATE {s}.question q SET until = clock_timestamp() + q.patience FROM t WHERE q.
 
 ASKED = """
 SELECT q.txid, q.pgroup, {token}, t.txid IS NOT NULL, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born),
-       coalesce(d.checks, 0), clock_timestamp() - coalesce(t.opened, h.born), t.run, t.key
+       coalesce(d.checks, 0), clock_timestamp() - coalesce(t.opened, h.born), t.run, t.key,
+       q.patience
   FROM {s}.question q LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half WHERE half.txid = q.txid LIMIT 1) h ON true
  WHERE q.txid = ANY (%(txids)s) ORDER BY q.txid"""
 
-# What was decided is off the list of doubts; of UNKNOWN a remark is kept.
+# What was decided is off the list of doubts; of the rest a remark is kept, and what nobody has seen does not count.
 ANSWERED = """
 WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(answers)s::text[], %(whys)s::text[]) AS x(txid, answer, why)),
@@ -69,14 +70,16 @@ WITH gone AS (
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
         OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
-    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late),
+    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late,
+              (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL AS decided),
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (NOT g.late)::int,
            check_at = CASE WHEN g.late THEN d.check_at ELSE clock_timestamp() END
       FROM gone g WHERE d.txid = g.txid AND d.txid = ANY (ARRAY(SELECT txid FROM gone))),
  t AS (
     INSERT INTO {s}.tally (pgroup, answer, n)
-    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone GROUP BY 1, 2 ORDER BY 1, 2
+    SELECT pgroup, CASE WHEN late THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM gone
+     WHERE NOT decided GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
 SELECT count(*) FROM gone"""
 
@@ -148,7 +151,7 @@ class PostgresQuestions:
             return []
         views = self._views(txids)
         rows = self._run(self._asked, {"txids": txids})
-        return [Asked(doubt_of(row[:-1]), row[-1], views.get(row[0], ())) for row in rows]
+        return [Asked(doubt_of(row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
         """Take questions away."""
