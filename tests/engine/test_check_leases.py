@@ -10,6 +10,8 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 from tests.engine.members import Member, age
 from tests.engine.shop import Shop, order, says
 from txsaga import UNKNOWN
+from txsaga.engine.lease import checkers_of
+from txsaga.errors import StoreError
 from txsaga.model.checks import LEASE
 from txsaga.ports.runs import RunState
 
@@ -194,3 +196,18 @@ def test_a_host_that_fails_says_nothing_and_stops_nobody(any_shop: Shop) -> None
     assert (found.asked, found.parked) == (0, None)
     other = any_shop.store.overview.checks(plain.txid)
     assert other is not None and other.asked == 1
+
+
+def test_a_member_is_alive_even_while_nothing_can_be_held(any_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    member = Member(any_shop)
+    producer = member.producer()
+    with producer.transaction(key="order-42") as tx:
+        tx.send(order())
+        with monkeypatch.context() as patch, pytest.raises(StoreError):
+            patch.setattr(any_shop.store.doubts, "hold", full)
+            member.beat()
+    kind = checkers_of(producer.group.id)
+    assert any_shop.store.leases.alive([kind])[kind] == [member.name]

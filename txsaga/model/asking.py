@@ -8,9 +8,6 @@ from typing import NamedTuple
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, HalfView
 
-UNHEARD = timedelta(minutes=1)
-"""A question that its member does not take up in this time, for all that it lives, is put to another."""
-
 
 class Lead(NamedTuple):
     """A lease in its holder's hands, with its fence."""

@@ -28,4 +28,7 @@ class Questions(Protocol):
         """
 
     def collect(self) -> int:
-        """Take away what nobody answers, each with a remark; what its member did not take up does not count."""
+        """Take away questions that nobody answers, with a remark; one that nobody took up does not count.
+
+        A question has its patience to be taken up, and as long again to be answered.
+        """

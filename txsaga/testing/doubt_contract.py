@@ -203,6 +203,39 @@ class DoubtContract:
         store.doubts.hold([doubt], LONG)
         assert swept(store, group) == []
 
+    @pytest.mark.req("RMQ-29")
+    @pytest.mark.parametrize("keyed", [False, True])
+    def test_what_was_worked_on_for_long_is_still_not_younger_than_its_group_says(
+        self, store: Store, later: Later, keyed: bool
+    ) -> None:
+        (qid,), group = new_queues(store), new_group(store, "patient")
+        store.registry.alter_checks("patient", {"min_age": LONG.total_seconds()})
+        txid = opened(store, group).txid if keyed else prepared(store, group, row(qid, "a")).txid
+        if keyed:
+            with store.ledgers.open() as ledger:
+                ledger.move(txid, TxEvent.END)
+        doubt = store.doubts.of(txid)
+        assert doubt is not None
+        store.doubts.hold([doubt], timedelta(seconds=0.1))
+        later(0.2)
+        assert swept(store, group) == []
+        checks = store.overview.checks(txid)
+        assert checks is not None and checks.due > doubt.born + LONG / 2  # type: ignore[operator]
+
+    @pytest.mark.req("RMQ-29")
+    def test_a_group_may_say_how_long_its_closed_transactions_are_left_alone(self, store: Store) -> None:
+        hasty, patient = new_group(store, "hasty"), new_group(store, "patient")
+        store.registry.alter_checks("hasty", {"min_age": 0.0})
+        store.registry.alter_checks("patient", {"min_age": LONG.total_seconds()})
+        first, second = opened(store, hasty), opened(store, patient)
+        for life in (first, second):
+            with store.ledgers.open() as ledger:
+                ledger.move(life.txid, TxEvent.END)
+        assert store.doubts.waiting(LONG)
+        assert store.doubts.sweep(LONG) == 1
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [first.txid]
+        assert store.overview.checks(second.txid) is None
+
     def test_nobody_holds_what_is_decided(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))

@@ -19,6 +19,7 @@ from tests.services.databases import fresh_name
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.postgres.sweep import forget
 from txsaga.model.asking import Answer, Ask, Lead, PutOff, Verdict
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision, LocalState
@@ -67,20 +68,28 @@ CALLS: dict[str, Callable[[PostgresStore], object]] = {
     "take": lambda store: store.questions.take("me", 50),
     "answered": lambda store: store.questions.answered("me", [Answer(txid, LocalState.COMMIT, "x") for txid in MINE]),
     "collect": lambda store: store.questions.collect(),
+    "forget": lambda store: forgotten(store),
 }
 TOUCHED = {
     "waiting": {"doubt"},
     "due": {"doubt", "question", "half_1", "op_1", "tx"},
-    "hold": {"op_1"},
+    "hold": {"doubt", "op_1"},
     "settle": {"doubt", "half_1"},
     "put off": {"doubt"},
     "ask": {"doubt", "question", "op_1"},
     "take": {"question"},
     "answered": {"doubt", "question"},
     "collect": {"question", "op_0", "op_2"},
+    "forget": {"doubt", "op_0", "op_1", "op_2"},
 }
-READ_WHOLE = {"collect": {"question"}, "waiting": {"question"}}
-"""There are no more questions than members have at a time. Each is looked at: its time, its member, its decision."""
+READ_WHOLE = {"collect": {"question"}, "waiting": {"question"}, "forget": {"doubt"}}
+"""Of each doubt the decision is looked up. There are no more questions than members have at a time; each is seen."""
+
+
+def forgotten(store: PostgresStore) -> None:
+    """Take off the list what was decided."""
+    with by_index(store.engine) as connection:
+        forget(connection)
 
 
 class Sent(NamedTuple):

@@ -25,6 +25,7 @@ from txsaga.model.records import Doubt, Standing
 
 CLOSED = (TxState.ENDED, TxState.PREPARED)
 UNDECIDED = (TxState.ACTIVE, *CLOSED)
+ZERO = timedelta(0)
 KEPT = 20
 """Remarks of one doubt; older ones go."""
 
@@ -80,7 +81,8 @@ class MemoryDoubts:
         with self._home.writing() as kept:
             for txid in (doubt.txid for doubt in held if doubt.txid not in kept.ops):
                 opened, until = kept.lives.get(txid), self._home.now() + lease
-                listed = kept.doubts.get(txid, Listed(until))
+                since = kept.halves[txid][0].born if opened is None else opened.touched
+                listed = kept.doubts.get(txid, Listed(since + self._age(txid, ZERO)))
                 kept.doubts[txid] = listed._replace(due=max(listed.due, until), opened=opened)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
@@ -132,12 +134,15 @@ class MemoryDoubts:
         now, kept = self._home.now(), self._home.kept
         waiting = _undecided_halves(kept) - kept.scheduled.keys() - self._seen
         halves = {txid for txid in waiting if kept.halves[txid][0].born <= now - self._age(txid, age)}
-        lives = {txid for txid in _lives(kept, CLOSED) if kept.lives[txid].touched <= now - age}
-        lives |= {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= now - LEASE}
+        lives = {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= now - self._age(txid, age)}
+        lives -= {txid for txid in _lives(kept, (TxState.ACTIVE,)) if kept.lives[txid].touched > now - LEASE}
         return halves, (halves | lives) - {txid for txid, each in kept.doubts.items() if _holds(kept, txid, each)}
 
     def _age(self, txid: int, age: timedelta) -> timedelta:
-        said = self._names.group_by_id(self._home.kept.halves[txid][0].group).checks
+        kept = self._home.kept
+        opened = kept.lives.get(txid)
+        group = kept.halves[txid][0].group if opened is None else opened.life.group
+        said = self._names.group_by_id(group).checks
         return CheckProfile(min_age=age).of_group({"min_age": said["min_age"]}).min_age if "min_age" in said else age
 
     def _new(self, txid: int, age: timedelta) -> Listed:

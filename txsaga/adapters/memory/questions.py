@@ -9,7 +9,7 @@ from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.leases import MemoryLeases
 from txsaga.adapters.memory.rows import Kept, Put
-from txsaga.model.asking import UNHEARD, Answer, Ask, Asked, Lead
+from txsaga.model.asking import Answer, Ask, Asked, Lead
 from txsaga.model.decision import LocalState
 from txsaga.model.records import HalfView
 
@@ -77,8 +77,9 @@ class MemoryQuestions:
     def _collect(self, kept: Kept, put: Put) -> None:
         txid, late = put.ask.txid, put.until is not None
         del kept.questions[txid]
-        answer, why = ("UNKNOWN", "no answer in time") if late else ("NOBODY", "its member did not take it up")
-        self._doubts.count(kept, put.ask.group, answer)
+        answer, why = ("UNKNOWN", "no answer in time") if late else ("NOBODY", "its member left or did not take it up")
+        if txid not in kept.ops:
+            self._doubts.count(kept, put.ask.group, answer)
         self._doubts.remark(kept, txid, put.ask.member, answer, why)
         if not late:
             self._take_back(kept, txid)
@@ -92,8 +93,8 @@ class MemoryQuestions:
     def _is_over(self, kept: Kept, put: Put) -> bool:
         kind = f"checker:{put.ask.group}"
         dead = put.ask.member not in self._leases.alive([kind])[kind]
-        over = put.at + UNHEARD if put.until is None else put.until
-        return over <= self._home.now() or dead or put.ask.txid in kept.ops
+        late = (put.until or put.at + put.ask.patience) <= self._home.now()
+        return late or dead or put.ask.txid in kept.ops
 
     def _may_ask(self, kept: Kept, txid: int) -> bool:
         listed = kept.doubts.get(txid)

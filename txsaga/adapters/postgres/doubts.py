@@ -41,7 +41,12 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
     OR EXISTS (SELECT FROM {s}.question WHERE until <= (SELECT clock_timestamp())
                   OR (until IS NULL AND asked <= (SELECT clock_timestamp()) - interval '1 second'))
     OR EXISTS (SELECT FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
-                  AND touched <= (SELECT clock_timestamp()) - least(%(age)s, %(lease)s) * interval '1 second'
+                  AND touched <= (SELECT clock_timestamp()) - least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
+                                  FROM {s}.producer_group)) * interval '1 second'
+                  AND touched <= (SELECT clock_timestamp()) - interval '1 second'
+                      * coalesce((SELECT (p.checks ->> 'min_age')::float8 FROM {s}.producer_group p
+                                   WHERE p.id = tx.pgroup), %(age)s)
+                  AND (state <> 'active' OR touched <= (SELECT clock_timestamp()) - %(lease)s * interval '1 second')
                   AND NOT EXISTS (SELECT FROM {s}.doubt d WHERE d.txid = tx.txid))
     OR EXISTS (
         SELECT FROM (VALUES (%(first)s, least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
@@ -93,12 +98,26 @@ SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM
  GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
 
+# A row that somebody else has locked is left to the next heartbeat: it keeps no other from being held. When the work is
+# over, what it was held for is over too, but not what its group says of the least age.
 HOLD = """
+WITH x AS MATERIALIZED (
+SELECT x.txid, x.pgroup, x.keyed FROM {held} AS x(txid, pgroup, keyed)
+ WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL),
+ l AS MATERIALIZED (
+    SELECT d.txid FROM {s}.doubt d WHERE d.txid = ANY (ARRAY(SELECT txid FROM x)) FOR UPDATE SKIP LOCKED),
+ u AS (
+    UPDATE {s}.doubt d SET check_at = greatest(d.check_at, clock_timestamp() + %(lease)s * interval '1 second')
+     WHERE d.txid = ANY (ARRAY(SELECT txid FROM l)))
 INSERT INTO {s}.doubt (txid, pgroup, keyed, check_at)
-SELECT x.txid, x.pgroup, x.keyed, clock_timestamp() + %(lease)s * interval '1 second'
-  FROM {held} AS x(txid, pgroup, keyed)
- WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL ORDER BY x.txid
-    ON CONFLICT (txid) DO UPDATE SET check_at = greatest(doubt.check_at, excluded.check_at)"""
+SELECT x.txid, x.pgroup, x.keyed, greatest(
+       clock_timestamp() + %(lease)s * interval '1 second',
+       coalesce((SELECT t.touched FROM {s}.tx t WHERE t.txid = x.txid),
+                (SELECT h.born FROM {s}.half h WHERE h.txid = x.txid LIMIT 1))
+       + (SELECT (p.checks ->> 'min_age')::float8 FROM {s}.producer_group p WHERE p.id = x.pgroup)
+         * interval '1 second')
+  FROM x WHERE (SELECT d.txid FROM {s}.doubt d WHERE d.txid = x.txid) IS NULL ORDER BY x.txid
+    ON CONFLICT (txid) DO NOTHING"""
 HELD = "unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[])"
 # Whoever does not own the namespace is not asked whose they are, and holds nothing for longer than its heartbeat does.
 OWN = """(SELECT n.txid, h.pgroup, h.keyed FROM (SELECT DISTINCT unnest($1) AS txid) n

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
-from txsaga.model.asking import UNHEARD, Answer, Ask, Asked, Lead, kept
+from txsaga.model.asking import Answer, Ask, Asked, Lead, kept
 from txsaga.model.records import HalfView
 
 ASK = """
@@ -56,8 +56,11 @@ WITH x AS (
  q AS (
     DELETE FROM {s}.question USING x WHERE question.txid = x.txid AND question.member = %(member)s{mine}
     RETURNING question.pgroup, x.*),
- gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer <> 'UNKNOWN'{decided}),
- told AS (UPDATE {s}.doubt d SET remarks = {remark} FROM q WHERE d.txid = q.txid AND q.answer = 'UNKNOWN')
+ gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer NOT IN ('UNKNOWN', 'NOBODY'){decided}),
+ told AS (
+    UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (q.answer = 'NOBODY')::int,
+           check_at = CASE q.answer WHEN 'NOBODY' THEN clock_timestamp() ELSE d.check_at END
+      FROM q WHERE d.txid = q.txid AND q.answer IN ('UNKNOWN', 'NOBODY'))
 INSERT INTO {s}.tally (pgroup, answer, n)
 SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
@@ -66,7 +69,7 @@ COLLECT = """
 WITH gone AS (
     DELETE FROM {s}.question q
      WHERE q.until <= clock_timestamp()
-        OR (q.until IS NULL AND q.asked <= clock_timestamp() - %(unheard)s * interval '1 second')
+        OR (q.until IS NULL AND q.asked + q.patience <= clock_timestamp())
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
         OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
@@ -157,7 +160,7 @@ class PostgresQuestions:
         """Take questions away."""
         columns = {
             "txids": [each.txid for each in answers],
-            "answers": [str(each.state) for each in answers],
+            "answers": ["NOBODY" if each.state is None else str(each.state) for each in answers],
             "whys": [kept(each.why) for each in answers],
         }
         with by_index(self._engine) as connection:
@@ -165,9 +168,9 @@ class PostgresQuestions:
 
     def collect(self) -> int:
         """Take away questions that nobody answers."""
-        why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member did not take it up' END"
+        why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
         remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
-        ((count,),) = self._run(COLLECT.replace("{remark}", remark), {"unheard": UNHEARD.total_seconds()})
+        ((count,),) = self._run(COLLECT.replace("{remark}", remark), {})
         return int(count)
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:

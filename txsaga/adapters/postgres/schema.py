@@ -319,12 +319,14 @@ doubt = Table(
     Column("txid", BigInteger, primary_key=True, autoincrement=False),
     Column("pgroup", Integer, nullable=False),
     Column("keyed", Boolean, nullable=False, server_default=FALSE),
-    Column("check_at", Moment, CheckConstraint(finite("check_at")), nullable=False, server_default=NOW, index=True),
+    Column("check_at", Moment, CheckConstraint(finite("check_at")), nullable=False, server_default=NOW),
     Column("resumed", Moment),  # from then on its total time counts anew
     Column("checks", Integer, nullable=False, server_default=ZERO),
     Column("parked", String),  # why it is out of checks
     Column("remarks", JSONB, nullable=False, server_default=NONE),  # what came of the checks, the last ones
 )
+
+Index("doubt_due", doubt.c.check_at, postgresql_where=doubt.c.parked.is_(None))
 
 question = Table(
     "question",

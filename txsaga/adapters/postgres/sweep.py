@@ -8,7 +8,7 @@ undecided halves stay invisible and unasked about, and their partitions are neve
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, Float, cast, delete, exists, func, literal, or_, select
+from sqlalchemy import Connection, Float, cast, delete, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
@@ -26,13 +26,21 @@ RANGE = 200_000
 
 def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
     """Put halves and closed transactions without a decision on the list of doubts; return how many."""
-    settled = exists().where(schema.op.c.txid == schema.doubt.c.txid)
-    connection.execute(delete(schema.doubt).where(settled))  # decided by somebody since
+    forget(connection)
     connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
-    found = _look(connection, hot, first, age, behind=_shortest(connection, age))
+    shortest = _shortest(connection, age)
+    found = _look(connection, hot, first, age, behind=shortest)
     found += _look(connection, hot, second, age, behind=max(age, SECOND_LOOK))
-    return found + _left_alone(connection, age)
+    return found + _left_alone(connection, age, shortest)
+
+
+def forget(connection: Connection) -> None:
+    """Take off the list what somebody has decided since."""
+    op, doubt = schema.op, schema.doubt
+    # Looked up one by one: a join would read every decision there is, each time.
+    decision = select(op.c.txid).where(op.c.txid == doubt.c.txid).scalar_subquery()
+    connection.execute(delete(doubt).where(decision.is_not(None)))
 
 
 def _shortest(connection: Connection, age: timedelta) -> timedelta:
@@ -60,14 +68,20 @@ def _look(connection: Connection, hot: Hot, name: str, age: timedelta, *, behind
     return found
 
 
-def _left_alone(connection: Connection, age: timedelta) -> int:
-    tx, doubt = schema.tx, schema.doubt
+def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> int:
+    tx, doubt, group = schema.tx, schema.doubt, schema.producer_group
     closed = [TxState.ENDED.value, TxState.PREPARED.value]
     now = func.clock_timestamp()
-    found = select(tx.c.txid, tx.c.pgroup, literal(True)).where(
-        tx.c.state.in_([TxState.ACTIVE.value, *closed]),  # what the index covers
-        tx.c.touched <= now - age,
-        or_(tx.c.state.in_(closed), tx.c.touched <= now - LEASE),
+    said = func.make_interval(0, 0, 0, 0, 0, 0, cast(group.c.checks["min_age"].astext, Float))
+    found = (
+        select(tx.c.txid, tx.c.pgroup, literal(True))
+        .outerjoin(group, group.c.id == tx.c.pgroup)
+        .where(
+            tx.c.state.in_([TxState.ACTIVE.value, *closed]),  # what the index covers
+            tx.c.touched <= now - shortest,
+            tx.c.touched <= now - func.coalesce(said, age),
+            or_(tx.c.state.in_(closed), tx.c.touched <= now - LEASE),
+        )
     )
     statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)
     return connection.execute(statement.on_conflict_do_nothing()).rowcount

@@ -13,6 +13,10 @@ ALTER TABLE tx ADD COLUMN run VARCHAR;
 ALTER TABLE doubt ADD COLUMN resumed TIMESTAMP WITH TIME ZONE;
 ALTER TABLE doubt ADD COLUMN remarks JSONB DEFAULT '[]' NOT NULL;
 
+DROP INDEX ix_doubt_check_at;
+
+CREATE INDEX doubt_due ON doubt (check_at) WHERE parked IS NULL;
+
 CREATE TABLE question (
     txid BIGINT NOT NULL,
     pgroup INTEGER NOT NULL,
