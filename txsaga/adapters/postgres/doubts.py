@@ -119,6 +119,11 @@ SELECT x.txid, x.pgroup, x.keyed, greatest(
     ON CONFLICT (txid) DO NOTHING"""
 
 
+IS_HELD = """
+SELECT txid FROM {s}.doubt WHERE txid = %(txid)s AND check_at > clock_timestamp() AND parked IS NULL
+   AND checks = 0 AND remarks = '[]'"""
+
+
 class PostgresDoubts:
     """The doubts of one namespace."""
 
@@ -157,6 +162,10 @@ class PostgresDoubts:
             "keyed": [doubt.keyed for doubt in held],
         }
         self._do(HOLD, columns | {"lease": lease.total_seconds()})
+
+    def is_held(self, txid: int) -> bool:
+        """Tell whether a transaction is held."""
+        return bool(self._run(IS_HELD, {"txid": txid}))
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""
