@@ -56,6 +56,7 @@ def wait_for(happened: Callable[[], object]) -> None:
 
 
 @pytest.mark.req("RMQ-30", "RMQ-93", "RMQ-95")
+@pytest.mark.conf("INT-04")
 @pytest.mark.hole("H12")
 def test_an_engine_that_sleeps_past_its_lease_asks_and_counts_nothing_when_it_wakes(
     world: World, broker: Broker

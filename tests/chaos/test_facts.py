@@ -65,10 +65,27 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
-    *{"views", "contents", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
+    *{
+        "views",
+        "views_of",
+        "at_once",
+        "contents",
+        "latest",
+        "lock",
+        "share",
+        "slots",
+        "standing",
+        "fetch",
+        "bounds",
+        "offset_at",
+        "wait",
+    },
     *{"unread", "find", "all", "list", "get", "replay_of"},
     *{"waiting", "due", "of", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
+    *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
+    *{"unread", "find", "all", "list", "get", "ids"},
+    *{"doubts", "doubt", "members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{
         "topic",
         "topics",

@@ -120,7 +120,8 @@ def test_a_half_is_there_after_a_kill_right_behind_its_acknowledgement(
     assert delivered(world, CREDITS) == ["0", "1", "2"]
 
 
-@pytest.mark.req("RMQ-53", "RMQ-21")
+@pytest.mark.req("RMQ-53", "RMQ-21", "RMQ-96")
+@pytest.mark.hole("H3")
 def test_a_decision_is_there_after_a_kill_right_behind_its_acknowledgement(
     doomed: EmbeddedServer, world: World, broker: Broker
 ) -> None:

@@ -90,7 +90,9 @@ def scene() -> Iterator[Scene]:
         kernel = Kernel(
             MemoryStore(clock), evidence=found, announce=Announcer([lambda _: clock.advance(1)]), member="desk"
         )
-        with Broker(kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=database.dispose) as broker:
+        with Broker(
+            kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=database.dispose
+        ) as broker:
             broker.create_topic("orders", "transaction", queues=1)
             broker.create_topic("reminders", "delay", queues=1)
             yield Scene(broker=broker, clock=clock)

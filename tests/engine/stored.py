@@ -41,7 +41,7 @@ class Stored:
     def let_pass(self, seconds: float) -> None:
         """Let time pass, by the database's clock, for everything that is stored now."""
         self._shift(seconds, ("half", "born"), ("tick", "at"), ("tx", "touched"), ("doubt", "check_at"))
-        self._shift(seconds, ("tx", "opened"), ("question", "asked"), ("question", "until"))
+        self._shift(seconds, ("tx", "opened"), ("doubt", "resumed"), ("question", "asked"), ("question", "until"))
 
     def let_leases_pass(self, seconds: float) -> None:
         """Let time pass for everybody who leads or is alive."""

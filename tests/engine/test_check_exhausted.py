@@ -13,7 +13,7 @@ from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question
-from txsaga.errors import ConfigError, DecidedOtherwise, NotParked
+from txsaga.errors import ConfigError, DecidedOtherwise, NotParked, UnknownTransaction
 from txsaga.model.checks import Exhausted
 from txsaga.model.decision import Decision
 from txsaga.testing.checking import check_once
@@ -81,7 +81,7 @@ def test_past_the_total_time_it_counts_as_rolled_back_though_nobody_ever_answere
     age(any_shop)
     engine.lead()
     assert any_shop.state(receipt.txid) == "prepared"
-    any_shop.later(3600)
+    any_shop.later(3700)
     engine.lead()
     assert any_shop.state(receipt.txid) == state
     assert any_shop.bodies() == []
@@ -128,7 +128,9 @@ def test_where_evidence_is_recorded_nobody_rolls_back_unseen(any_shop: Shop, tmp
     with tx.local("till") as connection:
         connection.execute(text("INSERT INTO sale VALUES (1)"))
     any_shop.broker.set_checks("shop", total_limit=timedelta(hours=1), on_exhausted=Exhausted.ROLL_BACK)
-    age(any_shop, 3600)
+    age(any_shop)
+    engine.lead()
+    any_shop.later(3700)
     engine.lead()
     assert tx.txid is not None
     assert any_shop.state(tx.txid) == "parked"
@@ -163,14 +165,16 @@ def test_a_parked_one_that_is_resumed_is_asked_about_from_the_first_check_on(any
 
 @pytest.mark.req("RMQ-79")
 @pytest.mark.conf("BRK-47", "CLI-05")
-@pytest.mark.parametrize("case", ["unknown", "pending", "decided"])
-def test_what_is_not_parked_can_not_be_resumed(any_shop: Shop, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "told"), [("unknown", UnknownTransaction), ("pending", NotParked), ("decided", DecidedOtherwise)]
+)
+def test_what_is_not_parked_can_not_be_resumed(any_shop: Shop, case: str, told: type[Exception]) -> None:
     producer = any_shop.producer(checker=says(UNKNOWN))
     receipt = producer.prepare_now(ORDERS, b"")
     if case == "decided":
         producer.commit(receipt)
     txid = 4711 if case == "unknown" else receipt.txid
-    with pytest.raises(NotParked):
+    with pytest.raises(told):
         ByHand(any_shop.broker.kernel).resume(txid, who="anna", why="who knows")
     assert "RESUMED" not in [what for what, *_ in history(any_shop, txid)]
 

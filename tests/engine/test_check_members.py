@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
-from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
+from tests.engine.members import Member, age, counted, remarks
 from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
 from txsaga.engine.settle import Question
-from txsaga.model.checks import CheckProfile
-from txsaga.model.lifecycle import TxEvent
 from txsaga.model.message import TRANSACTION_ID
 from txsaga.model.sending import EndRequest
 
@@ -140,6 +136,7 @@ def test_a_member_without_a_checker_is_asked_in_vain_and_that_counts(
 
 
 @pytest.mark.req("RMQ-60", "RMQ-38")
+@pytest.mark.conf("BRK-63")
 def test_the_checker_is_asked_before_the_listener(any_shop: Shop) -> None:
     class Listener:
         def execute(self, message: Message, arg: object) -> LocalState:
@@ -177,32 +174,6 @@ def test_what_is_no_answer_is_unknown_with_a_remark(any_shop: Shop, checker: obj
     assert remarks(any_shop, receipt.txid) == [("UNKNOWN", why)]
 
 
-@pytest.mark.req("RMQ-61")
-def test_an_answer_that_does_not_come_in_time_is_unknown_and_still_taken_later(any_shop: Shop) -> None:
-    go = threading.Event()
-
-    def slow(_: Question) -> LocalState:
-        assert go.wait(30)
-        return COMMIT
-
-    member = Member(any_shop)
-    receipt = member.producer(checker=slow).prepare_now(ORDERS, b"a chair")
-    age(any_shop)
-    member.beat()
-    member.lead(CheckProfile())
-    member.take_up()
-    any_shop.later(4)
-    member.beat()
-    member.lead(CheckProfile())
-    assert remarks(any_shop, receipt.txid) == [("UNKNOWN", "no answer in time")]
-    assert (counted(any_shop, receipt.txid), any_shop.state(receipt.txid)) == (1, "prepared")
-    go.set()
-    member.answer()
-    assert any_shop.state(receipt.txid) == "committed"
-    member.lead()
-    assert any_shop.store.overview.checks(receipt.txid) is None
-
-
 @pytest.mark.req("RMQ-62")
 @pytest.mark.conf("CLI-08")
 def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
@@ -232,7 +203,7 @@ def test_an_answer_echoes_what_it_was_asked_about(any_shop: Shop) -> None:
 
 
 @pytest.mark.req("RMQ-86")
-@pytest.mark.conf("BRK-45", "RC-J11", "RC-G4")
+@pytest.mark.conf("BRK-45", "RC-J11", "RC-G4", "RC-R5")
 @pytest.mark.parametrize("key", [None, "order-42"])
 def test_a_question_names_the_real_topic_and_queue_and_holds_the_messages(any_shop: Shop, key: str | None) -> None:
     seen: Seen = []
@@ -270,163 +241,6 @@ def test_of_a_transaction_that_was_tried_again_only_the_last_try_is_shown(any_sh
     any_shop.check()
     (question,) = seen
     assert [message.body for message in question.messages] == [b"second try"]
-
-
-@pytest.mark.req("RMQ-77")
-@pytest.mark.conf("BRK-38")
-def test_as_many_checkers_run_at_once_as_the_user_says(any_shop: Shop) -> None:
-    running, most, go, lock = 0, 0, threading.Event(), threading.Lock()
-
-    def checker(_: Question) -> LocalState:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        assert go.wait(30)
-        with lock:
-            running -= 1
-        return COMMIT
-
-    member = Member(any_shop, threads=4)
-    producer = member.producer(checker=checker)
-    for _ in range(10):
-        producer.prepare_now(ORDERS, b"")
-    age(any_shop)
-    member.beat()
-    assert member.lead() == 10
-    member.take_up()
-    until(lambda: running == 4)
-    assert not any_shop.read()
-    go.set()
-    member.answer()
-    assert (most, any_shop.pending(), len(any_shop.bodies())) == (4, [], 10)
-
-
-@pytest.mark.req("RMQ-93", "RMQ-77")
-@pytest.mark.hole("H8")
-def test_what_waits_for_a_thread_of_its_member_is_neither_late_nor_asked_again(any_shop: Shop) -> None:
-    heard: Counter[int] = Counter()
-    go = threading.Event()
-
-    def checker(question: Question) -> LocalState:
-        heard[question.txid] += 1
-        assert go.wait(30)
-        return COMMIT
-
-    member = Member(any_shop, threads=4)
-    producer = member.producer(checker=checker)
-    txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(10)]
-    age(any_shop)
-    member.beat()
-    member.lead(CheckProfile())
-    for _ in range(3):
-        member.take_up()
-        any_shop.later(4)
-        member.beat()
-        member.lead(CheckProfile())
-    assert (sorted(heard), set(heard.values())) == (txids[:4], {1})
-    assert [counted(any_shop, txid) for txid in txids[4:]] == [1] * 6  # of the last one
-    go.set()
-    member.answer()
-    assert (sorted(heard), set(heard.values()), any_shop.pending()) == (txids, {1}, [])
-
-
-@pytest.mark.req("RMQ-93", "RMQ-77")
-def test_what_no_thread_of_its_member_was_free_for_is_given_back_and_does_not_count(any_shop: Shop) -> None:
-    heard: Counter[int] = Counter()
-    go = threading.Event()
-
-    def checker(question: Question) -> LocalState:
-        heard[question.txid] += 1
-        assert go.wait(30)
-        return COMMIT
-
-    member = Member(any_shop, threads=1, room=10)  # its checkers were quick till now
-    producer = member.producer(checker=checker)
-    txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(3)]
-    age(any_shop)
-    member.beat()
-    member.lead(CheckProfile(reply_timeout=timedelta(seconds=0.5)))
-    assert member.take_up() == 3 + 3
-    until(lambda: member.take_up() == 1)
-    assert [counted(any_shop, txid) for txid in txids] == [1, 0, 0]
-    assert [remarks(any_shop, txid) for txid in txids[1:]] == [[("NOBODY", "no thread was free for its checker")]] * 2
-    go.set()
-    member.answer()
-    assert (list(heard), sorted(any_shop.pending())) == (txids[:1], txids[1:])
-
-
-@pytest.mark.req("RMQ-77")
-def test_a_checker_that_hangs_is_not_called_again_for_the_same(any_shop: Shop) -> None:
-    heard: Counter[int] = Counter()
-    go = threading.Event()
-
-    def checker(question: Question) -> LocalState:
-        heard[question.txid] += 1
-        assert go.wait(30)
-        return COMMIT
-
-    member = Member(any_shop, threads=4)
-    receipt = member.producer(checker=checker).prepare_now(ORDERS, b"")
-    age(any_shop)
-    for n in range(3):
-        member.beat()
-        member.lead(CheckProfile(interval=timedelta(0)))
-        assert member.take_up()
-        assert counted(any_shop, receipt.txid) == n + 1
-        any_shop.later(4)
-    go.set()
-    member.answer()
-    assert (heard, any_shop.state(receipt.txid)) == ({receipt.txid: 1}, "committed")
-
-
-@pytest.mark.req("RMQ-61", "RMQ-27")
-@pytest.mark.parametrize("key", [None, "order-42"])
-def test_an_answer_that_comes_when_its_transaction_is_parked_is_still_taken(any_shop: Shop, key: str | None) -> None:
-    go = threading.Event()
-
-    def slow(_: Question) -> LocalState:
-        assert go.wait(30)
-        return COMMIT
-
-    member = Member(any_shop)
-    left = member.producer(checker=slow).transaction(key=key).__enter__()
-    left.send(order())
-    left.prepare()
-    assert left.txid is not None
-    age(any_shop)
-    member.beat()
-    member.lead()
-    member.take_up()
-    with any_shop.store.ledgers.open() as ledger:
-        if ledger.lock(left.txid):
-            ledger.move(left.txid, TxEvent.PARK)
-        ledger.park(left.txid, "out of checks")
-    go.set()
-    member.answer()
-    assert any_shop.state(left.txid) == "committed"
-
-
-@pytest.mark.req("RMQ-92")
-def test_what_stands_is_counted_where_an_answer_came_too_late(any_shop: Shop) -> None:
-    go = threading.Event()
-
-    def slow(_: Question) -> LocalState:
-        assert go.wait(30)
-        return COMMIT
-
-    member = Member(any_shop)
-    producer = member.producer(checker=slow)
-    receipt = producer.prepare_now(ORDERS, b"")
-    age(any_shop)
-    member.beat()
-    member.lead()
-    member.take_up()
-    producer.roll_back(receipt)
-    go.set()
-    member.answer()
-    (backlog,) = any_shop.store.overview.backlogs()
-    assert backlog.answers == {"ROLLBACK": 1}
 
 
 @pytest.fixture
@@ -488,21 +302,3 @@ def test_the_built_in_answer_follows_the_local_work_and_bars_it_when_it_is_absen
     outcome = evidence.read(absent.id)
     assert outcome is not None and not outcome.committed
     del late
-
-
-def test_checkers_that_hang_keep_no_round_and_no_other_group_waiting(any_shop: Shop) -> None:
-    go = threading.Event()
-    stuck, quick = Member(any_shop, threads=1), Member(any_shop)
-    hung = stuck.producer("bank", checker=lambda _: UNKNOWN if go.wait(30) else COMMIT).prepare_now(ORDERS, b"money")
-    fast = quick.producer().prepare_now(ORDERS, b"a chair")
-    age(any_shop)
-    for member in (stuck, quick):
-        member.beat()
-    quick.lead()
-    stuck.take_up()
-    quick.answer()
-    assert (any_shop.state(fast.txid), any_shop.state(hung.txid)) == ("committed", "prepared")
-    go.set()
-    stuck.answer()
-    assert checks(any_shop, hung.txid).parked is None
-    assert QUICK.max_checks == 15

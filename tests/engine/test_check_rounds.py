@@ -15,7 +15,9 @@ from tests.engine.members import QUICK, Member, age, checks, counted, until
 from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.engine.case import Case
 from txsaga.engine.check_back import CheckBack
+from txsaga.engine.judge import Verdict
 from txsaga.engine.loop import Loop
 from txsaga.engine.settle import Question
 from txsaga.errors import StoreError
@@ -71,7 +73,7 @@ def test_a_leader_that_is_told_to_stop_ends_its_round_and_gives_the_lead_back(an
 
 
 @pytest.mark.req("RMQ-24", "RMQ-12")
-@pytest.mark.conf("BRK-16", "BRK-18")
+@pytest.mark.conf("BRK-16", "BRK-18", "BRK-24")
 def test_a_round_goes_by_its_checkpoint_and_carries_what_is_undecided(shop: Shop, stored: Stored) -> None:
     producer = shop.producer(checker=says(UNKNOWN))
     receipts = [producer.prepare_now(ORDERS, b"") for _ in range(10)]
@@ -200,19 +202,19 @@ def test_a_record_that_can_not_even_be_looked_at_is_parked_and_the_others_go_on(
         assert tx.txid is not None and tx.id is not None
         left.append((tx.txid, tx.id))
     _, evidence = member.kernel.resource("till")
-    poison, real, real_many = left[1][1], evidence.read, evidence.read_many
+    poison, real, real_many = left[1][1], member.kernel.settler.judge.know, evidence.read_many
 
-    def read(id: str) -> object:
-        if id == poison:
+    def know(case: Case, **options: bool) -> Verdict:
+        if case.id == poison:
             raise ZeroDivisionError("poison")
-        return real(id)
+        return real(case, **options)
 
-    def read_many(ids: object) -> object:
-        if poison in ids:  # type: ignore[operator]
+    def read_many(ids: list[str]) -> object:
+        if poison in ids:
             raise StoreError("one of these can't be read")
-        return real_many(ids)  # type: ignore[arg-type]
+        return real_many(ids)
 
-    monkeypatch.setattr(evidence, "read", read)
+    monkeypatch.setattr(member.kernel.settler.judge, "know", know)
     monkeypatch.setattr(evidence, "read_many", read_many)
     age(any_shop)
     for _ in range(2):

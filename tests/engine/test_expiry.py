@@ -11,7 +11,7 @@ from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, told, worker, wrote
 from txsaga.engine import consumer
 from txsaga.engine.roles import Partitions
-from txsaga.errors import ConfigError, UnknownGroup
+from txsaga.errors import ConfigError, StoreError, UnknownGroup
 
 pytestmark = pytest.mark.rule("R13")
 
@@ -42,6 +42,32 @@ def test_a_consumer_that_looks_for_messages_keeps_its_group(moody_shop: Shop) ->
     moody_shop.later(LONGER)
     assert member.receive() == []
     assert Partitions(moody_shop.broker.kernel).run_once() == 0
+
+
+class Broken:
+    """Groups of which one can't be dealt with, and a log that notes what was asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def expire(self) -> list[str]:
+        raise StoreError("interval out of range")
+
+    def extend_partitions(self, _: int) -> int:
+        self.asked.append("extend")
+        return 1
+
+    def drop_partitions(self) -> int:
+        self.asked.append("drop")
+        return 0
+
+
+def test_groups_that_cannot_expire_keep_the_numbers_in_room(moody_shop: Shop) -> None:
+    role, broken = Partitions(moody_shop.broker.kernel), Broken()
+    role._groups = role._log = broken  # type: ignore[assignment]
+    with pytest.raises(StoreError, match="interval out of range"):
+        role.run_once()
+    assert broken.asked == ["extend", "drop"]
 
 
 def test_a_consumer_whose_group_expired_is_told(moody_shop: Shop) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 HERE = Path(__file__).parent
-EXPECTED = {"IBM": 67, "WM": 48, "RMQ": 97, "CARD": 8, "BEYOND": 10, "R": 18}
+EXPECTED = {"IBM": 67, "WM": 48, "RMQ": 97, "CARD": 8, "BEYOND": 10, "R": 18, "H": 14}
 
 
 class CatalogueError(ValueError):
@@ -46,6 +46,8 @@ class Catalogue:
     rules: tuple[Row, ...]
     cases: tuple[str, ...]
     decision_cases: tuple[str, ...]
+    check_cases: tuple[str, ...] = ()
+    holes: tuple[Row, ...] = ()
 
     @classmethod
     def load(cls, folder: Path = HERE) -> Self:
@@ -58,23 +60,26 @@ class Catalogue:
             rules=tuple(_rows(rows["rules"])),
             cases=tuple(_expanded(conformance["cases"])),
             decision_cases=tuple(_expanded(conformance["decision"])),
+            check_cases=tuple(_expanded(conformance["checks"])),
+            holes=tuple(_rows(rows["holes"])),
         )
 
     def ids(self) -> frozenset[str]:
         """Return every id that a test may carry."""
         rows = [row for section in self.sections for row in section.rows]
-        return frozenset(row.id for row in (*rows, *self.beyond, *self.rules)) | frozenset(self.cases)
+        return frozenset(row.id for row in (*rows, *self.beyond, *self.rules, *self.holes)) | frozenset(self.cases)
 
     def check(self) -> None:
         """Raise when an id stands twice, is missing, or a subset names an unknown case."""
         rows = [row.id for section in self.sections for row in section.rows]
-        rows += [row.id for row in (*self.beyond, *self.rules)]
+        rows += [row.id for row in (*self.beyond, *self.rules, *self.holes)]
         wanted = [name for prefix, count in EXPECTED.items() for name in _numbered(prefix, count)]
         for complaint, names in (
             ("listed twice", _repeated((*rows, *self.cases))),
             ("missing from the rows", set(wanted) - set(rows)),
             ("not one of the rows", set(rows) - set(wanted)),
             ("in the subset `decision` but no case", set(self.decision_cases) - set(self.cases)),
+            ("in the subset `checks` but no case", set(self.check_cases) - set(self.cases)),
         ):
             if names:
                 raise CatalogueError(f"{complaint}: {', '.join(sorted(names))}")
@@ -105,7 +110,7 @@ def _expanded(names: Iterable[str]) -> Iterator[str]:
 
 
 def _numbered(prefix: str, count: int) -> Iterator[str]:
-    shape = {"BEYOND": "BEYOND-{}", "R": "R{}"}.get(prefix, prefix + "-{:02}")
+    shape = {"BEYOND": "BEYOND-{}", "R": "R{}", "H": "H{}"}.get(prefix, prefix + "-{:02}")
     return (shape.format(number) for number in range(1, count + 1))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-MARKS = ("req", "rule", "conf")
+MARKS = ("req", "rule", "conf", "hole")
 ROW_IN_NAME = re.compile(r"(?:^|_)(ibm|wm|rmq|card)_(\d+)(?=_|$)")
 CASE_IN_NAME = re.compile(r"(?:^|_)conf_([a-z]{3}_\d+|rc_[a-z]\d+)(?=_|$)")
 

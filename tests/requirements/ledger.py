@@ -40,9 +40,10 @@ class Ledger:
         return sum(1 for name in names if self.tests(name))
 
     def missing(self) -> tuple[Row, ...]:
-        """Return the rows of shipped sections that no test shows."""
+        """Return the rows of shipped sections, and the closed holes, that no test shows."""
         shipped = (section for section in self.catalogue.sections if section.shipped)
-        return tuple(row for section in shipped for row in section.rows if not self.tests(row.id))
+        rows = [row for section in shipped for row in section.rows]
+        return tuple(row for row in (*rows, *self.catalogue.holes) if not self.tests(row.id))
 
     def complaints(self) -> list[str]:
         """Return what makes the list fail, one line each."""

@@ -16,6 +16,7 @@ def lines(ledger: Ledger, *, with_tests: bool = False) -> Iterator[str]:
         yield from _group(ledger, f"{section.id}  {section.title} ({state})", section.rows, with_tests)
     yield from _group(ledger, "Beyond the rows", catalogue.beyond, with_tests)
     yield from _group(ledger, "Rules of the protocol", catalogue.rules, with_tests)
+    yield from _group(ledger, "Weaknesses of half messages elsewhere, closed here", catalogue.holes, with_tests)
     yield from _cases(ledger)
     rows = [row.id for section in catalogue.sections for row in section.rows]
     shipped = [row.id for section in catalogue.sections if section.shipped for row in section.rows]
@@ -34,10 +35,15 @@ def _group(ledger: Ledger, title: str, rows: Sequence[Row], with_tests: bool) ->
 
 
 def _cases(ledger: Ledger) -> Iterator[str]:
-    cases, now = ledger.catalogue.cases, ledger.catalogue.decision_cases
+    catalogue = ledger.catalogue
     yield ""
-    yield f"Conformance cases: {_count(ledger, cases)}"
-    yield f"  about sending, halves and the decision: {_count(ledger, now)}"
+    yield f"Conformance cases: {_count(ledger, catalogue.cases)}"
+    yield from _subset(ledger, "sending, halves and the decision", catalogue.decision_cases)
+    yield from _subset(ledger, "check-back and resuming", catalogue.check_cases)
+
+
+def _subset(ledger: Ledger, about: str, now: Sequence[str]) -> Iterator[str]:
+    yield f"  about {about}: {_count(ledger, now)}"
     still_open = [name for name in now if not ledger.tests(name)]
     for start in range(0, len(still_open), 12):
         yield ("    open: " if start == 0 else "          ") + " ".join(still_open[start : start + 12])

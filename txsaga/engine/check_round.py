@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 from txsaga.engine.case import Case
@@ -21,7 +22,7 @@ from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease, checkers_of
 from txsaga.engine.surrender import Surrender
-from txsaga.errors import StoreError, StoreUnavailable, TxSagaError
+from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable, TxSagaError
 from txsaga.model import asking, facts
 from txsaga.model.asking import Ask, PutOff
 from txsaga.model.checks import CheckProfile
@@ -31,6 +32,7 @@ from txsaga.ports.runs import RunState
 logger = logging.getLogger("txsaga")
 
 Item = TypeVar("Item")
+HANDS_FULL = timedelta(seconds=2)
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
@@ -53,14 +55,16 @@ class Round:
 
     def run(self, limit: int) -> Counter[str]:
         """Sweep, and deal with what is due; return how many came to what."""
-        end, announce = time.monotonic() + BUDGET, self._kernel.announce
+        announce = self._kernel.announce
         with announce.around(facts.Collecting):
             self._store.questions.collect()
         with announce.around(facts.Sweeping):
             self._store.doubts.sweep(self._profile.min_age)
         cases = [Case(self._store, doubt) for doubt in self._store.doubts.due(limit)]
         with Inquiry(self._store, self._kernel.settler.judge) as inquiry:
+            end = None
             for case, verdict in inquiry.verdicts(cases):
+                end = end or time.monotonic() + BUDGET  # what they have in common was read first
                 if time.monotonic() > end or not self._lease.take():
                     break
                 self._deal_with(case, verdict)
@@ -78,7 +82,7 @@ class Round:
                 self._put(doubt, "its run is alive, or nobody can say", counted=False)
             else:
                 self._follow(case, verdict())
-        except StoreUnavailable as silent:
+        except (StoreUnavailable, StoreBusy, NotPrimary, InDoubt) as silent:
             self._put(doubt, str(silent), counted=False)
         except TxSagaError as failure:
             self._fail(case, str(failure))
@@ -110,7 +114,8 @@ class Round:
             if not doubt.keyed:
                 self._settled.append((case, asking.Verdict(doubt.txid, decision, verdict.why)))
                 return
-            by = By(who="check-back", why=verdict.why, from_check=True, found=verdict.found)
+            unheard = verdict.basis is Basis.OPEN
+            by = By(who=CHECK_BACK, why=verdict.why, from_check=True, found=verdict.found, unheard=unheard)
             self._kernel.settler.written(case, decision, by, verdict)
             self._kernel.tell_decided()
             self.done["settled"] += 1
@@ -139,14 +144,16 @@ class Round:
             return
         try:
             self._write([verdict for _, verdict in batch])
+        except (StoreUnavailable, OutcomeUnknown):
+            raise  # nobody's fault: what is not decided is due again
         except StoreError as failure:
-            for case, verdict in batch if len(batch) > 1 else []:
-                self._settled = [(case, verdict)]
-                self._settle()
-            if len(batch) == 1 and isinstance(failure, StoreUnavailable):
+            if len(batch) == 1 and isinstance(failure, StoreBusy):
                 self._put(batch[0][0].doubt, str(failure), counted=False)
             elif len(batch) == 1:
                 self._fail(batch[0][0], str(failure))
+            for each in batch if len(batch) > 1 else []:
+                self._settled = [each]
+                self._settle()
 
     def _write(self, verdicts: Sequence[asking.Verdict]) -> None:
         with self._kernel.announce.around(facts.Deciding, *(each.txid for each in verdicts), about=CHECK_BACK):
@@ -169,7 +176,9 @@ class Round:
                 member = free[next(self._turns) % len(free)]
                 backlog[member] += 1
                 asks.append(self._question(case.doubt, member))
-            elif not members:
+            elif members:  # others must not wait behind those whose members have their hands full
+                self._put_off.append(PutOff(case.doubt.txid, HANDS_FULL, "", False))
+            else:
                 alone[case.group].append(case)
         self._put_questions(asks)
         for group, left in alone.items():
@@ -196,29 +205,46 @@ class Round:
         why = f"no live member of group {group!r} has a checker"
         logger.warning("%s; %d transactions wait for one", why, len(cases), extra={"group": group})
         for case in cases:
-            self._put(case.doubt, why, counted=False)
+            limit = self._policy(case.doubt).total_limit
+            if case.doubt.age > limit:  # a group that is gone for good keeps nothing for ever
+                self._give_up(case, f"not decided within {limit}: {why}")
+            else:
+                self._put(case.doubt, why, counted=False)
 
     def _give_up(self, case: Case, why: str) -> None:
-        self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
+        try:
+            self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
+        except InDoubt as moved:
+            self._put(case.doubt, str(moved), counted=False)
+        except StoreError as failure:
+            self._put(case.doubt, f"{why}; it can't be given up: {failure}", counted=False)
 
     def _put(self, doubt: Doubt, why: str, *, counted: bool) -> None:
         self._put_off.append(PutOff(doubt.txid, self._policy(doubt).interval, why, counted))
 
     def _write_put_off(self) -> None:
         later, self._put_off = self._put_off, []
-        if later:
-            _one_spoils_no_other(later, self._postpone, _not_put_off)
+        for counted in (True, False):
+            some = [each for each in later if each.counted is counted]
+            if some:
+                _one_spoils_no_other(some, self._postpone, _not_put_off)
 
     def _postpone(self, later: Sequence[PutOff]) -> None:
-        if self._lease.take():
-            with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
-                if self._store.doubts.put_off(later, self._lease.lead):
-                    self.done["put off"] += len(later)
+        counting = any(each.counted for each in later)  # only the leader counts
+        if counting and not self._lease.take():
+            return
+        with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
+            if self._store.doubts.put_off(later, self._lease.lead if counting else None):
+                self.done["put off"] += len(later)
 
     def _policy(self, doubt: Doubt) -> CheckProfile:
         if doubt.group not in self._policies:
             said = self._store.registry.group_by_id(doubt.group).checks
-            self._policies[doubt.group] = self._profile.of_group(said)
+            try:
+                self._policies[doubt.group] = self._profile.of_group(said)
+            except (TxSagaError, TypeError, ValueError, AttributeError):
+                logger.exception("what producer group %d says about its checks can't be read", doubt.group)
+                self._policies[doubt.group] = self._profile
         return self._policies[doubt.group]
 
 
@@ -228,8 +254,8 @@ def _one_spoils_no_other(
     """Write a batch; one that fails as a whole is written item by item."""
     try:
         write(batch)
-    except StoreUnavailable:
-        raise  # nobody's fault: all of it is due again
+    except (StoreUnavailable, OutcomeUnknown):
+        raise  # nobody's fault, or done already: what is not is due again
     except StoreError as failure:
         if len(batch) == 1:
             return failed(batch[0], failure)

@@ -46,6 +46,7 @@ class By:
     owner: int | None = None
     from_check: bool = False
     found: TxState | None = None  # the state that was judged; in another one the verdict means nothing
+    unheard: bool = False  # it holds only while nobody was heard of: whoever took it over, or woke up, goes on
 
 
 class Decider:
@@ -86,6 +87,8 @@ class Decider:
         if standing is not None:
             return Standing(txid, standing, False)
         self._check(life, decision, by)
+        if by.unheard and not ledger.due(txid):
+            raise InDoubt(f"somebody works on transaction {txid}")
         if decision is Decision.COMMIT:
             self._apply(ledger, life, bodies or {})
         ledger.apply_intents(txid, decision, why=by.why)

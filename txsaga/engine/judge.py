@@ -16,6 +16,7 @@ decide.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,13 +25,22 @@ from enum import Enum, auto
 from txsaga.engine.announce import Announcer
 from txsaga.engine.case import Case, Seen
 from txsaga.engine.checkers import Checkers
-from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown, StoreError, StoreUnavailable
+from txsaga.errors import (
+    ConfigError,
+    EvidenceMissing,
+    ResourceUnknown,
+    StoreError,
+    StoreUnavailable,
+    UnknownTransaction,
+)
 from txsaga.model import facts
 from txsaga.model.decision import LocalState
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life, Outcome, Resource
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
+
+logger = logging.getLogger("txsaga")
 
 
 class Basis(Enum):
@@ -53,8 +63,8 @@ class Verdict:
     found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
 
 
-AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable)
-"""The database is not to be had, for nobody."""
+AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
+"""The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
 UNREADABLE = (*AWAY, StoreError)
 """Nobody was there to answer."""
 
@@ -85,8 +95,9 @@ class Judge:
             except AWAY as reason:
                 for case in asked:
                     case.seen = Seen(resource, unread=str(reason))
-            except StoreError:
-                continue  # one of them may be what can't be read: each is read by itself
+            except Exception:
+                # One of them may be what can't be read, or the user's engine raises what it likes: each by itself.
+                logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
             else:
                 for case in asked:
                     case.seen = Seen(resource, outcomes.get(case.id))
@@ -131,6 +142,8 @@ class Judge:
             outcome = outcome or self._fenced(self._reach(resource), case)
         except UNREADABLE as reason:
             return _nobody(str(reason))
+        except OSError as away:  # from the user's own way to connect
+            return _nobody(f"{type(away).__name__}: {away}")
         if outcome is None:
             return _nobody("its local transaction is still running")
         if outcome.committed:

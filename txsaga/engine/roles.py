@@ -12,6 +12,7 @@ import logging
 from typing import Protocol
 
 from txsaga.engine.kernel import Kernel
+from txsaga.errors import TxSagaError
 from txsaga.model import facts
 
 logger = logging.getLogger("txsaga")
@@ -64,14 +65,28 @@ class Partitions:
         self._log, self._groups, self._announce = kernel.store.log, kernel.store.groups, kernel.announce
 
     def run_once(self) -> int:
-        """Let groups expire, then add and drop partitions."""
+        """Add partitions, let groups expire and drop partitions: one that fails keeps no other from its step."""
+        done, failures = 0, list[TxSagaError]()
         with self._announce.around(facts.Partitioning):
-            expired = self._groups.expire()
-            for name in expired:
-                logger.warning(
-                    "group %s expired: nobody was seen in it for as long as it says; where it stood is forgotten, "
-                    "its dead letters stay",
-                    name,
-                    extra={"group": name},
-                )
-            return len(expired) + self._log.extend_partitions(self.AHEAD) + self._log.drop_partitions()
+            for step in (self._extend, self._expire, self._log.drop_partitions):
+                try:
+                    done += step()
+                except TxSagaError as failure:
+                    failures.append(failure)
+            if failures:
+                raise failures[0]
+        return done
+
+    def _extend(self) -> int:
+        return self._log.extend_partitions(self.AHEAD)
+
+    def _expire(self) -> int:
+        expired = self._groups.expire()
+        for name in expired:
+            logger.warning(
+                "group %s expired: nobody was seen in it for as long as it says; where it stood is forgotten, "
+                "its dead letters stay",
+                name,
+                extra={"group": name},
+            )
+        return len(expired)

@@ -15,9 +15,9 @@ from txsaga.engine.case import Case
 from txsaga.engine.checkers import Question
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import TxSagaError
+from txsaga.errors import InDoubt, TxSagaError
 from txsaga.model import facts
-from txsaga.model.asking import Verdict
+from txsaga.model.asking import Verdict, kept
 from txsaga.model.checks import Exhausted
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION, TxEvent
@@ -33,18 +33,19 @@ class Surrender:
         self._kernel, self._store = kernel, kernel.store
 
     def __call__(self, case: Case, why: str, on_exhausted: Exhausted) -> str:
-        """Give a transaction up; return what became of it."""
+        """Give a transaction up; return what became of it. `InDoubt` when somebody was heard of meanwhile."""
         said = self._handled(case)
-        wanted = said is Decision.ROLLBACK or on_exhausted is Exhausted.ROLL_BACK
-        if wanted and case.doubt.evidence is None:
+        if said is Decision.ROLLBACK or on_exhausted is Exhausted.ROLL_BACK:
             try:
-                self._roll_back(case, why)
+                decision = self._roll_back(case, why)
+            except InDoubt:
+                raise
             except TxSagaError as failure:
                 why = f"{why}; its rollback failed: {failure}"
             else:
-                return "rolled back"
-        self._park(case, why)
-        return "parked"
+                if decision is not None:
+                    return "rolled back" if decision is Decision.ROLLBACK else "settled"
+        return self._park(case, why)
 
     def _handled(self, case: Case) -> Decision | None:
         try:
@@ -52,29 +53,43 @@ class Surrender:
             if handler is None:
                 return None
             doubt = case.doubt
-            question = Question(txid=doubt.txid, id=case.id, group=case.group, key=None, case=case, checks=doubt.checks)
+            view = self._store.registry.transaction(doubt.txid)
+            key = view.key if view else None
+            question = Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
             return handler(question)
         except Exception:
             logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
             return None
 
-    def _roll_back(self, case: Case, why: str) -> None:
-        doubt = case.doubt
-        logger.error("transaction %d is rolled back: %s", doubt.txid, why, extra={"txid": doubt.txid})
-        if doubt.keyed:
-            self._kernel.decider.decide(doubt.txid, Decision.ROLLBACK, By(who=WHO, why=why, from_check=True))
-        else:
-            with self._kernel.announce.around(facts.Deciding, doubt.txid, about=WHO):
-                self._store.doubts.settle([Verdict(doubt.txid, Decision.ROLLBACK, why)], WHO)
-
-    def _park(self, case: Case, why: str) -> None:
+    def _roll_back(self, case: Case, why: str) -> Decision | None:
+        """Write ROLLBACK, unless evidence is recorded: nobody can say it then. Return what stands."""
         txid = case.doubt.txid
-        logger.error("transaction %d is parked: %s", txid, why, extra={"txid": txid})
+        if not case.doubt.keyed:
+            if case.doubt.evidence is not None:
+                return None
+            with self._kernel.announce.around(facts.Deciding, txid, about=WHO):
+                (standing,) = self._store.doubts.settle([Verdict(txid, Decision.ROLLBACK, why)], WHO)
+        else:
+            with self._store.ledgers.open() as ledger:
+                life = ledger.lock(txid)
+            if life is None or life.evidence is not None:
+                return None
+            by = By(who=WHO, why=why, from_check=True, found=life.state, unheard=True)
+            standing = self._kernel.decider.decide(txid, Decision.ROLLBACK, by)
+        logger.error("transaction %d: %s (%s)", txid, standing.decision.name, why, extra={"txid": txid})
+        return standing.decision
+
+    def _park(self, case: Case, why: str) -> str:
+        txid = case.doubt.txid
         with self._kernel.announce.around(facts.Parking, txid, about=why), self._store.ledgers.open() as ledger:
             life = ledger.lock(txid)
             if ledger.standing(txid) is not None:
-                return  # a decision came first
+                return "settled"  # a decision came first
+            if not ledger.due(txid):
+                raise InDoubt(f"somebody works on transaction {txid}, or had it asked about again")
             if life is not None and life.state in TRANSACTION.sources(TxEvent.PARK):
                 ledger.move(txid, TxEvent.PARK)
             ledger.park(txid, why)
-            ledger.record(txid, "PARKED", who=WHO, why=why)
+            ledger.record(txid, "PARKED", who=WHO, why=kept(why))
+        logger.error("transaction %d is parked: %s", txid, why, extra={"txid": txid})
+        return "parked"

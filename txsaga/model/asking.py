@@ -45,6 +45,11 @@ class Answer(NamedTuple):
     why: str
 
 
+def kept(text: str) -> str:
+    """Return what a store can keep of a text that somebody else wrote."""
+    return text.replace("\0", "")
+
+
 class Verdict(NamedTuple):
     """A decision that check-back writes, and what it rests on."""
 
@@ -54,7 +59,7 @@ class Verdict(NamedTuple):
 
 
 class PutOff(NamedTuple):
-    """A doubt that could not be settled now."""
+    """A doubt that could not be settled now; without a reason nothing came of it that anybody need read."""
 
     txid: int
     by: timedelta

@@ -45,6 +45,7 @@ class CheckProfile:
         check_count(self.max_checks, "max_checks")
         if self.on_exhausted not in tuple(Exhausted):
             raise ConfigError(f"on_exhausted is {self.on_exhausted!r}; it is {' or '.join(Exhausted)}")
+        object.__setattr__(self, "on_exhausted", Exhausted(self.on_exhausted))  # a plain text is as good
 
     def of_group(self, said: Mapping[str, object]) -> CheckProfile:
         """Return the profile with what a group says otherwise."""

@@ -89,6 +89,9 @@ class Ledger(Protocol):
         Plain halves too, where an audit row must be written with it; a keyed one is locked by then.
         """
 
+    def due(self, txid: int) -> bool:
+        """Tell whether a transaction is on the list of doubts and its time has come: nobody was heard of since."""
+
     def park(self, txid: int, why: str) -> None:
         """Ask about a transaction no more; it stays listed, with the reason."""
 

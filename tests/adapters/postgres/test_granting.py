@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from alembic import command
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 import txsaga
 from tests.adapters.postgres.logins import PASSWORD, Logins, logins
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import functions, granting, migrate, rights, schema
+from txsaga.adapters.postgres import founding, functions, granting, migrate, rights, schema
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.errors import ConfigError, RightsMissing
 from txsaga.model.rights import Right
@@ -84,7 +85,7 @@ def test_what_is_granted_is_what_the_table_says(made: Logins, stored: Stored) ->
         wanted = {
             (table, word)
             for table, needs in rights.TABLES.items()
-            for word in ("SELECT", "INSERT", "UPDATE", "DELETE")
+            for word in ("SELECT", "INSERT", "UPDATE", "DELETE", "REFERENCES")
             if word in getattr(needs, right)
         }
         assert got == wanted
@@ -265,6 +266,40 @@ def test_a_superuser_who_migrates_does_not_lend_his_rights_to_the_functions(
     found = Stored(poor.url).rows(WRITTEN, namespace=poor.namespace)
     assert len(found) == len(functions.functions("s"))
     assert all(row[3] for row in found)
+
+
+def test_a_superuser_who_migrates_leaves_nothing_that_is_his(
+    foreign_databases: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, upgrade = foreign_databases(), command.upgrade
+    with logins(url) as admin:
+        owner = admin.new()
+        admin.run(f'GRANT CREATE ON DATABASE "{make_url(url).database}" TO {owner}')
+        with monkeypatch.context() as before:
+            before.setattr(command, "upgrade", lambda config, _: upgrade(config, "0005"))
+            before.setattr(functions, "write", lambda *_: False)
+            before.setattr(granting, "renew", lambda *_: None)
+            before.setattr(founding, "found", lambda *_, **__: None)
+            engine = make_engine(*parse_url(admin.url_of(owner)))
+            migrate.migrate(engine, admin.namespace)
+            engine.dispose()
+        open_store(url).close()
+        owners = "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = to_regnamespace(:s)"
+        assert Stored(url).rows(owners.replace("::", "\\:\\:"), s=admin.namespace) == [(owner,)]
+
+
+@pytest.mark.parametrize("blanket", ['GRANT SELECT ON ALL TABLES IN SCHEMA "{s}" TO', "GRANT pg_read_all_data TO"])
+def test_who_may_read_everything_has_no_right_by_it(made: Logins, blanket: str) -> None:
+    reader = made.new()
+    made.run(f"{blanket.format(s=made.namespace)} {reader}")
+    made.run(f'GRANT USAGE ON SCHEMA "{made.namespace}" TO {reader}')
+    with pytest.raises(RightsMissing, match="db grant"):
+        send(made.url_of(reader))
+    assert holders(made) == set()
+    engine = make_engine(*parse_url(made.url_of(reader)))
+    with transaction(engine) as connection:
+        assert granting.login(connection, made.namespace).rights == frozenset()
+    engine.dispose()
 
 
 def test_whoever_migrates_in_passing_grants_anew_what_changed(made: Logins) -> None:

@@ -28,9 +28,11 @@ pytestmark = pytest.mark.postgres
 
 LEASE = "INSERT INTO lease (kind, name, holder, until) VALUES ('{kind}', 'x', 'y', now())"
 P, C, OP, E = Right.PRODUCER, Right.CONSUMER, Right.OPERATOR, Right.ENGINE
-DENIED, NOTHING, DONE = "42501", "nothing", "done"
+DENIED, BROKEN, NOTHING, DONE = "42501", "23514", "nothing", "done"
 
-PREPARE = "SELECT * FROM prepare(1::int8, true, {group}, {qid}, 0, {n}, NULL::int4, NULL::int4, 'x'::bytea)"
+PREPARE = "SELECT * FROM prepare(1::int8, true, {group}, {qid}, 0, {n}, {evidence}::int4, NULL::int4, {body})"
+BODY = "'\\x0108000001000000'::bytea"  # the head of a chunk of one
+ONE = {"qid": "{qid}", "n": 1, "evidence": "NULL", "body": BODY}
 PUBLISH = PREPARE.replace("prepare(", "publish(")
 DECIDE = "SELECT * FROM decide({txid}::int8, {group}, {token}, 2, {check}, 6)"
 RAW_HALF = "INSERT INTO half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body) VALUES "
@@ -76,7 +78,7 @@ NOBODY = [
     ("change a half", "UPDATE half SET body = 'x'", None),
     ("change a decision", "UPDATE op SET decision = 2", None),
     ("take a decision back", "DELETE FROM op", None),
-    ("read a partition past the policies", "SELECT body FROM half_0", grant("SELECT ON half_0")),
+    ("read a partition past the policies", "SELECT body FROM half_0", unbound("half_0", grant("SELECT ON half_0"))),
     ("read the token key", "SELECT token_key FROM store", grant("SELECT (token_key) ON store")),
     ("read the inner pad", "SELECT token_inner FROM store", grant("SELECT (token_inner) ON store")),
     ("read the outer pad", "SELECT token_outer FROM store", grant("SELECT (token_outer) ON store")),
@@ -101,12 +103,12 @@ ROWS = [
         "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES ({qid}, 9, 1, {plain}, 0, 0, 0)"),
     Row(C, "look at transactions", "SELECT * FROM tx", opened_by=unbound("tx", grant("SELECT ON tx"))),
     Row(C, "look at decisions", "SELECT * FROM op", opened_by=grant("SELECT ON op")),
-    Row(C, "prepare", PREPARE.format(group="{theirs}", qid="{qid}", n=1)),
-    Row(C, "send", PUBLISH.format(group="{theirs}", qid="{qid}", n=1)),
-    Row(C, "join a send", "SELECT * FROM send({theirs}, {qid}, 1, 'x')"),
+    Row(C, "prepare", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1})),
+    Row(C, "send", PUBLISH.format(**ONE | {'group': "{theirs}", 'n': 1})),
+    Row(C, "join a send", "SELECT * FROM send({theirs}, {qid}, 1, {body})"),
     Row(C, "decide", DECIDE.format(txid="{plain}", group="{theirs}", token="{token}", check=False)),
     Row(C, "ask for a token", "SELECT token({theirs}, {plain})"),
-    Row(C, "insert a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, 'x')"),
+    Row(C, "insert a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, {body})"),
     Row(C, "insert a decision", "INSERT INTO op (txid, decision) VALUES ({plain}, 1)",
         opened_by=unbound("op", grant("INSERT ON op"))),
     Row(C, "move the head of a queue", "UPDATE queue SET head = 99", opened_by=grant("UPDATE ON queue")),
@@ -134,18 +136,18 @@ ROWS = [
     Row(OP, "read bodies as if it was asked", "SELECT * FROM contents({plain})"),
     Row(P, "see halves of others", "SELECT txid FROM half WHERE txid = {plain}", NOTHING, NO_RLS.format(table="half")),
     Row(P, "see transactions of others", "SELECT txid FROM tx WHERE txid = {key}", NOTHING, NO_RLS.format(table="tx")),
-    Row(P, "insert a plain half", RAW_HALF + "(nextval('tx_seq'), {own}, {qid}, 0, 0, 0, 1, false, 'x')",
+    Row(P, "insert a plain half", RAW_HALF + "(nextval('tx_seq'), {own}, {qid}, 0, 0, 0, 1, false, {body})",
         opened_by=NO_RLS.format(table="half")),
-    Row(P, "add to somebody's keyed transaction", RAW_HALF + "({key}, {own}, {qid}, 1, 1, 9, 1, true, 'x')",
+    Row(P, "add to somebody's keyed transaction", RAW_HALF + "({key}, {own}, {qid}, 1, 1, 9, 1, true, {body})",
         opened_by=NO_RLS.format(table="half")),
-    Row(P, "add to somebody's half", RAW_HALF + "({plain}, {own}, {qid}, 1, 1, 9, 1, true, 'x')",
+    Row(P, "add to somebody's half", RAW_HALF + "({plain}, {own}, {qid}, 1, 1, 9, 1, true, {body})",
         opened_by=NO_RLS.format(table="half")),
-    Row(P, "add in somebody's name", RAW_HALF + "({own_key}, {theirs}, {qid}, 1, 1, 9, 1, true, 'x')",
+    Row(P, "add in somebody's name", RAW_HALF + "({own_key}, {theirs}, {qid}, 1, 1, 9, 1, true, {body})",
         opened_by=NO_RLS.format(table="half")),
-    Row(P, "add a chunk that stops the dispatcher", RAW_HALF + "({own_key}, {own}, {qid}, 1, 1, 9, 0, true, 'x')",
+    Row(P, "add a chunk that stops the dispatcher", RAW_HALF + "({own_key}, {own}, {qid}, 1, 1, 9, 0, true, {body})",
         opened_by=NO_RLS.format(table="half")),
     Row(P, "choose when a half was born", "INSERT INTO half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body, "
-        "born) VALUES ({own_key}, {own}, {qid}, 1, 1, 9, 1, true, 'x', now())", opened_by=grant("INSERT ON half")),
+        "born) VALUES ({own_key}, {own}, {qid}, 1, 1, 9, 1, true, {body}, now())", opened_by=grant("INSERT ON half")),
     Row(P, "decide somebody's half", "INSERT INTO op (txid, decision) VALUES ({plain}, 2)",
         opened_by=NO_RLS.format(table="op")),
     Row(P, "decide somebody's half as keyed", "INSERT INTO op (txid, decision, keyed) VALUES ({plain}, 2, true)",
@@ -161,10 +163,23 @@ ROWS = [
     Row(P, "win a part of somebody's", "INSERT INTO part VALUES ({key}, 7, 9)", opened_by=NO_RLS.format(table="part")),
     Row(P, "reserve a place in somebody's", "INSERT INTO effect VALUES ({key}, 1, 'late', '{{}}')",
         opened_by=NO_RLS.format(table="effect")),
-    Row(P, "take somebody's half off the doubts", "DELETE FROM doubt WHERE txid = {plain}", NOTHING,
-        NO_RLS.format(table="doubt")),
-    Row(P, "postpone somebody's check", "UPDATE doubt SET check_at = 'infinity'", NOTHING,
-        NO_RLS.format(table="doubt")),
+    Row(P, "take somebody's half off the doubts", "DELETE FROM doubt WHERE txid = {plain}",
+        opened_by=unbound("doubt", grant("DELETE ON doubt"))),
+    Row(P, "postpone somebody's check", "UPDATE doubt SET check_at = now() + interval '1 year'",
+        opened_by=unbound("doubt", grant("UPDATE ON doubt"))),
+    Row(P, "list somebody's transaction as its own group's",
+        "INSERT INTO doubt (txid, pgroup, check_at) VALUES ({key}, {own}, now() + interval '1 year')",
+        opened_by=grant("INSERT ON doubt")),
+    Row(P, "list what is not there", "INSERT INTO doubt (txid, pgroup) VALUES (999999, {own})",
+        opened_by=grant("INSERT ON doubt")),
+    Row(P, "take somebody's question away", "DELETE FROM question",
+        opened_by=unbound("question", grant("DELETE ON question"))),
+    Row(P, "never let a question end", "UPDATE question SET until = now() + interval '1 year'",
+        opened_by=unbound("question", grant("UPDATE ON question"))),
+    Row(P, "count answers that nobody gave", "INSERT INTO tally VALUES ({own}, 'COMMIT', 9)",
+        opened_by=grant("INSERT ON tally")),
+    Row(P, "answer what is no answer", "SELECT answered('you', '{{1}}', '{{MAYBE}}', '{{x}}')"),
+    Row(P, "take up somebody's question", "SELECT * FROM take('you', 9)", NOTHING, NOBODYS),
     Row(P, "have a check forgotten", "UPDATE doubt SET checks = 0, parked = NULL",
         opened_by=unbound("doubt", grant("UPDATE ON doubt"))),
     Row(P, "lead the rounds of check-back", LEASE.format(kind="round"),
@@ -188,17 +203,49 @@ ROWS = [
         opened_by=NOBODYS),
     Row(P, "learn somebody's token", "SELECT 1 WHERE token({theirs}, {plain}) IS NOT NULL", NOTHING,
         NOBODYS),
-    Row(P, "prepare in somebody's name", PREPARE.format(group="{theirs}", qid="{qid}", n=1),
+    Row(P, "prepare in somebody's name", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1}),
         opened_by=NOBODYS),
-    Row(P, "prepare in nobody's name", PREPARE.format(group="0", qid="{qid}", n=1)),
+    Row(P, "prepare in nobody's name", PREPARE.format(**ONE | {'group': "0", 'n': 1})),
     Row(P, "send in somebody's name among its own",
         "SELECT * FROM publish(1::int8, '{{t,t}}'::bool[], '{{{own},{theirs}}}'::int4[], '{{{qid},{qid}}}'::int4[], "
-        "'{{0,0}}'::int4[], '{{1,1}}'::int4[], '{{null,null}}'::int4[], '{{null,null}}'::int4[], '{{x,x}}'::bytea[])",
+        "'{{0,0}}'::int4[], '{{1,1}}'::int4[], '{{null,null}}'::int4[], '{{null,null}}'::int4[], "
+        "ARRAY[{body}, {body}])",
         opened_by=NOBODYS),
-    Row(P, "join a send in somebody's name", "SELECT * FROM send({theirs}, {qid}, 1, 'x')",
+    Row(P, "join a send in somebody's name", "SELECT * FROM send({theirs}, {qid}, 1, {body})",
         opened_by=NOBODYS),
-    Row(P, "send a chunk that stops the dispatcher", PUBLISH.format(group="{own}", qid="{qid}", n=0)),
-    Row(P, "send fewer messages than none", "SELECT * FROM send({own}, {qid}, -1, 'x')"),
+    Row(P, "send a chunk that stops the dispatcher", PUBLISH.format(**ONE | {'group': "{own}", 'n': 0})),
+    Row(P, "send fewer messages than none", "SELECT * FROM send({own}, {qid}, -1, {body})"),
+    Row(P, "send another count than the chunk's", PUBLISH.format(**ONE | {"group": "{own}", "n": 2})),
+    Row(P, "join a send of another count", "SELECT * FROM send({own}, {qid}, 2, {body})"),
+    Row(P, "send what is no chunk", PUBLISH.format(**ONE | {"group": "{own}", "body": "'x'::bytea"})),
+    Row(P, "send to no queue", PUBLISH.format(**ONE | {"group": "{own}", "qid": 99999})),
+    Row(P, "name a resource that is not there", PREPARE.format(**ONE | {"group": "{own}", "evidence": 99999})),
+    Row(P, "add another count than the chunk's", RAW_HALF + "({own_key}, {own}, {qid}, 1, 1, 9, 2, true, {body})",
+        opened_by=NO_RLS.format(table="half")),
+    Row(P, "add to no queue", RAW_HALF + "({own_key}, {own}, 99999, 1, 1, 9, 1, true, {body})",
+        opened_by=NO_RLS.format(table="half")),
+    Row(P, "add to what it decided", "UPDATE tx SET state = 'rolled_back' WHERE txid = {own_key}; "
+        "INSERT INTO op (txid, decision, keyed) VALUES ({own_key}, 2, true); "
+        + RAW_HALF + "({own_key}, {own}, {qid}, 1, 1, 9, 1, true, {body})", opened_by=NO_RLS.format(table="half")),
+    Row(P, "decide beside its row", "INSERT INTO op (txid, decision, keyed) VALUES ({own_key}, 1, true)",
+        opened_by=NO_RLS.format(table="op")),
+    Row(OP, "commit what is not closed", "INSERT INTO op (txid, decision, keyed) VALUES ({key}, 1, true)",
+        opened_by=NO_RLS.format(table="op")),
+    Row(P, "send for never",
+        "SELECT * FROM schedule(1::int8, true, {own}, {qid}, 0, 1, NULL::int4, NULL::int4, {body}, NULL::float8, "
+        "'infinity'::float8)", BROKEN, "ALTER TABLE scheduled DROP CONSTRAINT scheduled_at_check"),
+    Row(P, "work on something for ever", "UPDATE tx SET touched = 'infinity' WHERE txid = {own_key}", BROKEN,
+        "ALTER TABLE tx DROP CONSTRAINT tx_touched_check"),
+    Row(C, "make a group that expires beyond all time",
+        "INSERT INTO consumer_group (name, style, first_retry, longest_retry, expires) "
+        "VALUES ('sly', 'work', '1s', '1s', '300000 years')", BROKEN,
+        "ALTER TABLE consumer_group DROP CONSTRAINT consumer_group_expires_check"),
+    Row(C, "end a claim that is a transaction's", "DELETE FROM claim WHERE base = 77", NOTHING,
+        NO_RLS.format(table="claim")),
+    Row(C, "free a claim that is a transaction's", "UPDATE claim SET txid = NULL WHERE base = 77", NOTHING,
+        NO_RLS.format(table="claim")),
+    Row(C, "keep messages for a group that is not there", "INSERT INTO cursor (grp, qid, off) VALUES ('x', {qid}, 0)",
+        opened_by=NO_RLS.format(table="cursor")),
     Row(P, "register a group for somebody else",
         "INSERT INTO producer_group (name, transactional, role) VALUES ('x', true, '{rival}')",
         opened_by=NO_RLS.format(table="producer_group")),
@@ -219,11 +266,11 @@ ROWS = [
     # An operator decides by hand, and reads no undecided body.
     Row(OP, "read bodies of halves", "SELECT body FROM half", opened_by=grant("SELECT ON half")),
     Row(OP, "read by fetching", "SELECT * FROM {s}.fetch({qid}, 0, 9, 9)"),
-    Row(OP, "insert a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, 'x')",
+    Row(OP, "insert a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, {body})",
         opened_by=grant("INSERT ON half")),
-    Row(OP, "prepare", PREPARE.format(group="{theirs}", qid="{qid}", n=1)),
-    Row(OP, "send", PUBLISH.format(group="{theirs}", qid="{qid}", n=1)),
-    Row(OP, "join a send", "SELECT * FROM send({theirs}, {qid}, 1, 'x')"),
+    Row(OP, "prepare", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1})),
+    Row(OP, "send", PUBLISH.format(**ONE | {'group': "{theirs}", 'n': 1})),
+    Row(OP, "join a send", "SELECT * FROM send({theirs}, {qid}, 1, {body})"),
     Row(OP, "decide what is not there yet", "INSERT INTO op (txid, decision) VALUES (999999, 1)",
         opened_by=NO_RLS.format(table="op")),
     Row(OP, "delete the audit", "DELETE FROM event", opened_by=grant("DELETE ON event")),
@@ -232,13 +279,17 @@ ROWS = [
     Row(OP, "delete a topic", "DELETE FROM topic"),
     # An engine moves what is decided, and settles by what can be known.
     Row(E, "alter a group", "UPDATE consumer_group SET max_attempts = 1", opened_by=grant("UPDATE ON consumer_group")),
-    Row(E, "insert a plain half", RAW_HALF + "(99, {theirs}, {qid}, 0, 0, 0, 1, false, 'x')",
+    Row(E, "insert a plain half", RAW_HALF + "(99, {theirs}, {qid}, 0, 0, 0, 1, false, {body})",
         opened_by=NO_RLS.format(table="half")),
-    Row(E, "prepare", PREPARE.format(group="{theirs}", qid="{qid}", n=1)),
-    Row(E, "send", PUBLISH.format(group="{theirs}", qid="{qid}", n=1)),
+    Row(E, "prepare", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1})),
+    Row(E, "send", PUBLISH.format(**ONE | {'group': "{theirs}", 'n': 1})),
     Row(E, "delete the log", "DELETE FROM log", opened_by=grant("DELETE ON log")),
     Row(E, "drop a partition that is needed", "SELECT 1 WHERE drop_partition(0)", NOTHING),
     Row(E, "attach something else", "SELECT attach_partition('log', 0)"),
+    Row(E, "drop a partition by a number below", "SELECT drop_partition(-999999)"),
+    Row(E, "drop a partition by a number within", "SELECT drop_partition(7)"),
+    Row(E, "drop what is not there", "SELECT drop_partition(90000000)"),
+    Row(E, "attach where others are to come", "SELECT attach_partition('half', 90000000)"),
     Row(E, "attach what lies across others", "SELECT attach_partition('half', 10)"),
     Row(E, "create a topic", "INSERT INTO topic (name, type) VALUES ('x', 'normal')"),
     Row(E, "delete the audit", "DELETE FROM event", opened_by=grant("DELETE ON event")),
@@ -278,9 +329,14 @@ class Scene:
                 "plain": receipt.txid, "own_plain": own.txid, "key": key.txid, "own_key": own_key.txid,
                 "later": later.txid, "theirs": receipt.group, "own": own.group,
                 "token": f"'\\x{receipt.token.hex()}'::bytea", "later_token": f"'\\x{later.token.hex()}'::bytea",
-                "later_group": later.group,
+                "later_group": later.group, "body": BODY,
             }  # fmt: skip
         made.run("INSERT INTO doubt (txid, pgroup) VALUES ({plain}, {theirs})".format(**self.names))
+        made.run("INSERT INTO question (txid, pgroup, member, patience) VALUES ({plain}, {theirs}, 'you', '3s'), "
+                 "({own_plain}, {own}, 'me', '3s')".format(**self.names))  # fmt: skip
+        made.run("INSERT INTO doubt (txid, pgroup) VALUES ({own_plain}, {own})".format(**self.names))
+        made.run("INSERT INTO claim (grp, qid, base, size, open, attempts, until, txid) "
+                 "VALUES ('workers', {qid}, 77, 1, 1, 1, 'infinity', {key})".format(**self.names))  # fmt: skip
         made.run("INSERT INTO event (txid, what, who, why) VALUES (9, 'COMMIT', 'anna', 'why not')")
         made.run("INSERT INTO dead_letter SELECT 1, 'workers', 'orders', qid, 99, now(), 1, '', '[]', '', now(), '' "
                  "FROM queue LIMIT 1")  # fmt: skip
@@ -299,6 +355,20 @@ class Scene:
                 return outcome(connection, sql.format(**names))
             except psycopg.Error as refused:
                 return refused.sqlstate or str(refused)
+            finally:
+                connection.rollback()
+
+    def left(self, right: Right, sql: str, look: str) -> str:
+        """Tell whether the owner finds something behind what a login did, in a transaction that is rolled back."""
+        names = self.names | {"me": self.me[right]}
+        url = parse_url(self.made.url)[0].set(drivername="postgresql").render_as_string(False)
+        with psycopg.connect(url) as connection:
+            connection.execute(f'SET search_path = "{self.made.namespace}"')
+            connection.execute(f"SET LOCAL SESSION AUTHORIZATION {self.me[right]}")
+            connection.execute(sql.format(**names))
+            connection.execute("RESET SESSION AUTHORIZATION")
+            try:
+                return outcome(connection, look.format(**names))
             finally:
                 connection.rollback()
 
@@ -332,6 +402,51 @@ def test_it_is_refused(scene: Scene, row: Row) -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row.opened_by], ids=named)
 def test_it_would_be_done_if_that_were_open(scene: Scene, row: Row) -> None:
     assert scene.tried(row.right, row.sql, row.opened_by) == DONE
+
+
+class Trace(NamedTuple):
+    """What somebody calls, where the owner looks behind it, and whether there is anything."""
+
+    right: Right
+    what: str
+    sql: str
+    look: str
+    found: str
+
+
+LATER = "SELECT FROM doubt WHERE check_at > now() + interval '10 seconds' AND txid = {{{of}}}"
+ASKED = "SELECT FROM question WHERE until {is_} NULL AND txid = {{{of}}}"
+TRACES = [
+    Trace(P, "prepare its own", PREPARE.format(**ONE | {"group": "{own}"}),
+          "SELECT FROM half WHERE batch = 1 AND pgroup = {own}", DONE),
+    Trace(P, "send its own", PUBLISH.format(**ONE | {"group": "{own}"}),
+          "SELECT FROM half WHERE batch = 1 AND pgroup = {own}", DONE),
+    Trace(P, "hold its own", "SELECT hold('{{{own_plain}}}', 30)", LATER.format(of="own_plain"), DONE),
+    Trace(P, "hold its own keyed one", "SELECT hold('{{{own_key}}}', 30)", LATER.format(of="own_key"), DONE),
+    Trace(P, "hold somebody's", "SELECT hold('{{{plain}}}', 30)", LATER.format(of="plain"), NOTHING),
+    Trace(P, "hold somebody's keyed one", "SELECT hold('{{{key}}}', 30)", LATER.format(of="key"), NOTHING),
+    Trace(P, "hold what is not there", "SELECT hold('{{999999}}', 30)", "SELECT FROM doubt WHERE txid = 999999",
+          NOTHING),
+    Trace(P, "hold for ever", "SELECT hold('{{{own_plain}}}', 'infinity')",
+          "SELECT FROM doubt WHERE check_at > now() + interval '1 minute'", NOTHING),
+    Trace(P, "take up its own question", "SELECT * FROM take('me', 9)",
+          ASKED.format(of="own_plain", is_="IS NOT"), DONE),
+    Trace(P, "take up somebody's", "SELECT * FROM take('you', 9)", ASKED.format(of="plain", is_="IS NOT"), NOTHING),
+    Trace(P, "answer its own question", "SELECT answered('me', '{{{own_plain}}}', '{{UNKNOWN}}', '{{x}}')",
+          ASKED.format(of="own_plain", is_="IS"), NOTHING),
+    Trace(P, "answer somebody's", "SELECT answered('you', '{{{plain}}}', '{{UNKNOWN}}', '{{x}}')",
+          ASKED.format(of="plain", is_="IS"), DONE),
+    Trace(P, "have its own forgotten undecided", "SELECT answered('me', '{{{own_plain}}}', '{{COMMIT}}', '{{x}}')",
+          "SELECT FROM doubt WHERE txid = {own_plain}", DONE),
+    Trace(P, "unlist what is undecided", "SELECT unlist({own_plain})", "SELECT FROM doubt WHERE txid = {own_plain}",
+          DONE),
+    Trace(P, "unlist somebody's", "SELECT unlist({plain})", "SELECT FROM doubt WHERE txid = {plain}", DONE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: f"{trace.right}: {trace.what}")
+def test_a_function_does_only_what_its_caller_may_ask_for(scene: Scene, trace: Trace) -> None:
+    assert scene.left(trace.right, trace.sql, trace.look) == trace.found
 
 
 def test_rights_do_not_add_up_to_more_than_each(scene: Scene) -> None:

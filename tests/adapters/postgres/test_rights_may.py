@@ -345,6 +345,23 @@ class TestEngine:
         }
         assert states == {receipt.txid: "committed", tx.txid: "committed"}
 
+    @pytest.mark.rule("R10")
+    def test_what_names_nothing_that_is_there_stops_no_other_check(
+        self, home_url: str, engine: Broker, operator: Broker, open_as: Open
+    ) -> None:
+        producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
+        strange, sound = producer.prepare_now("orders", b"a"), producer.prepare_now("orders", b"b")
+        stored, registry = Stored(home_url), engine.kernel.store.registry
+        stored.rows(f"UPDATE half SET evidence = 999 WHERE txid = {strange.txid}")
+        stored.rows(f"INSERT INTO doubt (txid, pgroup, check_at) SELECT n, {sound.group}, now() - interval '1 day' "
+                    "FROM generate_series(1000, 1005) n")  # fmt: skip
+        engine.kernel.checkers.register(registry.find_group("shop"), lambda _: LocalState.COMMIT)  # type: ignore[arg-type]
+        for _ in range(3):
+            run_roles(engine)
+            stored.let_pass(3600)
+        assert stored.rows(f"SELECT txid FROM op WHERE txid IN ({strange.txid}, {sound.txid})") == [(sound.txid,)]
+        assert stored.value("SELECT count(*) FROM doubt WHERE txid >= 1000") == 0
+
     def test_adds_and_drops_partitions(
         self, home_url: str, made: Logins, engine: Broker, monkeypatch: pytest.MonkeyPatch
     ) -> None:

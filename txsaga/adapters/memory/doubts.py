@@ -116,8 +116,9 @@ class MemoryDoubts:
                 if listed is not None:
                     due, checks = self._home.now() + each.by, listed.checks + each.counted
                     kept.doubts[each.txid] = listed._replace(due=due, checks=checks)
-                    self.remark(kept, each.txid, "check-back", answer, each.why)
-                    self.count(kept, self.doubt(each.txid).group, answer)
+                    if each.why:
+                        self.remark(kept, each.txid, "check-back", answer, each.why)
+                        self.count(kept, self.doubt(each.txid).group, answer)
             return True
 
     def parked(self, txid: int) -> bool:
@@ -152,6 +153,9 @@ class MemoryDoubts:
         said = self._names.group_by_id(group).checks
         return CheckProfile(min_age=age).of_group({"min_age": said["min_age"]}).min_age if "min_age" in said else age
 
+    def _new(self, txid: int, age: timedelta) -> Listed:
+        return Listed(self._first(txid, age), self._home.kept.lives.get(txid))
+
     def _first(self, txid: int, age: timedelta) -> datetime:
         """Return when a half's own immunity is over; a life is due when it is listed."""
         kept = self._home.kept
@@ -177,7 +181,7 @@ class MemoryDoubts:
             evidence=evidence,
             born=born,
             checks=listed.checks if listed else 0,
-            age=self._home.now() - born,
+            age=self._home.now() - (listed.resumed if listed and listed.resumed else born),
             run=opened.life.run if opened else None,
         )
 

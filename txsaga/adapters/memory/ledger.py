@@ -183,6 +183,11 @@ class MemoryLedger:
         self._kept.decide(Op(txid, decision, from_check))
         return True
 
+    def due(self, txid: int) -> bool:
+        """Tell whether a transaction is on the list of doubts and its time has come."""
+        listed, life = self._kept.doubts.get(txid), self._kept.lives.get(txid)
+        return listed is not None and listed.parked is None and listed.opened is life and listed.due <= self._home.now()
+
     def park(self, txid: int, why: str) -> None:
         """Ask about a transaction no more."""
         listed = self._kept.doubts.get(txid, Listed(self._home.now(), self._kept.lives.get(txid)))
@@ -193,8 +198,8 @@ class MemoryLedger:
         listed = self._kept.doubts.get(txid)
         if listed is None or listed.parked is None:
             return False
-        opened = self._kept.lives.get(txid)
-        self._kept.doubts[txid] = listed._replace(parked=None, checks=0, due=self._home.now(), opened=opened)
+        now, opened = self._home.now(), self._kept.lives.get(txid)
+        self._kept.doubts[txid] = listed._replace(parked=None, checks=0, due=now, opened=opened, resumed=now)
         return True
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:

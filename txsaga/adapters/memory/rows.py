@@ -63,6 +63,7 @@ class Listed(NamedTuple):
     checks: int = 0
     parked: str | None = None
     remarks: tuple[Remark, ...] = ()
+    resumed: datetime | None = None  # from then on its total time counts anew
 
 
 class Put(NamedTuple):

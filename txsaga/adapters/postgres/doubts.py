@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
-from txsaga.model.asking import Lead, PutOff, Remark, Verdict
+from txsaga.model.asking import Lead, PutOff, Remark, Verdict, kept
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
 from txsaga.model.records import Doubt, Standing
@@ -27,10 +27,10 @@ KEPT = 20
 
 def with_remark(doubt: str, remark: str) -> str:
     """Write the remarks of a doubt with one more."""
-    kept = f"CASE WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END"
+    last = f"CASE WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END"
     who, answer, why = remark.split(", ")
     return (
-        f"({kept}) || jsonb_build_object('at', clock_timestamp(), 'who', {who}, 'answer', {answer}, "
+        f"({last}) || jsonb_build_object('at', clock_timestamp(), 'who', {who}, 'answer', {answer}, "
         f"'why', left({why}, 500))"
     )
 
@@ -89,19 +89,20 @@ WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(bys)s::float8[], %(whys)s::text[], %(counted)s::bool[])
         AS x(txid, by, why, counted)),
  d AS (
-    UPDATE {s}.doubt d SET checks = d.checks + x.counted::int, remarks = {remark},
+    UPDATE {s}.doubt d SET checks = d.checks + x.counted::int,
+           remarks = CASE x.why WHEN '' THEN d.remarks ELSE {remark} END,
            check_at = clock_timestamp() + x.by * interval '1 second'
-      FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted)
+      FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted, x.why)
 INSERT INTO {s}.tally (pgroup, answer, n)
-SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d GROUP BY 1, 2 ORDER BY 1, 2
+SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d WHERE why <> ''
+ GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
 
 # A row that somebody else has locked is left to the next heartbeat: it keeps no other from being held. When the work is
 # over, what it was held for is over too, but not what its group says of the least age.
 HOLD = """
 WITH x AS MATERIALIZED (
-SELECT x.txid, x.pgroup, x.keyed
-  FROM unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[]) AS x(txid, pgroup, keyed)
+SELECT x.txid, x.pgroup, x.keyed FROM {held} AS x(txid, pgroup, keyed)
  WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = x.txid) IS NULL),
  l AS MATERIALIZED (
     SELECT d.txid FROM {s}.doubt d WHERE d.txid = ANY (ARRAY(SELECT txid FROM x)) FOR UPDATE SKIP LOCKED),
@@ -117,6 +118,20 @@ SELECT x.txid, x.pgroup, x.keyed, greatest(
          * interval '1 second')
   FROM x WHERE (SELECT d.txid FROM {s}.doubt d WHERE d.txid = x.txid) IS NULL ORDER BY x.txid
     ON CONFLICT (txid) DO NOTHING"""
+HELD = "unnest(%(txids)s::int8[], %(groups)s::int4[], %(keyed)s::bool[])"
+# Whoever does not own the namespace is not asked whose they are, and holds nothing for longer than its heartbeat does.
+OWN = """(SELECT n.txid, h.pgroup, h.keyed FROM (SELECT DISTINCT unnest($1) AS txid) n
+   JOIN LATERAL (SELECT pgroup, true AS keyed FROM {s}.tx WHERE tx.txid = n.txid
+                 UNION ALL (SELECT pgroup, false FROM {s}.half WHERE half.txid = n.txid AND NOT half.keyed LIMIT 1)
+                 LIMIT 1) h ON true
+  WHERE {s}.mine(h.pgroup))"""
+CALL_HOLD = "SELECT {s}.hold(%(txids)s::int8[], %(lease)s::float8)"
+
+
+def holding(s: str) -> str:
+    """Write what holds the transactions of a login's own."""
+    capped = f"least(greatest($2, 0), {LEASE.total_seconds()})"
+    return HOLD.replace("%(lease)s", capped).format(s=s, held=OWN.format(s=s)).strip()
 
 
 IS_HELD = """
@@ -127,8 +142,9 @@ SELECT txid FROM {s}.doubt WHERE txid = %(txid)s AND check_at > clock_timestamp(
 class PostgresDoubts:
     """The doubts of one namespace."""
 
-    def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
+    def __init__(self, engine: Engine, hot: Hot, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._hot, self._schema = engine, hot, f'"{namespace}"'
+        self._hold = HOLD.replace("{held}", HELD) if owner else CALL_HOLD
 
     def waiting(self, age: timedelta) -> bool:
         """Tell whether a round would find anything."""
@@ -161,7 +177,7 @@ class PostgresDoubts:
             "groups": [doubt.group for doubt in held],
             "keyed": [doubt.keyed for doubt in held],
         }
-        self._do(HOLD, columns | {"lease": lease.total_seconds()})
+        self._do(self._hold, columns | {"lease": lease.total_seconds()})
 
     def is_held(self, txid: int) -> bool:
         """Tell whether a transaction is held."""
@@ -172,7 +188,7 @@ class PostgresDoubts:
         columns = {
             "txids": [verdict.txid for verdict in verdicts],
             "decisions": [int(verdict.decision) for verdict in verdicts],
-            "whys": [verdict.why for verdict in verdicts],
+            "whys": [kept(verdict.why) for verdict in verdicts],
         }
         won = {txid for (txid,) in self._run(SETTLE, columns | {"who": who})}
         lost = [verdict.txid for verdict in verdicts if verdict.txid not in won]
@@ -186,7 +202,7 @@ class PostgresDoubts:
         columns: dict[str, object] = {
             "txids": [each.txid for each in doubts],
             "bys": [each.by.total_seconds() for each in doubts],
-            "whys": [each.why for each in doubts],
+            "whys": [kept(each.why) for each in doubts],
             "counted": [each.counted for each in doubts],
         }
         remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")

@@ -17,14 +17,16 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from txsaga.adapters.postgres import claim_ends, hot, joining, partitions
+from txsaga.adapters.postgres import claim_ends, doubts, hot, joining, ledger, partitions, questions
 
+# Who says otherwise than the head of a chunk gives out offsets behind which there is nothing.
+COUNTED = """({n} < 1 OR octet_length({body}) < 8 OR {n} <> get_byte({body}, 4) + (get_byte({body}, 5) << 8)
+      + (get_byte({body}, 6) << 16) + (get_byte({body}, 7)::int8 << 24))"""
 MARK = "-- written by txsaga db migrate"
 CREATE = """
 CREATE OR REPLACE FUNCTION {name} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $txsaga${source}$txsaga$"""
 DENY = "REVOKE ALL ON FUNCTION {name} FROM PUBLIC"
-GIVE = "ALTER FUNCTION {name} OWNER TO {owner}"
 
 SOURCES = """
 SELECT w.name, p.prosrc FROM unnest(CAST(:names AS text[])) AS w (name)
@@ -34,9 +36,6 @@ SELECT oid::regprocedure::text FROM pg_proc
  WHERE pronamespace = to_regnamespace(:namespace) AND strpos(prosrc, :mark) > 0
    AND oid <> ALL (ARRAY(SELECT coalesce(to_regprocedure(name)::oid, 0::oid)
                            FROM unnest(CAST(:names AS text[])) AS w (name)))"""
-ANOTHER_OWNER = """
-SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
- WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user"""
 
 
 class Function(NamedTuple):
@@ -61,33 +60,30 @@ def write(connection: Connection, namespace: str) -> bool:
     unwanted = connection.execute(text(UNWANTED), named).scalars().all()
     have = dict(map(tuple, connection.execute(text(SOURCES), names)))
     changed = [function for function in wanted if have.get(function.name) != function.source]
-    owner = connection.execute(text(ANOTHER_OWNER), {"half": f'"{namespace}".half'}).scalar() if changed else None
     statements = [f"DROP FUNCTION {name}" for name in unwanted]
-    statements += [statement for function in changed for statement in _creation(function, owner)]
+    statements += [statement for function in changed for statement in _creation(function)]
     for statement in statements:
         connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
     return bool(statements)
 
 
-def _creation(function: Function, owner: str | None) -> Iterator[str]:
+def _creation(function: Function) -> Iterator[str]:
     if function.answers != "boolean":  # those that are need policies; the others may answer otherwise than before
         yield f"DROP FUNCTION IF EXISTS {function.name}"
     yield CREATE.format(**function._asdict(), source=function.source)
     yield DENY.format(name=function.name)
-    if owner is not None:  # a superuser migrates: his rights are not the functions'
-        yield GIVE.format(name=function.name, owner=owner)
 
 
 def functions(s: str) -> list[Function]:
     """Return the functions of a (quoted) namespace."""
-    return [*_questions(s), *_writers(s), *_others(s), *_of_partitions(s)]
+    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_partitions(s)]
 
 
 def _questions(s: str) -> Iterator[Function]:
     """Who is it? The login counts, not the role that it took on: a function of the owner's would else be the owner."""
 
     def has(right: str) -> str:
-        return f"has_column_privilege(session_user, '{s}.may'::regclass, '{right}', 'SELECT')"
+        return f"has_column_privilege(session_user, '{s}.may'::regclass, '{right}', 'REFERENCES')"
 
     own = f"""SELECT FROM {s}.producer_group g WHERE g.id = $1
         AND (g.role IS NULL OR pg_has_role(session_user, to_regrole(quote_ident(g.role)), 'USAGE'))"""
@@ -114,23 +110,33 @@ def _questions(s: str) -> Iterator[Function]:
 def _writers(s: str) -> Iterator[Function]:
     for name, writer in hot.WRITERS.items():
         for many, sql in zip((False, True), writer.form(s), strict=True):
-            body = f"BEGIN {_guard(s, writer.owner, writer.counts, many=many)} RETURN QUERY\n{sql};\nEND"
+            body = f"BEGIN {_guard(s, writer.owner, writer.row, many=many)} RETURN QUERY\n{sql};\nEND"
             types = ", ".join(writer.types(many=many))
             yield Function(f"{s}.{name}({types})", f"TABLE ({writer.answers})", body)
 
 
-def _guard(s: str, group: int, count: int | None, *, many: bool) -> str:
-    """Refuse groups that are not the login's, and counts with which no tick would get on."""
-    checks = [(f"NOT {s}.mine(x)", group, "session_user || ' may not act for that producer group'")]
-    if count is not None:
-        checks.append(("x < 1", count, "'a chunk holds at least one message'"))
-    return "".join(
-        f"""
-    IF EXISTS (SELECT FROM (SELECT DISTINCT {f"unnest(${at})" if many else f"${at}"} AS x) d WHERE {wrong}) THEN
+def _guard(s: str, group: int, row: tuple[int, int, int, int | None] | None, *, many: bool) -> str:
+    """Refuse groups that are not the login's, and rows with which no tick, reader or check would get on."""
+    checks = [(f"NOT {s}.mine(x)", [group], "session_user || ' may not act for that producer group'")]
+    if row is not None:
+        queue, count, body, evidence = row
+        checks.append((f"NOT EXISTS (SELECT FROM {s}.queue WHERE qid = x)", [queue], "'there is no such queue'"))
+        checks.append((COUNTED.format(n="x", body="y"), [count, body], "'that is no chunk of so many messages'"))
+        if evidence is not None:
+            unknown = f"x IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
+            checks.append((unknown, [evidence], "'there is no such resource'"))
+    return "".join(_refusal(wrong, places, told, many=many) for wrong, places, told in checks)
+
+
+def _refusal(wrong: str, places: Sequence[int], told: str, *, many: bool) -> str:
+    names = "xy"[: len(places)]
+    values = ", ".join(
+        f"unnest(${at}) AS {name}" if many else f"${at} AS {name}" for at, name in zip(places, names, strict=True)
+    )
+    return f"""
+    IF EXISTS (SELECT FROM (SELECT DISTINCT {values}) d WHERE {wrong}) THEN
         RAISE insufficient_privilege USING MESSAGE = {told};
     END IF;"""
-        for wrong, at, told in checks
-    )
 
 
 def _others(s: str) -> Iterator[Function]:
@@ -154,7 +160,7 @@ def _others(s: str) -> Iterator[Function]:
     yield Function(
         f"{s}.send(int4, int4, int4, bytea)",
         "TABLE (txid int8)",
-        f"BEGIN {_guard(s, 1, 3, many=False)} RETURN QUERY {send};\nEND",
+        f"BEGIN {_guard(s, 1, (2, 3, 4, None), many=False)} RETURN QUERY {send};\nEND",
     )
     yield Function(f"{s}.back_out(text, int4, int8, int4, int8, int4, bytea)", "void", _back_out(s))
 
@@ -170,6 +176,24 @@ BEGIN
     END IF;
     {sql.strip()};
 END"""
+
+
+def _of_checks(s: str) -> Iterator[Function]:
+    """Write what a producer does about its own doubts and questions; in the tables it could stop others' checks."""
+    yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {doubts.holding(s)};\nEND")
+    yield Function(f"{s}.take(text, int4)", "TABLE (txid int8)", f"BEGIN RETURN QUERY {questions.taking(s)};\nEND")
+    yield Function(
+        f"{s}.answered(text, int8[], text[], text[])",
+        "void",
+        f"""
+BEGIN
+    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN'] THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
+    END IF;
+    {questions.answering(s)};
+END""",
+    )
+    yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.UNLISTED.format(s=s)};\nEND")
 
 
 def _of_partitions(s: str) -> Iterator[Function]:

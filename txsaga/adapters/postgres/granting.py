@@ -20,7 +20,7 @@ from txsaga.model.rights import EVERY_RIGHT, Right
 
 HERE = """
 SELECT pg_has_role(relowner, 'USAGE'), ARRAY(
-         SELECT r FROM unnest(CAST(:rights AS text[])) r WHERE has_column_privilege(t.oid, r, 'SELECT'))
+         SELECT r FROM unnest(CAST(:rights AS text[])) r WHERE has_column_privilege(t.oid, r, 'REFERENCES'))
   FROM pg_class t WHERE oid = to_regclass(:sign)"""
 
 # Of a sign: who has it himself, and who is a member of such a one.
@@ -28,7 +28,7 @@ HOLDERS = """
 WITH RECURSIVE held AS (
     SELECT a.attname::text AS right, r.oid, r.rolname::text AS role, NULL::text COLLATE "C" AS through
       FROM pg_attribute a, aclexplode(a.attacl) x JOIN pg_roles r ON r.oid = x.grantee
-     WHERE a.attrelid = to_regclass(:sign) AND x.privilege_type = 'SELECT'
+     WHERE a.attrelid = to_regclass(:sign) AND x.privilege_type = 'REFERENCES'
     UNION
     SELECT h.right, r.oid, r.rolname::text, h.role FROM held h
       JOIN pg_auth_members m ON m.roleid = h.oid JOIN pg_roles r ON r.oid = m.member)

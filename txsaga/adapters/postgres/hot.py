@@ -191,17 +191,24 @@ SELECT x.txid, h.pgroup,
  WHERE NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = x.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
     ON CONFLICT (txid) DO NOTHING"""
 
+# What is listed and is not there, nobody can be asked about; each is looked up by its number.
+GHOSTS = """
+DELETE FROM {s}.doubt d WHERE d.check_at <= (SELECT clock_timestamp())
+   AND (SELECT t.txid FROM {s}.tx t WHERE t.txid = d.txid) IS NULL
+   AND (SELECT h.txid FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) IS NULL"""
+
 # Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
 # for once: an index can't be searched for what changes from row to row.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
-       clock_timestamp() - coalesce(t.opened, h.born), t.run
+       clock_timestamp() - coalesce(d.resumed, t.opened, h.born), t.run
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
            AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL
          ORDER BY check_at, txid LIMIT %(limit)s) d
   LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
+ WHERE coalesce(t.opened, h.born) IS NOT NULL
  ORDER BY d.check_at, d.txid"""
 
 # One transaction, whether it is on the list or not: what settling it by hand needs.
@@ -223,7 +230,7 @@ class Writer(NamedTuple):
     group: str
     txid: str
     owner: int  # the parameter that names the producer group of each row
-    counts: int | None = None  # the one that holds how many messages a row has
+    row: tuple[int, int, int, int | None] | None = None  # those of queue, count, body and evidence
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
@@ -239,9 +246,9 @@ class Writer(NamedTuple):
 
 _STORED, _BATCH = "txid int8, token bytea", ("int8",)
 WRITERS = {
-    "prepare": Writer(PREPARE, ROWS, _STORED, "pgroup", "txid", 3, 6, before=_BATCH),
-    "publish": Writer(PUBLISH, ROWS, _STORED, "h.pgroup", "h.txid", 3, 6, before=_BATCH),
-    "schedule": Writer(SCHEDULE, TIMED_ROWS, _STORED, "h.pgroup", "h.txid", 3, 6, before=_BATCH),
+    "prepare": Writer(PREPARE, ROWS, _STORED, "pgroup", "txid", 3, (4, 6, 9, 7), before=_BATCH),
+    "publish": Writer(PUBLISH, ROWS, _STORED, "h.pgroup", "h.txid", 3, (4, 6, 9, 7), before=_BATCH),
+    "schedule": Writer(SCHEDULE, TIMED_ROWS, _STORED, "h.pgroup", "h.txid", 3, (4, 6, 9, 7), before=_BATCH),
     "decide": Writer(DECIDE, ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
     "recall": Writer(RECALL, ENDS, "txid int8", "x.pgroup", "x.txid", 2, after=("int4",)),
 }
@@ -287,6 +294,7 @@ class Hot:
     fetch: str
     contents: str
     sweep: str
+    ghosts: str
     doubts: str
     doubt: str
 
@@ -317,6 +325,7 @@ class Hot:
             fetch=write(FETCH) if owner else called(schema, "fetch", FETCHES),
             contents=write(CONTENTS) if owner else CALL_CONTENTS.format(s=schema),
             sweep=write(SWEEP),
+            ghosts=write(GHOSTS),
             doubts=write(DOUBTS, "d.pgroup", "d.txid"),
             doubt=write(DOUBT, "x.pgroup", "x.txid"),
         )

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     String,
+    TextClause,
     delete,
     exists,
     func,
@@ -36,6 +37,7 @@ from txsaga.adapters.postgres import claim_ends, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
+from txsaga.model.asking import kept
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -47,12 +49,22 @@ tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
 cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
 
 
+UNLIST = "DELETE FROM {s}.doubt WHERE txid = :txid"
+CALL_UNLIST = "SELECT {s}.unlist(:txid)"
+# For whoever does not own the namespace: what is decided, and of its own what it works on.
+UNLISTED = """DELETE FROM {s}.doubt d WHERE d.txid = $1
+   AND ({s}.everywhere()
+        OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
+                      AND (t.state = 'active' OR EXISTS (SELECT FROM {s}.op o WHERE o.txid = $1))))"""
+
+
 class PostgresLedgers:
     """Opens database transactions on the rows of keyed transactions."""
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
         token = TOKEN if owner else TOKEN_ASKED
+        self._unlist = text((UNLIST if owner else CALL_UNLIST).format(s=self._schema))
         self._token: ColumnElement[Any] = literal_column(
             token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
@@ -61,14 +73,14 @@ class PostgresLedgers:
     def open(self) -> Iterator[PostgresLedger]:
         """Open a database transaction."""
         with transaction(self._engine) as connection:
-            yield PostgresLedger(connection, self._schema, self._token)
+            yield PostgresLedger(connection, self._schema, self._token, self._unlist)
 
 
 class PostgresLedger:
     """The rows of keyed transactions inside one database transaction."""
 
-    def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any]) -> None:
-        self._connection, self._schema = connection, schema
+    def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any], unlist: TextClause) -> None:
+        self._connection, self._schema, self._unlist = connection, schema, unlist
         self._lives = select(tx, token.label("token"))
         self._taking = ~select(store.c.rejecting).scalar_subquery()
 
@@ -134,7 +146,7 @@ class PostgresLedger:
         """Show that the owner of a locked life is alive."""
         with translating():
             self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
-            self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
+            self._connection.execute(self._unlist, {"txid": txid})
 
     def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
         """Move a life, guarded by the states that the event may leave."""
@@ -263,26 +275,35 @@ class PostgresLedger:
         with translating():
             statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
             won = self._connection.execute(statement).scalar() is not None
-            self._connection.execute(delete(schema.doubt).where(schema.doubt.c.txid == txid))
+            self._connection.execute(self._unlist, {"txid": txid})
         return won
+
+    def due(self, txid: int) -> bool:
+        """Tell whether a transaction is on the list of doubts and its time has come."""
+        doubt = schema.doubt.c
+        listed = exists().where(doubt.txid == txid, doubt.parked.is_(None), doubt.check_at <= func.clock_timestamp())
+        with translating():
+            return bool(self._connection.execute(select(listed)).scalar())
 
     def park(self, txid: int, why: str) -> None:
         """Ask about a transaction no more."""
         doubt = schema.doubt
-        keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(why)).where(tx.c.txid == txid)
-        plain = select(half.c.txid, half.c.pgroup, literal(False), literal(why)).where(
+        keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(kept(why))).where(tx.c.txid == txid)
+        plain = select(half.c.txid, half.c.pgroup, literal(False), literal(kept(why))).where(
             half.c.txid == txid, ~half.c.keyed
         )
         for source in (keyed, plain.limit(1)):
             statement = upsert(doubt).from_select(["txid", "pgroup", "keyed", "parked"], source)
+            parking = statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": kept(why)})
             with translating():
-                self._connection.execute(statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": why}))
+                self._connection.execute(parking)
 
     def resume(self, txid: int) -> bool:
         """Ask about a parked transaction again."""
         doubt = schema.doubt
         statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
-        fresh = {"parked": None, "checks": 0, "check_at": func.clock_timestamp()}
+        now = func.clock_timestamp()
+        fresh = {"parked": None, "checks": 0, "check_at": now, "resumed": now}
         return self._count(statement.values(**fresh)) == 1
 
     def record(self, txid: int, event: str, *, who: str, why: str) -> None:

@@ -20,6 +20,11 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
 
 OLDEST = 150_000
+# A superuser who migrates somebody's namespace must leave nothing there that is his own.
+OWNER = """
+SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
+ WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user
+   AND pg_has_role(relowner, 'MEMBER')"""
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 
 
@@ -30,6 +35,8 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))
         connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
         connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"'))
+        if owner := connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar():
+            connection.execute(text(f"SET LOCAL ROLE {owner}"))
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
         _refuse_newer(connection, namespace)
         before = current(connection, namespace)

@@ -95,8 +95,12 @@ ATTACH = """
 DECLARE
     high int8 := $2 + {span};
     added text := $1 || '_' || $2 / {span};
+    last int8;
 BEGIN
-    IF $1 NOT IN ('half', 'op') OR $2 % {span} <> 0 OR $2 < 0 THEN
+    SELECT coalesce(max((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO [(]''([0-9]+)''[)]'))[1]::int8), 0)
+      INTO last FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+     WHERE i.inhparent = to_regclass(format('{s}.%I', $1));
+    IF $1 NOT IN ('half', 'op') OR $2 % {span} <> 0 OR $2 < 0 OR $2 <> last THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no partition of this store';
     END IF;
     EXECUTE format('CREATE TABLE {s}.%I (LIKE {s}.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE,'
@@ -104,12 +108,19 @@ BEGIN
     PERFORM set_config('lock_timeout', '{lock_timeout}', true);
     EXECUTE format('ALTER TABLE {s}.%I ATTACH PARTITION {s}.%I FOR VALUES FROM (%s) TO (%s)', $1, added, $2, high);
     EXECUTE format('ALTER TABLE {s}.%I DROP CONSTRAINT bounds', added);
+    EXECUTE format('ALTER TABLE {s}.%I ENABLE ROW LEVEL SECURITY', added);  -- of who names it past its table
 END"""
 DROP = """
 DECLARE
     high int8 := $1 + {span};
     last int8;
 BEGIN
+    IF $1 < 0 OR $1 % {span} <> 0 OR (
+        SELECT count(*) FROM unnest(ARRAY['half', 'op']) t (name) JOIN pg_inherits
+            ON inhparent = to_regclass(format('{s}.%I', t.name))
+           AND inhrelid = to_regclass(format('{s}.%I', t.name || '_' || $1 / {span}))) < 2 THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no partition of this store';
+    END IF;
     EXECUTE format('LOCK TABLE {s}.%I, {s}.%I IN SHARE ROW EXCLUSIVE MODE',
                    'half_' || $1 / {span}, 'op_' || $1 / {span});
     SELECT last_value INTO last FROM {s}.tx_seq;

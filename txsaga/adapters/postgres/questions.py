@@ -7,6 +7,7 @@ asked twice, one after the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
-from txsaga.model.asking import Answer, Ask, Asked, Lead
+from txsaga.model.asking import Answer, Ask, Asked, Lead, kept
 from txsaga.model.records import HalfView
 
 ASK = """
@@ -36,7 +37,7 @@ SELECT txid, pgroup, member, patience * interval '1 second' FROM d RETURNING txi
 
 TAKE = """
 WITH t AS MATERIALIZED (
-    SELECT txid FROM {s}.question WHERE member = %(member)s AND until IS NULL
+    SELECT txid FROM {s}.question WHERE member = %(member)s AND until IS NULL{mine}
      ORDER BY asked LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE {s}.question q SET until = clock_timestamp() + q.patience FROM t WHERE q.txid = t.txid RETURNING q.txid"""
 
@@ -53,9 +54,9 @@ ANSWERED = """
 WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(answers)s::text[], %(whys)s::text[]) AS x(txid, answer, why)),
  q AS (
-    DELETE FROM {s}.question USING x WHERE question.txid = x.txid AND question.member = %(member)s
+    DELETE FROM {s}.question USING x WHERE question.txid = x.txid AND question.member = %(member)s{mine}
     RETURNING question.pgroup, x.*),
- gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer NOT IN ('UNKNOWN', 'NOBODY')),
+ gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer NOT IN ('UNKNOWN', 'NOBODY'){decided}),
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (q.answer = 'NOBODY')::int,
            check_at = CASE q.answer WHEN 'NOBODY' THEN clock_timestamp() ELSE d.check_at END
@@ -67,7 +68,8 @@ SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
 COLLECT = """
 WITH gone AS (
     DELETE FROM {s}.question q
-     WHERE q.until <= clock_timestamp() OR (q.until IS NULL AND q.asked + q.patience <= clock_timestamp())
+     WHERE q.until <= clock_timestamp()
+        OR (q.until IS NULL AND q.asked + q.patience <= clock_timestamp())
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
         OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
@@ -84,6 +86,33 @@ WITH gone AS (
         ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
 SELECT count(*) FROM gone"""
 
+CALL_TAKE = "SELECT * FROM {s}.take(%(member)s::text, %(limit)s::int4)"
+CALL_ANSWERED = "SELECT {s}.answered(%(member)s::text, %(txids)s::int8[], %(answers)s::text[], %(whys)s::text[])"
+MINE = " AND {s}.mine(pgroup)"
+# What says that it was decided, and was not, stays on the list: nobody would ever ask about it again.
+DECIDED = " AND (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL"
+
+
+def taking(s: str) -> str:
+    """Write what takes up the questions to a login's own groups."""
+    return numbered(TAKE.replace("{mine}", MINE).format(s=s), ("member", "limit"))
+
+
+def answering(s: str) -> str:
+    """Write what takes away the questions to a login's own groups."""
+    sql = _answered(MINE.replace("pgroup", "question.pgroup"), DECIDED).format(s=s)
+    return numbered(sql, ("member", "txids", "answers", "whys"))
+
+
+def numbered(sql: str, names: Sequence[str]) -> str:
+    """Write named parameters as numbered ones."""
+    return re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql).strip()
+
+
+def _answered(mine: str, decided: str) -> str:
+    remark = with_remark("d", "%(member)s::text, q.answer, q.why")
+    return ANSWERED.replace("{mine}", mine).replace("{decided}", decided).replace("{remark}", remark)
+
 
 class PostgresQuestions:
     """The questions of one namespace."""
@@ -97,6 +126,8 @@ class PostgresQuestions:
         owner: bool,
     ) -> None:
         self._engine, self._schema, self._views = engine, f'"{namespace}"', views
+        self._take = TAKE.replace("{mine}", "") if owner else CALL_TAKE
+        self._answered = _answered("", "") if owner else CALL_ANSWERED
         self._asked = ASKED.format(
             s="{s}", token=(TOKEN if owner else TOKEN_ASKED).format(s="{s}", group="q.pgroup", txid="q.txid")
         )
@@ -118,7 +149,7 @@ class PostgresQuestions:
 
     def take(self, member: str, limit: int) -> Sequence[Asked]:
         """Take up questions put to a member."""
-        txids = [txid for (txid,) in self._run(TAKE, {"member": member, "limit": limit})]
+        txids = [txid for (txid,) in self._run(self._take, {"member": member, "limit": limit})]
         if not txids:
             return []
         views = self._views(txids)
@@ -130,11 +161,10 @@ class PostgresQuestions:
         columns = {
             "txids": [each.txid for each in answers],
             "answers": ["NOBODY" if each.state is None else str(each.state) for each in answers],
-            "whys": [each.why for each in answers],
+            "whys": [kept(each.why) for each in answers],
         }
-        remark = with_remark("d", "%(member)s::text, q.answer, q.why")
         with by_index(self._engine) as connection:
-            connection.exec_driver_sql(ANSWERED.format(s=self._schema, remark=remark), columns | {"member": member})
+            connection.exec_driver_sql(self._answered.format(s=self._schema), columns | {"member": member})
 
     def collect(self) -> int:
         """Take away questions that nobody answers."""

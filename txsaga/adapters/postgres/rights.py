@@ -6,6 +6,7 @@ it. Rows that a right must not reach in a table that it may touch are kept from 
 and what can't be said by either is done by functions.
 
 What `may` grants is the sign of a right. Whatever else somebody was granted by hand, without it no policy lets him in.
+It is REFERENCES, which means nothing by itself: whoever may read everything there is does not get every right by it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,13 @@ WITHOUT_BODY = _but("half", "body")
 NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
 MOVE_TX = "UPDATE (owner, state, evidence, touched)"
-LISTED = "INSERT (txid, pgroup, keyed, check_at)"
 NOTE = "INSERT (txid, what, who, why)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires"
 
 TABLES = {
     "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
-    SIGN: Needs(*(f"SELECT ({right})" for right in Right)),
+    SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
     "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting)", STORE),
     "topic": Needs(
         "SELECT",
@@ -84,9 +84,9 @@ TABLES = {
     "claim": Needs("SELECT (txid)", CHANGE, CHANGE, "SELECT, UPDATE, DELETE"),
     "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT"),
     "lease": Needs(CHANGE, CHANGE, "SELECT", CHANGE),
-    "doubt": Needs(f"SELECT, {LISTED}, UPDATE (check_at, remarks), DELETE", "", CHANGE, CHANGE),
-    "question": Needs("SELECT, UPDATE (until), DELETE", "", "SELECT", CHANGE),
-    "tally": Needs("SELECT, INSERT, UPDATE (n)", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
+    "doubt": Needs("SELECT", "", CHANGE, CHANGE),
+    "question": Needs("SELECT", "", "SELECT", CHANGE),
+    "tally": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
     "scheduled": Needs("SELECT", "", "SELECT", "SELECT, DELETE"),
     "checkpoint": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE"),
     "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {NOTE}"),
@@ -116,6 +116,10 @@ FUNCTIONS = {
     "contents": Needs(producer="EXECUTE", engine="EXECUTE"),
     "fetch": Needs(consumer="EXECUTE"),
     "back_out": Needs(consumer="EXECUTE"),
+    "hold": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "take": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "answered": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "unlist": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "attach_partition": Needs(engine="EXECUTE"),
     "drop_partition": Needs(engine="EXECUTE"),
 }

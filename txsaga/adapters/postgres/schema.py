@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from txsaga.adapters.postgres.types import Snapshot, Xid8, one_of
+from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
 from txsaga.model.rights import Right
@@ -193,7 +193,7 @@ tx = Table(
     Column("state", String, CheckConstraint(one_of("state", TxState)), nullable=False),
     Column("evidence", Integer),
     Column("opened", Moment, nullable=False, server_default=NOW),
-    Column("touched", Moment, nullable=False, server_default=NOW),
+    Column("touched", Moment, CheckConstraint(finite("touched")), nullable=False, server_default=NOW),
     Column("run", String),  # the flow that it belongs to
     UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
 )
@@ -252,10 +252,10 @@ consumer_group = Table(
     Column("max_attempts", Integer),
     Column("backout", String),
     Column("dead_letters", Boolean, nullable=False, server_default=text("true")),
-    Column("first_retry", Interval, nullable=False),
-    Column("longest_retry", Interval, nullable=False),
-    Column("expires", Interval),  # without it the group stays for ever
-    Column("seen", Moment, nullable=False, server_default=NOW),
+    Column("first_retry", Interval, CheckConstraint(lifelong("first_retry")), nullable=False),
+    Column("longest_retry", Interval, CheckConstraint(lifelong("longest_retry")), nullable=False),
+    Column("expires", Interval, CheckConstraint(lifelong("expires"))),  # without it the group stays for ever
+    Column("seen", Moment, CheckConstraint(finite("seen")), nullable=False, server_default=NOW),
 )
 
 claim = Table(
@@ -272,7 +272,7 @@ claim = Table(
     Column("member", String),
     Column("key", BigInteger),  # in a group that keeps order: nothing behind it with this key is handed out
     Column("txid", BigInteger),  # only this transaction's decision ends it
-    Column("retry", Interval),  # how long it rests if that rolls back
+    Column("retry", Interval, CheckConstraint(lifelong("retry"))),  # how long it rests if that rolls back
     Column("history", JSONB),  # why it came again, each time
     Column("message", String),  # of a dead letter that is replayed: id, birth and content
     Column("born", Moment),
@@ -319,7 +319,8 @@ doubt = Table(
     Column("txid", BigInteger, primary_key=True, autoincrement=False),
     Column("pgroup", Integer, nullable=False),
     Column("keyed", Boolean, nullable=False, server_default=FALSE),
-    Column("check_at", Moment, nullable=False, server_default=NOW),
+    Column("check_at", Moment, CheckConstraint(finite("check_at")), nullable=False, server_default=NOW),
+    Column("resumed", Moment),  # from then on its total time counts anew
     Column("checks", Integer, nullable=False, server_default=ZERO),
     Column("parked", String),  # why it is out of checks
     Column("remarks", JSONB, nullable=False, server_default=NONE),  # what came of the checks, the last ones
@@ -334,7 +335,7 @@ question = Table(
     Column("pgroup", Integer, nullable=False),
     Column("member", String, nullable=False),
     Column("asked", Moment, nullable=False, server_default=NOW),
-    Column("patience", Interval, nullable=False),
+    Column("patience", Interval, CheckConstraint(lifelong("patience")), nullable=False),
     Column("until", Moment),  # since its member took it up
 )
 Index("question_member", question.c.member, question.c.asked, postgresql_where=question.c.until.is_(None))
@@ -352,7 +353,7 @@ scheduled = Table(
     "scheduled",
     metadata,
     Column("txid", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", Moment, nullable=False),
+    Column("at", Moment, CheckConstraint(finite("at")), nullable=False),
     Column("pgroup", Integer, nullable=False),
 )
 Index("scheduled_due", scheduled.c.at, scheduled.c.txid)

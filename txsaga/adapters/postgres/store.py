@@ -39,7 +39,7 @@ class PostgresStore:
         self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
         self.log = PostgresLog(engine, hot, namespace)
         self.schedule = PostgresSchedule(engine, namespace)
-        self.doubts = PostgresDoubts(engine, hot, namespace)
+        self.doubts = PostgresDoubts(engine, hot, namespace, owner=owner)
         self.questions = PostgresQuestions(engine, namespace, self.halves.views_of, owner=owner)
         self.leases = PostgresLeases(engine)
         self.queues = PostgresQueues(engine)

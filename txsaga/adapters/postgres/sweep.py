@@ -27,6 +27,7 @@ RANGE = 200_000
 def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
     """Put halves and closed transactions without a decision on the list of doubts; return how many."""
     forget(connection)
+    connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
     shortest = _shortest(connection, age)
     found = _look(connection, hot, first, age, behind=shortest)

@@ -28,3 +28,13 @@ class Snapshot(UserDefinedType[str]):
 def one_of(column: str, values: type[StrEnum]) -> str:
     """Write the constraint that holds a column to the words of an enum."""
     return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
+
+
+def finite(column: str) -> str:
+    """Write the constraint that a moment comes: for what waits for one that never does, nobody would look again."""
+    return f"isfinite({column})"
+
+
+def lifelong(column: str) -> str:
+    """Write the constraint that a time can be added to a moment: where it can't, a statement for many fails for all."""
+    return f"{column} BETWEEN interval '0' AND interval '36500 days'"

@@ -23,12 +23,17 @@ CREATE FUNCTION ours(bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS 'BEGIN R
 
 ALTER TABLE half ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON half FOR SELECT USING ((SELECT everywhere()) OR mine(pgroup));
-CREATE POLICY added ON half FOR INSERT WITH CHECK (keyed AND n > 0 AND mine(pgroup) AND ours(txid));
+CREATE POLICY added ON half FOR INSERT WITH CHECK (
+    keyed AND mine(pgroup) AND ours(txid) AND n > 0 AND octet_length(body) >= 8
+    AND n = get_byte(body, 4) + (get_byte(body, 5) << 8) + (get_byte(body, 6) << 16) + (get_byte(body, 7)::int8 << 24)
+    AND EXISTS (SELECT FROM queue q WHERE q.qid = half.qid) AND NOT EXISTS (SELECT FROM op o WHERE o.txid = half.txid));
 
 ALTER TABLE op ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON op FOR SELECT USING (true);
 CREATE POLICY added ON op FOR INSERT
-    WITH CHECK (CASE WHEN keyed THEN ours(txid)
+    WITH CHECK (CASE WHEN keyed THEN EXISTS (
+                    SELECT FROM tx t WHERE t.txid = op.txid AND ours(t.txid)
+                       AND t.state = CASE op.decision WHEN 1 THEN 'committed' ELSE 'rolled_back' END)
                 ELSE (SELECT everywhere()) AND EXISTS (SELECT FROM half h WHERE h.txid = op.txid) END);
 
 ALTER TABLE tx ENABLE ROW LEVEL SECURITY;
@@ -58,9 +63,9 @@ ALTER TABLE lease ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON lease FOR SELECT USING (true);
 CREATE POLICY own ON lease USING (CASE
     WHEN kind LIKE 'checker:%' THEN mine(substr(kind, 9)::integer)
-    WHEN kind LIKE 'member:%' THEN has_column_privilege(session_user, 'may'::regclass, 'consumer', 'SELECT')
+    WHEN kind LIKE 'member:%' THEN has_column_privilege(session_user, 'may'::regclass, 'consumer', 'REFERENCES')
          OR (SELECT everywhere())
-    ELSE has_column_privilege(session_user, 'may'::regclass, 'engine', 'SELECT') END);
+    ELSE has_column_privilege(session_user, 'may'::regclass, 'engine', 'REFERENCES') END);
 
 ALTER TABLE scheduled ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON scheduled USING ((SELECT everywhere()) OR mine(pgroup));
@@ -72,7 +77,17 @@ CREATE POLICY changed ON intent FOR UPDATE USING (ours(txid)) WITH CHECK (ours(t
 CREATE POLICY ended ON intent FOR DELETE USING ((SELECT everywhere()) OR ours(txid));
 
 ALTER TABLE claim ENABLE ROW LEVEL SECURITY;
-CREATE POLICY bound ON claim USING (true) WITH CHECK (txid IS NULL OR ours(txid));
+CREATE POLICY seen ON claim FOR SELECT USING (true);
+CREATE POLICY added ON claim FOR INSERT WITH CHECK (txid IS NULL OR ours(txid));
+CREATE POLICY bound ON claim FOR UPDATE USING (txid IS NULL OR (SELECT everywhere()) OR ours(txid))
+    WITH CHECK (txid IS NULL OR ours(txid));
+CREATE POLICY ended ON claim FOR DELETE USING (txid IS NULL OR (SELECT everywhere()) OR ours(txid));
+
+ALTER TABLE cursor ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen ON cursor FOR SELECT USING (true);
+CREATE POLICY added ON cursor FOR INSERT WITH CHECK (EXISTS (SELECT FROM consumer_group g WHERE g.name = grp));
+CREATE POLICY changed ON cursor FOR UPDATE USING (true);
+CREATE POLICY gone ON cursor FOR DELETE USING (true);
 
 ALTER TABLE producer_group ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON producer_group FOR SELECT USING (true);
@@ -84,6 +99,25 @@ CREATE POLICY seen ON consumer_group FOR SELECT USING (true);
 CREATE POLICY added ON consumer_group FOR INSERT WITH CHECK (backout IS NULL OR (SELECT everywhere()));
 CREATE POLICY changed ON consumer_group FOR UPDATE USING (true);
 CREATE POLICY gone ON consumer_group FOR DELETE USING (true);
+
+DO $$
+DECLARE
+    each regclass;
+BEGIN
+    FOR each IN SELECT inhrelid FROM pg_inherits WHERE inhparent IN ('half'::regclass, 'op'::regclass) LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', each);
+    END LOOP;
+END $$;
+
+ALTER TABLE doubt ADD CHECK (isfinite(check_at));
+ALTER TABLE tx ADD CHECK (isfinite(touched));
+ALTER TABLE scheduled ADD CHECK (isfinite(at));
+ALTER TABLE consumer_group ADD CHECK (isfinite(seen));
+ALTER TABLE consumer_group ADD CHECK (first_retry BETWEEN interval '0' AND interval '36500 days');
+ALTER TABLE consumer_group ADD CHECK (longest_retry BETWEEN interval '0' AND interval '36500 days');
+ALTER TABLE consumer_group ADD CHECK (expires BETWEEN interval '0' AND interval '36500 days');
+ALTER TABLE claim ADD CHECK (retry BETWEEN interval '0' AND interval '36500 days');
+ALTER TABLE question ADD CHECK (patience BETWEEN interval '0' AND interval '36500 days');
 """
 
 
