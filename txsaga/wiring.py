@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from txsaga.adapters.embedded.server import EmbeddedServer
@@ -30,6 +30,8 @@ from txsaga.model.arguments import check_count, check_function, check_kind, list
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 
+CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
+"""Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
 HEARTBEAT = True
 """Whether brokers hold what they work on; tests that play dead owners in a living process do without."""
 
@@ -197,7 +199,11 @@ def _checked(
 def resource_engine(url: str, named: str) -> Engine:
     """Make the engine of a database that holds evidence; nothing is opened yet."""
     try:
-        return create_engine(url)
+        asked = make_url(url)
+        limit = CONNECT.get(asked.get_driver_name())
+        if limit is None or "connect_timeout" in asked.query:
+            return create_engine(asked)
+        return create_engine(asked, connect_args={"connect_timeout": limit})
     except (ArgumentError, ValueError):
         raise ConfigError(f"{named} is no database URL; write dialect+driver://user:password@host/database") from None
     except ImportError as missing:

@@ -19,6 +19,7 @@ from txsaga.engine.producer import Producer
 from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import DecidedOtherwise, LeaseLost, OutOfOrder
+from txsaga.model.checks import LEASE
 from txsaga.testing.samples import drain
 
 pytestmark = [pytest.mark.rule("R11"), pytest.mark.postgres]
@@ -87,6 +88,23 @@ def test_what_a_dead_member_left_open_is_rolled_back_before_the_next_starts(
     with pytest.raises(DecidedOtherwise, match="ROLLBACK"):
         bound.__exit__(None, None, None)
     assert read(broker) == []
+
+
+def test_what_a_member_is_still_at_work_on_is_left_to_it_though_its_lease_on_the_queue_is_over(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    store = broker.kernel.store
+    assert bound.txid is not None
+    doubt = store.doubts.of(bound.txid)
+    assert doubt is not None
+    store.doubts.hold([doubt], LEASE)  # as the heartbeat of its process does
+    expire(probe, "anna")
+    berta = member(open_broker(), "berta")
+    while berta.poll() is not None:
+        pass
+    assert (paid[0] in berta.claims, probe.rows("SELECT state FROM tx")) == (False, [("active",)])
+    bound.__exit__(None, None, None)
+    assert read(broker) == [b"a"]
 
 
 def test_a_rolled_back_zombie_does_no_local_work(

@@ -15,7 +15,7 @@ from tests.services.embedded import temporary_home
 from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.config import Settings
 from txsaga.errors import ConfigError
-from txsaga.wiring import Resources, embedded_url, open_store
+from txsaga.wiring import Resources, embedded_url, open_store, resource_engine
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,3 +96,25 @@ def test_a_home_whose_path_is_too_long_for_a_socket_is_reached_over_tcp() -> Non
             open_store(url).close()
         finally:
             EmbeddedServer(home=home).stop("immediate")
+
+
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [
+        ("postgresql+psycopg://bank@nowhere.invalid/bank", 10),
+        ("mysql+pymysql://bank@nowhere.invalid/bank", 10),
+        ("postgresql+psycopg://bank@nowhere.invalid/bank?connect_timeout=3", "3"),
+    ],
+)
+def test_a_host_that_does_not_answer_keeps_nobody_for_long(url: str, seconds: object) -> None:
+    asked: list[object] = []
+
+    def connect(dialect: object, record: object, arguments: list[object], options: dict[str, object]) -> None:
+        asked.append(options["connect_timeout"])
+        raise InterruptedError
+
+    engine = resource_engine(url, "TXSAGA_RESOURCE_BANK")
+    event.listen(engine, "do_connect", connect)
+    with pytest.raises(InterruptedError):
+        engine.connect()
+    assert [str(each) for each in asked] == [str(seconds)]

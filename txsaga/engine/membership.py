@@ -5,8 +5,9 @@ A lease is of a group and a topic: the queues of a topic are shared by those mem
 that read different topics leave nothing unread. The store's clock decides who is alive. A member that can't
 renew in time loses its queues to the others; it notices by its epoch, not by its own clock. A queue is given
 up only when none of its offsets are bound to a transaction of ours, and taken over only after a dead member's
-transaction on it is settled. So a member that leaves keeps the leases of topics that hold something bound: without
-them the next one would roll back a block that is still at work.
+transaction on it is settled; not before that transaction's own lease is over, since its member may only be at work.
+So a member that leaves keeps the leases of topics that hold something bound: without them the next one would roll
+back a block that is still at work.
 """
 
 from __future__ import annotations
@@ -121,5 +122,7 @@ class Membership:
             life = ledger.lock(txid)
         if life is None:
             return True
+        if self._kernel.store.doubts.is_held(txid):
+            return False  # its process lives and works on it for longer than a lease on queues
         doubt = Doubt(txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence)
         return self._kernel.settler.settle(doubt) is not None

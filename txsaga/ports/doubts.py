@@ -30,6 +30,9 @@ class Doubts(Protocol):
     def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
         """Ask about transactions that are being worked on no earlier than in `lease` from now."""
 
+    def is_held(self, txid: int) -> bool:
+        """Tell whether a transaction is held: it was listed, its time has not come, and nobody was asked about it."""
+
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves, their audit rows with them, and take them off the list, all in one step."""
 

@@ -203,6 +203,18 @@ class DoubtContract:
         store.doubts.hold([doubt], LONG)
         assert swept(store, group) == []
 
+    def test_what_is_held_is_told_from_what_is_put_off_and_what_is_due(self, store: Store, later: Later) -> None:
+        life = opened(store, new_group(store))
+        doubt = store.doubts.of(life.txid)
+        assert doubt is not None
+        assert not store.doubts.is_held(life.txid)
+        store.doubts.hold([doubt], timedelta(seconds=0.2))
+        assert store.doubts.is_held(life.txid)
+        later(0.3)
+        assert not store.doubts.is_held(life.txid)
+        store.doubts.put_off([PutOff(life.txid, LONG, "silent", counted=False)])
+        assert not store.doubts.is_held(life.txid)
+
     @pytest.mark.req("RMQ-29")
     @pytest.mark.parametrize("keyed", [False, True])
     def test_what_was_worked_on_for_long_is_still_not_younger_than_its_group_says(

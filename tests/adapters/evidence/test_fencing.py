@@ -1,16 +1,20 @@
 """A barrier keeps late work out, waits for nobody long and leaves nothing behind."""
 
+import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, NullPool, create_engine, text
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
 from txsaga.adapters.evidence import SqlEvidence
-from txsaga.errors import DecidedOtherwise, StoreUnavailable, UnknownTransaction
+from txsaga.adapters.evidence.sessions import short_waits
+from txsaga.errors import DecidedOtherwise, EvidenceMissing, StoreUnavailable, UnknownTransaction
 from txsaga.model.identity import StoreId
 
 ONE, TWO, THREE = 1, 2, 3
@@ -169,3 +173,47 @@ def test_a_pool_without_a_free_connection_is_unavailable(open_engine: OpenEngine
 def settings_of(connect: Callable[[], Connection]) -> object:
     with connect() as connection:
         return connection.scalar(text(SETTINGS[connection.dialect.name]))
+
+
+@pytest.mark.rule("R10")
+def test_a_name_that_leads_to_another_database_since_is_neither_read_nor_fenced(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("one.db", "two.db")]
+    for file in files:
+        SqlEvidence(create_engine(f"sqlite:///{file}", poolclass=NullPool), name="books").database  # noqa: B018
+    leads_to = [files[0]]
+    moving = create_engine("sqlite://", creator=lambda: sqlite3.connect(leads_to[0]), poolclass=NullPool)
+    books = Books(moving)
+    assert books.evidence.fence(books.id(ONE)) == (False, {})
+    leads_to[0] = files[1]
+    with pytest.raises(EvidenceMissing, match="another database"):
+        books.evidence.fence(books.id(TWO))
+    leads_to[0] = files[0]
+    assert books.evidence.read(books.id(ONE)) == (False, {})
+    leads_to[0] = files[1]
+    with pytest.raises(EvidenceMissing, match="another database"):
+        books.evidence.read(books.id(ONE))
+    assert books.outcomes() == {}
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+def test_a_question_to_a_locked_table_comes_to_an_end_and_leaves_no_limit_behind(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.adapters.evidence.sql.short_waits", partial(short_waits, locks=1))
+    books.evidence.fence(books.id(ONE))
+    dialect = books.engine.dialect.name
+    with books.engine.connect() as other:
+        if dialect == "postgresql":
+            other.exec_driver_sql("lock table txsaga_evidence in access exclusive mode")
+        else:
+            other.exec_driver_sql("lock tables txsaga_evidence write, txsaga_database write")
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            books.evidence.read(books.id(ONE))
+        assert time.monotonic() - started < SOON
+        if dialect != "postgresql":
+            other.exec_driver_sql("unlock tables")
+    assert books.evidence.read(books.id(ONE)) == (False, {})
+    limits = "show lock_timeout" if dialect == "postgresql" else "select @@session.lock_wait_timeout"
+    with books.engine.connect() as connection:
+        assert connection.exec_driver_sql(limits).scalar_one() in ("0", 86400)

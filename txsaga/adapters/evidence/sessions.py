@@ -4,13 +4,16 @@ The user's engine may be in AUTOCOMMIT, in SERIALIZABLE, or a SQLite whose drive
 may bend what evidence says, and none of what is changed here may stay on a pooled connection.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.errors import ConfigError
+
+STATEMENT = 5
+"""Seconds: a database that does not answer by then is asked again later."""
 
 # InnoDB reads without locks up to here, and a binary log of statements forbids writes below it.
 _LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
@@ -56,23 +59,41 @@ def begin_now(connection: Connection) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
+def limit(connection: Connection, locks: int = STATEMENT) -> None:
+    """Let no statement of PostgreSQL's transaction take long; that ends with it."""
+    if connection.dialect.name == "postgresql":
+        question = "select set_config('lock_timeout', '%ds', true), set_config('statement_timeout', '%ds', true)"
+        connection.exec_driver_sql(question % (locks, STATEMENT)).close()
+
+
 @contextmanager
-def short_waits(connection: Connection) -> Iterator[None]:
-    """Wait for locks a second at most; what is changed for the session is put back."""
+def short_waits(connection: Connection, locks: int = STATEMENT) -> Iterator[None]:
+    """Wait a short time for locks and answers; what is changed for the session is put back."""
     match connection.dialect.name:
         case "postgresql":
-            connection.exec_driver_sql("set local lock_timeout = '1s'")  # ends with the transaction
+            limit(connection, locks)
             yield
         case "sqlite":
             before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-            with _changed(connection, "PRAGMA busy_timeout = 1000", f"PRAGMA busy_timeout = {before:d}"):
+            with _changed(connection, f"PRAGMA busy_timeout = {locks * 1000:d}", f"PRAGMA busy_timeout = {before:d}"):
                 yield
         case _:
-            names = "@@session.innodb_lock_wait_timeout", "@@session.lock_wait_timeout"
-            before = connection.exec_driver_sql(f"select {', '.join(names)}").one()
-            back = ", ".join(f"{name} = {value:d}" for name, value in zip(names, before, strict=True))
-            with _changed(connection, f"set {', '.join(f'{name} = 1' for name in names)}", f"set {back}"):
+            there = _mysql(connection, locks)
+            before = connection.exec_driver_sql(f"select {', '.join(there)}").one()
+            back = zip(there, before, strict=True)
+            with _changed(connection, f"set {_assigned(there.items())}", f"set {_assigned(back)}"):
                 yield
+
+
+def _mysql(connection: Connection, locks: int) -> dict[str, int]:
+    waits = {"@@session.innodb_lock_wait_timeout": locks, "@@session.lock_wait_timeout": locks}
+    if getattr(connection.dialect, "is_mariadb", False):
+        return waits | {"@@session.max_statement_time": STATEMENT}
+    return waits | {"@@session.max_execution_time": STATEMENT * 1000}
+
+
+def _assigned(values: Iterable[tuple[str, object]]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, QueuePool, Table
+from sqlalchemy import Connection, Engine, QueuePool, Table, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
@@ -15,9 +15,9 @@ from txsaga.adapters.evidence.creation import Place, create, find, missing, reso
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing
 from txsaga.adapters.evidence.outcomes import outcomes, slots
-from txsaga.adapters.evidence.schema import ddl
-from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, settle_level, short_waits
-from txsaga.errors import DecidedOtherwise
+from txsaga.adapters.evidence.schema import database_table, ddl
+from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
+from txsaga.errors import DecidedOtherwise, EvidenceMissing
 from txsaga.model.decision import Decision
 from txsaga.model.records import Outcome
 
@@ -75,12 +75,13 @@ class SqlEvidence:
     def read_many(self, transactions: Sequence[str]) -> dict[str, Outcome]:
         """Return what the evidence says of each transaction that has some, in one question."""
         keys = {transaction: EvidenceKey.parse(transaction) for transaction in transactions}
-        asked, table = list(set(keys.values())), self._place().table
+        asked, place = list(set(keys.values())), self._place()
         found: dict[EvidenceKey, Outcome] = {}
-        with self._connected() as connection:
+        with self._connected() as connection, short_waits(connection):
+            self._require_same(connection, place)
             for start in range(0, len(asked), _ASKED_AT_ONCE):
                 batch = asked[start : start + _ASKED_AT_ONCE]
-                found |= outcomes(connection.execute(statements.look(table, batch)))
+                found |= outcomes(connection.execute(statements.look(place.table, batch)))
         return {transaction: found[key] for transaction, key in keys.items() if key in found}
 
     @property
@@ -93,13 +94,13 @@ class SqlEvidence:
 
     def fence(self, transaction: str) -> Outcome | None:
         """Write the rollback barrier unless evidence is there, and return what stands; None while it runs."""
-        key, table = EvidenceKey.parse(transaction), self._place().table
-        with self._connected() as connection:
+        key, place = EvidenceKey.parse(transaction), self._place()
+        with self._connected() as connection, short_waits(connection, locks=1):
             try:
-                with short_waits(connection):
-                    begin_now(connection)
-                    statements.write_now(connection, table, key, Decision.ROLLBACK)
-                    connection.commit()
+                begin_now(connection)
+                statements.write_now(connection, place.table, key, Decision.ROLLBACK)
+                self._require_same(connection, place)
+                connection.commit()
                 return Outcome(committed=False, bodies={})
             except IntegrityError:
                 connection.rollback()  # a row is there: it stands
@@ -107,7 +108,9 @@ class SqlEvidence:
                 if not is_blocked(error):
                     raise
                 connection.rollback()
-            return outcomes(connection.execute(statements.look(table, [key]))).get(key)
+            limit(connection)
+            self._require_same(connection, place)
+            return outcomes(connection.execute(statements.look(place.table, [key]))).get(key)
 
     def _place(self) -> Place:
         if self._found is None:
@@ -118,6 +121,13 @@ class SqlEvidence:
         if self._found is None:
             raise missing(self._engine, self._name)
         return self._found
+
+    def _require_same(self, connection: Connection, place: Place) -> None:
+        """Refuse an answer of another database: a name may lead elsewhere from one connection to the next."""
+        uuid = connection.execute(select(database_table(place.table.schema).c.uuid)).scalar_one_or_none()
+        if uuid is None or UUID(hex=uuid) != place.database:
+            self._found = None  # whoever asks next looks where it leads now
+            raise EvidenceMissing(f"resource {self._name!r} leads to another database than before")
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

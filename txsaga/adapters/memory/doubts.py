@@ -85,6 +85,14 @@ class MemoryDoubts:
                 listed = kept.doubts.get(txid, Listed(since + self._age(txid, ZERO)))
                 kept.doubts[txid] = listed._replace(due=max(listed.due, until), opened=opened)
 
+    def is_held(self, txid: int) -> bool:
+        """Tell whether a transaction is held."""
+        with self._home.lock:
+            listed = self._home.kept.doubts.get(txid)
+            if listed is None or listed.parked is not None or listed.checks or listed.remarks:
+                return False
+            return listed.due > self._home.now() and _holds(self._home.kept, txid, listed)
+
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""
         with self._home.writing() as kept:

@@ -134,6 +134,11 @@ def holding(s: str) -> str:
     return HOLD.replace("%(lease)s", capped).format(s=s, held=OWN.format(s=s)).strip()
 
 
+IS_HELD = """
+SELECT txid FROM {s}.doubt WHERE txid = %(txid)s AND check_at > clock_timestamp() AND parked IS NULL
+   AND checks = 0 AND remarks = '[]'"""
+
+
 class PostgresDoubts:
     """The doubts of one namespace."""
 
@@ -173,6 +178,10 @@ class PostgresDoubts:
             "keyed": [doubt.keyed for doubt in held],
         }
         self._do(self._hold, columns | {"lease": lease.total_seconds()})
+
+    def is_held(self, txid: int) -> bool:
+        """Tell whether a transaction is held."""
+        return bool(self._run(IS_HELD, {"txid": txid}))
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""
