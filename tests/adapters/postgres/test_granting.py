@@ -208,6 +208,34 @@ def test_rights_are_a_group_s_and_logins_are_its_members(made: Logins) -> None:
         made.grant(P, "nobody at all")
 
 
+def test_a_right_that_comes_by_somebody_else_s_group_is_taken_there(made: Logins) -> None:
+    team, anna = made.new(P, options="NOLOGIN"), made.new()
+    made.run(f"GRANT {team} TO {anna}")
+    with pytest.raises(ConfigError, match=f"'{anna}' has the producer right as a member of {team}, which may mean"):
+        made.revoke(P, anna)
+    assert (anna, P, team) in holders(made)
+    made.revoke(P, team)
+    assert {role for role, _, _ in holders(made)} == {f"{made.namespace}_producer"}
+
+
+def test_whoever_grants_waits_for_whoever_migrates(made: Logins) -> None:
+    engine = make_engine(*parse_url(made.url))
+    login = made.new()
+    waits = "SELECT pg_try_advisory_xact_lock(hashtextextended(CAST(:name AS text), 0))"
+    with transaction(engine) as first, transaction(engine) as second:
+        granting.grant(first, made.namespace, P, login, ())
+        assert second.execute(text(waits), {"name": f"txsaga migrate {made.namespace}"}).scalar() is False
+    engine.dispose()
+
+
+def test_an_owner_who_may_not_let_into_a_group_grants_to_the_login_itself(poor: Logins) -> None:
+    common = f"{poor.namespace}_producer"
+    poor.run(f'CREATE ROLE "{common}"')
+    poor.run(f'GRANT REFERENCES (producer) ON may TO "{common}"')
+    anna = poor.new(P)
+    assert (anna, P, None) in holders(poor)
+
+
 def test_a_group_role_of_that_name_that_means_nothing_here_is_left_alone(made: Logins, stored: Stored) -> None:
     made.run(f'CREATE ROLE "{made.namespace}_producer"')
     anna = made.new(P)

@@ -244,6 +244,11 @@ ROWS = [
         NO_RLS.format(table="claim")),
     Row(C, "free a claim that is a transaction's", "UPDATE claim SET txid = NULL WHERE base = 77", NOTHING,
         NO_RLS.format(table="claim")),
+    Row(C, "put a message of its own before a group",
+        "INSERT INTO claim (grp, qid, base, size, open, attempts, until, message, born, body) "
+        "VALUES ('workers', {qid}, 9, 64, 1, 0, now(), 'x', now(), {body})", opened_by=grant("INSERT ON claim")),
+    Row(C, "put another message in the place of one", "UPDATE claim SET body = {body}",
+        opened_by=unbound("claim", grant("UPDATE ON claim"))),
     Row(C, "keep messages for a group that is not there", "INSERT INTO cursor (grp, qid, off) VALUES ('x', {qid}, 0)",
         opened_by=NO_RLS.format(table="cursor")),
     Row(P, "register a group for somebody else",
