@@ -11,7 +11,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 import txsaga
 from tests.adapters.postgres.logins import PASSWORD, Logins, logins
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import founding, functions, granting, migrate, rights, schema
+from txsaga.adapters.postgres import doctor_store, founding, functions, granting, migrate, rights, schema
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.errors import ConfigError, RightsMissing
 from txsaga.model.rights import Right
@@ -328,6 +328,24 @@ def test_who_may_read_everything_has_no_right_by_it(made: Logins, blanket: str) 
     with transaction(engine) as connection:
         assert granting.login(connection, made.namespace).rights == frozenset()
     engine.dispose()
+
+
+def test_the_owner_is_told_of_groups_of_nobody_and_of_whoever_was_granted_all_tables(
+    made: Logins, stored: Stored
+) -> None:
+    def told() -> str:
+        engine = make_engine(*parse_url(made.url))
+        with transaction(engine) as connection:
+            found = doctor_store.rights(connection, made.namespace)
+        engine.dispose()
+        return f"{found.severity} {found.found}"
+
+    assert told().startswith("ok")
+    anna = made.new()
+    made.run(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{made.namespace}" TO {anna}')
+    assert told() == f"warning {anna} was granted all tables at once, also what no right needs"
+    stored.rows("INSERT INTO producer_group (name, transactional, role) VALUES ('shop', true, 'gone')")
+    assert told() == "warning producer groups of roles that are gone: shop of gone"
 
 
 def test_whoever_migrates_in_passing_grants_anew_what_changed(made: Logins) -> None:
