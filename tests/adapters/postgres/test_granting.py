@@ -204,7 +204,9 @@ def test_rights_are_a_group_s_and_logins_are_its_members(made: Logins) -> None:
     assert (anna, P, common[P]) in holders(made)
     with pytest.raises(ConfigError, match=f"'{berta}' has no engine right here; see `txsaga db rights`"):
         made.revoke(E, berta)
-    with pytest.raises(ConfigError, match=r"no role 'nobody at all' .* create it first"):
+    with pytest.raises(
+        ConfigError, match=r"no role 'nobody at all' .* create it first: CREATE ROLE \"nobody at all\" LOGIN"
+    ):
         made.grant(P, "nobody at all")
 
 

@@ -167,5 +167,6 @@ def _own(connection: Connection, s: str, group: str, role: str) -> str:
 def _named(connection: Connection, role: str) -> str:
     named: str | None = connection.execute(text(NAMED), {"role": role}).scalar_one_or_none()
     if named is None:
-        raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {role} LOGIN")
+        quoted = connection.execute(text("SELECT quote_ident(:role)"), {"role": role}).scalar_one()
+        raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {quoted} LOGIN")
     return named
