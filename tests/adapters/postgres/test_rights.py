@@ -123,8 +123,10 @@ ROWS = [
     Row(C, "alter a group", "UPDATE consumer_group SET backout = 'orders'",
         opened_by=grant("UPDATE ON consumer_group")),
     Row(C, "send by backing out where the group does not",
-        "SELECT back_out('workers', {qid}, 0, 1, 1, {qid}, 'x')",
+        "SELECT back_out('workers', {qid}, 0, 1, 1, {qid}, {body})",
         opened_by="UPDATE consumer_group SET backout = 'orders'"),
+    Row(C, "back out what is no chunk of one", "SELECT back_out('workers', {qid}, 0, 1, 1, (SELECT q.qid FROM queue q "
+        "JOIN topic t ON t.id = q.topic WHERE t.name = 'backout'), 'x')"),
     Row(C, "bind a claim to somebody's transaction", "UPDATE claim SET txid = {key}",
         opened_by=NO_RLS.format(table="claim")),
     Row(C, "bind offsets to somebody's transaction",

@@ -175,6 +175,9 @@ BEGIN
                      JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
         RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
     END IF;
+    IF {COUNTED.format(n=1, body="$7")} THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
+    END IF;
     {sql.strip()};
 END"""
 
