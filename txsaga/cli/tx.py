@@ -167,7 +167,7 @@ class Shown:
             checks=_checks(store.overview.checks(txid)),
             halves=[half_document(half) for half in store.halves.views(txid)],
             history=[
-                {"at": each.at, "what": each.what, "who": each.who, "why": each.why}
+                {"at": each.at, "what": each.what, "who": each.who, "why": each.why, "login": each.login}
                 for each in store.overview.history(txid)
             ],
             links=_links(trace),

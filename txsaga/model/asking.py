@@ -8,6 +8,9 @@ from typing import NamedTuple
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, HalfView
 
+TURNS = 20
+"""So many times its patience a question waits to be taken up, before another member is asked."""
+
 
 class Lead(NamedTuple):
     """A lease in its holder's hands, with its fence."""

@@ -7,7 +7,7 @@ Nothing decides by these figures; they may be a moment old.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -85,6 +85,7 @@ class Audited:
     what: str
     who: str
     why: str
+    login: str | None = field(default=None, compare=False)  # who it was at the server, whatever is said of `who`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

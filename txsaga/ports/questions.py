@@ -30,5 +30,5 @@ class Questions(Protocol):
     def collect(self) -> int:
         """Take away questions that nobody answers, with a remark; one that nobody took up does not count.
 
-        A question has its patience to be taken up, and as long again to be answered.
+        A question waits twenty times its patience to be taken up, and has it once to be answered.
         """

@@ -190,7 +190,7 @@ class QuestionContract:
         group, lead = new_group(store), led(store)
         enlist(store, group, "anna")
         (txid,) = in_doubt(store, group)
-        store.questions.ask([ask(txid, group, patience=SOON)], lead)
+        store.questions.ask([ask(txid, group, patience=SOON / 20)], lead)
         later(LATE)
         assert store.questions.collect() == 1
         (remark,) = store.overview.remarks(txid)

@@ -11,7 +11,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 import txsaga
 from tests.adapters.postgres.logins import PASSWORD, Logins, logins
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import founding, functions, granting, migrate, rights, schema
+from txsaga.adapters.postgres import doctor_store, founding, functions, granting, migrate, rights, schema
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.errors import ConfigError, RightsMissing
 from txsaga.model.rights import Right
@@ -204,8 +204,38 @@ def test_rights_are_a_group_s_and_logins_are_its_members(made: Logins) -> None:
     assert (anna, P, common[P]) in holders(made)
     with pytest.raises(ConfigError, match=f"'{berta}' has no engine right here; see `txsaga db rights`"):
         made.revoke(E, berta)
-    with pytest.raises(ConfigError, match=r"no role 'nobody at all' .* create it first"):
+    with pytest.raises(
+        ConfigError, match=r"no role 'nobody at all' .* create it first: CREATE ROLE \"nobody at all\" LOGIN"
+    ):
         made.grant(P, "nobody at all")
+
+
+def test_a_right_that_comes_by_somebody_else_s_group_is_taken_there(made: Logins) -> None:
+    team, anna = made.new(P, options="NOLOGIN"), made.new()
+    made.run(f"GRANT {team} TO {anna}")
+    with pytest.raises(ConfigError, match=f"'{anna}' has the producer right as a member of {team}, which may mean"):
+        made.revoke(P, anna)
+    assert (anna, P, team) in holders(made)
+    made.revoke(P, team)
+    assert {role for role, _, _ in holders(made)} == {f"{made.namespace}_producer"}
+
+
+def test_whoever_grants_waits_for_whoever_migrates(made: Logins) -> None:
+    engine = make_engine(*parse_url(made.url))
+    login = made.new()
+    waits = "SELECT pg_try_advisory_xact_lock(hashtextextended(CAST(:name AS text), 0))"
+    with transaction(engine) as first, transaction(engine) as second:
+        granting.grant(first, made.namespace, P, login, ())
+        assert second.execute(text(waits), {"name": f"txsaga migrate {made.namespace}"}).scalar() is False
+    engine.dispose()
+
+
+def test_an_owner_who_may_not_let_into_a_group_grants_to_the_login_itself(poor: Logins) -> None:
+    common = f"{poor.namespace}_producer"
+    poor.run(f'CREATE ROLE "{common}"')
+    poor.run(f'GRANT REFERENCES (producer) ON may TO "{common}"')
+    anna = poor.new(P)
+    assert (anna, P, None) in holders(poor)
 
 
 def test_a_group_role_of_that_name_that_means_nothing_here_is_left_alone(made: Logins, stored: Stored) -> None:
@@ -300,6 +330,24 @@ def test_who_may_read_everything_has_no_right_by_it(made: Logins, blanket: str) 
     with transaction(engine) as connection:
         assert granting.login(connection, made.namespace).rights == frozenset()
     engine.dispose()
+
+
+def test_the_owner_is_told_of_groups_of_nobody_and_of_whoever_was_granted_all_tables(
+    made: Logins, stored: Stored
+) -> None:
+    def told() -> str:
+        engine = make_engine(*parse_url(made.url))
+        with transaction(engine) as connection:
+            found = doctor_store.rights(connection, made.namespace)
+        engine.dispose()
+        return f"{found.severity} {found.found}"
+
+    assert told().startswith("ok")
+    anna = made.new()
+    made.run(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{made.namespace}" TO {anna}')
+    assert told() == f"warning {anna} was granted all tables at once, also what no right needs"
+    stored.rows("INSERT INTO producer_group (name, transactional, role) VALUES ('shop', true, 'gone')")
+    assert told() == "warning producer groups of roles that are gone: shop of gone"
 
 
 def test_whoever_migrates_in_passing_grants_anew_what_changed(made: Logins) -> None:

@@ -314,7 +314,8 @@ class TestOperator:
         for txid in [receipt.txid] + ([keyed.txid] if keyed.txid else []):
             standing = by_hand.decide(txid, decision, who="anna", why="the shop is closed")
             assert (standing.decision, standing.won) == (decision, True)
-            assert [audited.who for audited in operator.kernel.store.overview.history(txid)] == ["anna"]
+            (audited,) = operator.kernel.store.overview.history(txid)
+            assert (audited.who, audited.login) == ("anna", operator.kernel.store.engine.url.username)  # type: ignore[attr-defined]
 
     def test_looks_at_everything(self, operator: Broker, open_as: Open) -> None:
         producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)

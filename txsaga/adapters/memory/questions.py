@@ -9,7 +9,7 @@ from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.leases import MemoryLeases
 from txsaga.adapters.memory.rows import Kept, Put
-from txsaga.model.asking import Answer, Ask, Asked, Lead
+from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead
 from txsaga.model.decision import LocalState
 from txsaga.model.records import HalfView
 
@@ -93,7 +93,7 @@ class MemoryQuestions:
     def _is_over(self, kept: Kept, put: Put) -> bool:
         kind = f"checker:{put.ask.group}"
         dead = put.ask.member not in self._leases.alive([kind])[kind]
-        late = (put.until or put.at + put.ask.patience) <= self._home.now()
+        late = (put.until or put.at + TURNS * put.ask.patience) <= self._home.now()
         return late or dead or put.ask.txid in kept.ops
 
     def _may_ask(self, kept: Kept, txid: int) -> bool:

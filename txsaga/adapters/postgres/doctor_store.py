@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from txsaga.adapters.postgres import granting, schema
 from txsaga.adapters.postgres.functions import functions as written_for
 from txsaga.adapters.postgres.partitions import bounds
-from txsaga.adapters.postgres.rights import needed
+from txsaga.adapters.postgres.rights import SIGN, needed
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.checks import PROFILES, Exhausted
 from txsaga.model.finding import Finding, error, ok, warning
@@ -25,6 +25,15 @@ CHECK_BACK = "check-back"
 OLD = timedelta(hours=1)
 """Behind which a transaction that nobody decided is worth a look."""
 
+# Who gets a role of that name later gets the group with it.
+NOBODYS = """
+SELECT name || ' of ' || role FROM {s}.producer_group
+ WHERE role <> ALL (ARRAY(SELECT rolname::text FROM pg_roles)) ORDER BY name"""
+# No right is given so: somebody granted all tables at once.
+BLANKET = """
+SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') AS role
+  FROM pg_class c, aclexplode(c.relacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
+ WHERE c.oid = to_regclass(:sign) AND x.grantee <> c.relowner ORDER BY role"""
 WHO = "SELECT quote_ident(session_user)"
 MISSING = """
 SELECT name, word FROM unnest(CAST(:names AS text[]), CAST(:words AS text[])) AS x (name, word)
@@ -39,7 +48,7 @@ def rights(connection: Connection, namespace: str) -> Finding:
     """Tell which rights this login has, and look whether they are whole."""
     login, user = granting.login(connection, namespace), _user(connection)
     if login.owner:
-        return ok("rights", f"{user} owns namespace {namespace} and may do everything")
+        return _odd(connection, namespace) or ok("rights", f"{user} owns namespace {namespace} and may do everything")
     lacking = [right for right in Right if right not in login.rights]
     remedy = f"`txsaga db grant {'|'.join(lacking)} --to {user}`, as the owner" if lacking else None
     if not login.rights:
@@ -54,6 +63,20 @@ def rights(connection: Connection, namespace: str) -> Finding:
         told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
         return error("rights", told, "run `txsaga db migrate` as the owner: it grants anew what each right needs")
     return ok("rights", f"{user} has the rights {', '.join(sorted(login.rights))}", remedy)
+
+
+def _odd(connection: Connection, namespace: str) -> Finding | None:
+    """Look for what an owner should know of the rights of others."""
+    s = f'"{namespace}"'
+    if groups := connection.execute(text(NOBODYS.format(s=s))).scalars().all():
+        told = f"producer groups of roles that are gone: {', '.join(groups)}"
+        return warning(
+            "rights", told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is taken again"
+        )
+    if roles := connection.execute(text(BLANKET), {"sign": f"{s}.{SIGN}"}).scalars().all():
+        told = f"{', '.join(roles)} was granted all tables at once, also what no right needs"
+        return warning("rights", told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM it, and grant it a right")
+    return None
 
 
 def _user(connection: Connection) -> str:

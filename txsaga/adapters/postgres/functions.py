@@ -130,11 +130,12 @@ def _guard(s: str, group: int, row: tuple[int, int, int, int | None] | None, *, 
 
 def _refusal(wrong: str, places: Sequence[int], told: str, *, many: bool) -> str:
     names = "xy"[: len(places)]
+    once = "DISTINCT " if len(places) == 1 else ""  # of bodies, comparing them costs more than looking at each
     values = ", ".join(
         f"unnest(${at}) AS {name}" if many else f"${at} AS {name}" for at, name in zip(places, names, strict=True)
     )
     return f"""
-    IF EXISTS (SELECT FROM (SELECT DISTINCT {values}) d WHERE {wrong}) THEN
+    IF EXISTS (SELECT FROM (SELECT {once}{values}) d WHERE {wrong}) THEN
         RAISE insufficient_privilege USING MESSAGE = {told};
     END IF;"""
 
@@ -173,6 +174,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
                      JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
         RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
+    END IF;
+    IF {COUNTED.format(n=1, body="$7")} THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
     END IF;
     {sql.strip()};
 END"""

@@ -36,6 +36,12 @@ SELECT role, "right", through FROM held ORDER BY role, "right", through"""
 GROUPS = "SELECT role, name FROM {s}.producer_group WHERE role IS NOT NULL ORDER BY name"
 NAMED = "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname = :role"
 MAKES_ROLES = "SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user"
+# May this user let others into a role that is there already?
+LETS_IN = """
+SELECT r.rolsuper OR pg_has_role(c.oid, 'MEMBER WITH ADMIN OPTION')
+       OR r.rolcreaterole AND current_setting('server_version_num')::int < 160000
+  FROM pg_roles r, pg_roles c WHERE r.rolname = current_user AND c.rolname = :role"""
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 TAKE_ALL = (
     "REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM {role}",
     "REVOKE ALL ON ALL SEQUENCES IN SCHEMA {s} FROM {role}",
@@ -76,13 +82,19 @@ def holders(connection: Connection, namespace: str) -> Sequence[Holder]:
     return [Holder(role, Right(right), through, tuple(owned.get(role, ()))) for role, right, through in rows]
 
 
+def one_by_one(connection: Connection, namespace: str) -> None:
+    """Wait for whoever migrates the namespace or changes rights there, until this transaction ends."""
+    connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
+
+
 def grant(connection: Connection, namespace: str, right: Right, role: str, groups: Sequence[str]) -> list[str]:
     """Write what gives a role a right, and makes producer groups its own."""
+    one_by_one(connection, namespace)
     named, s = _named(connection, role), f'"{namespace}"'
     common = f"{namespace}_{right}"
     has = {holder.role for holder in holders(connection, namespace) if holder.right is right}
     statements = [] if common in has else _new_group(connection, common)
-    if common in has or statements:
+    if statements or (common in has and connection.execute(text(LETS_IN), {"role": common}).scalar()):
         statements += [*_granted(right, s, f'"{common}"'), f'GRANT "{common}" TO {named}']
     else:
         statements = list(_granted(right, s, named))
@@ -91,11 +103,19 @@ def grant(connection: Connection, namespace: str, right: Right, role: str, group
 
 def revoke(connection: Connection, namespace: str, right: Right, role: str) -> list[str]:
     """Write what takes a right from a role; whatever else was granted to it here is kept where it is a right."""
+    one_by_one(connection, namespace)
     named, held = _named(connection, role), [h for h in holders(connection, namespace) if h.role == role]
+    common = f"{namespace}_{right}"
     of_right = [holder for holder in held if holder.right is right]
     if not of_right:
         raise ConfigError(f"role {role!r} has no {right} right here; see `txsaga db rights`")
-    statements = [f'REVOKE "{holder.through}" FROM {named}' for holder in of_right if holder.through is not None]
+    ways = [holder.through for holder in of_right if holder.through is not None]
+    if others := [way for way in ways if way != common]:
+        raise ConfigError(
+            f"role {role!r} has the {right} right as a member of {', '.join(others)}, which may mean more than that: "
+            f"take it out there, or take the right from {others[0]}"
+        )
+    statements = [f'REVOKE "{common}" FROM {named}' for _ in ways]
     if any(holder.through is None for holder in of_right):
         rest = {holder.right for holder in held if holder.through is None} - {right}
         statements += _anew(f'"{namespace}"', named, rest)
@@ -147,5 +167,6 @@ def _own(connection: Connection, s: str, group: str, role: str) -> str:
 def _named(connection: Connection, role: str) -> str:
     named: str | None = connection.execute(text(NAMED), {"role": role}).scalar_one_or_none()
     if named is None:
-        raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {role} LOGIN")
+        quoted = connection.execute(text("SELECT quote_ident(:role)"), {"role": role}).scalar_one()
+        raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {quoted} LOGIN")
     return named

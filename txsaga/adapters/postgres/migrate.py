@@ -25,7 +25,6 @@ OWNER = """
 SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
  WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user
    AND pg_has_role(relowner, 'MEMBER')"""
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 
 
 def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
@@ -33,7 +32,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
     with transaction(engine) as connection:
         check_server(connection)
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))
-        connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
+        granting.one_by_one(connection, namespace)
         connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"'))
         if owner := connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar():
             connection.execute(text(f"SET LOCAL ROLE {owner}"))

@@ -140,9 +140,9 @@ class PostgresOverview:
     def history(self, txid: int) -> Sequence[Audited]:
         """Return the audit rows of a transaction."""
         row = schema.audit.c
-        query = select(row.at, row.what, row.who, row.why).where(row.txid == txid).order_by(row.id)
+        query = select(row.at, row.what, row.who, row.why, row.login).where(row.txid == txid).order_by(row.id)
         with transaction(self._engine) as connection:
-            return [Audited(at=at, what=what, who=who, why=why) for at, what, who, why in connection.execute(query)]
+            return [Audited(**found) for found in connection.execute(query).mappings()]
 
     def checks(self, txid: int) -> Checks | None:
         """Tell how a transaction stands on the list of doubts."""

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
-from txsaga.model.asking import Answer, Ask, Asked, Lead, kept
+from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead, kept
 from txsaga.model.records import HalfView
 
 ASK = """
@@ -69,7 +69,7 @@ COLLECT = """
 WITH gone AS (
     DELETE FROM {s}.question q
      WHERE q.until <= clock_timestamp()
-        OR (q.until IS NULL AND q.asked + q.patience <= clock_timestamp())
+        OR (q.until IS NULL AND q.asked + {turns} * q.patience <= clock_timestamp())
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
         OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
@@ -170,7 +170,7 @@ class PostgresQuestions:
         """Take away questions that nobody answers."""
         why = "CASE WHEN g.late THEN 'no answer in time' ELSE 'its member left or did not take it up' END"
         remark = with_remark("d", f"g.member, CASE WHEN g.late THEN 'UNKNOWN' ELSE 'NOBODY' END, {why}")
-        ((count,),) = self._run(COLLECT.replace("{remark}", remark), {})
+        ((count,),) = self._run(COLLECT.replace("{remark}", remark).replace("{turns}", str(TURNS)), {})
         return int(count)
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:

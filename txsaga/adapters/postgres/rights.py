@@ -43,6 +43,11 @@ NEW_OP = "INSERT (txid, decision, keyed, from_check)"
 MOVE_TX = "UPDATE (owner, state, evidence, touched)"
 NOTE = "INSERT (txid, what, who, why)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+# What is replayed has its copy here: whoever may write that sends to a group what nobody sent.
+CLAIMED = (
+    "SELECT, INSERT (grp, qid, base, size, open, attempts, until, receipt, member, key, history), "
+    "UPDATE (open, attempts, until, receipt, member, txid, retry, history), DELETE"
+)
 POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires"
 
 TABLES = {
@@ -74,14 +79,14 @@ TABLES = {
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
-    "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE", "SELECT, UPDATE, DELETE"),
+    "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"),
     "consumer_group": Needs(
         "",
         f"SELECT, INSERT (name, {POLICY}), UPDATE (seen)",
-        f"SELECT, INSERT (name, {POLICY}), UPDATE ({POLICY}, seen)",
+        f"SELECT, INSERT (name, {POLICY}), UPDATE ({POLICY}, seen), DELETE",
         "SELECT, UPDATE (seen), DELETE",
     ),
-    "claim": Needs("SELECT (txid)", CHANGE, CHANGE, "SELECT, UPDATE, DELETE"),
+    "claim": Needs("SELECT (txid)", CLAIMED, CHANGE, "SELECT, UPDATE, DELETE"),
     "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT"),
     "lease": Needs(CHANGE, CHANGE, "SELECT", CHANGE),
     "doubt": Needs("SELECT", "", CHANGE, CHANGE),

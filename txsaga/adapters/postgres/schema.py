@@ -374,4 +374,5 @@ audit = Table(
     Column("what", String, nullable=False),
     Column("who", String, nullable=False),
     Column("why", String, nullable=False),
+    Column("login", String, server_default=text("SESSION_USER")),  # nobody is granted to write it
 )
