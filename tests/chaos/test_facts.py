@@ -81,7 +81,7 @@ READS = {
         "wait",
     },
     *{"unread", "find", "all", "list", "get", "replay_of"},
-    *{"waiting", "due", "of", "backlog", "alive", "ids", "producer_groups", "read_many"},
+    *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
     *{"unread", "find", "all", "list", "get", "ids"},
