@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.asking import Remark
+from txsaga.model.asking import PutOff
 from txsaga.model.steps import steps_of
 from txsaga.testing.samples import (
     COMMIT,
@@ -28,11 +28,6 @@ from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
 
-REMARKS = [
-    {"at": "2026-01-01T12:00:00.25+00:00", "member": "anna-1", "answer": "UNKNOWN", "why": "the checker said UNKNOWN"},
-    {"at": "2026-01-01T12:01:00+00:00", "member": None, "answer": "UNKNOWN", "why": "nobody answered"},
-]
-
 
 @pytest.fixture
 def store(home_url: str) -> Iterator[PostgresStore]:
@@ -47,21 +42,20 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.mark.req("IBM-42")
-def test_remarks_are_told_where_the_list_of_doubts_keeps_some(store: PostgresStore, stored: Stored) -> None:
+def test_remarks_are_told(store: PostgresStore) -> None:
     (qid,), group = new_queues(store), new_group(store)
     receipt = prepared(store, group, row(qid, "a"))
     swept(store, group)
-    stored.rows("ALTER TABLE doubt ADD COLUMN IF NOT EXISTS remarks jsonb")
-    stored.rows("UPDATE doubt SET checks = 2, remarks = CAST(:r AS jsonb)", r=json.dumps(REMARKS))
+    for why, counted in (("the checker said UNKNOWN", True), ("nobody answered", False)):
+        store.doubts.put_off([PutOff(receipt.txid, timedelta(0), why, counted)])
     listed = trace_of(store, receipt.txid).listed
     assert listed is not None
     assert [(remark.who, remark.answer, remark.why) for remark in listed.remarks] == [
-        ("anna-1", "UNKNOWN", "the checker said UNKNOWN"),
-        ("", "UNKNOWN", "nobody answered"),
+        ("check-back", "UNKNOWN", "the checker said UNKNOWN"),
+        ("check-back", "NOBODY", "nobody answered"),
     ]
-    assert isinstance(listed.remarks[0], Remark)
-    checks = [step for step in steps_of(trace_of(store, receipt.txid)) if step.what == "check: UNKNOWN"]
-    assert [str(step.at) for step in checks] == ["2026-01-01 12:00:00.250000+00:00", "2026-01-01 12:01:00+00:00"]
+    steps = [step.what for step in steps_of(trace_of(store, receipt.txid))]
+    assert [what for what in steps if what.startswith("check: ")] == ["check: UNKNOWN", "check: NOBODY"]
 
 
 def test_offsets_are_found_even_if_the_clock_was_put_back(store: PostgresStore, stored: Stored) -> None:
