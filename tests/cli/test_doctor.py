@@ -397,8 +397,3 @@ def test_a_question_that_is_not_answered_does_not_stop_the_others(
     assert (code, bad(found)) == (7, {"rights": "error"})
     assert found["rights"]["found"].startswith("can't be known: ")
     assert "dead letters" in found
-
-
-def test_a_mistake_in_the_url_is_a_mistake(bare: Cli) -> None:
-    said = bare("doctor", "--url", "nonsense")
-    assert (said.code, said.out) == (3, "")

@@ -146,3 +146,8 @@ def test_a_bug_is_one_line_and_a_traceback_on_request(bare: Cli, monkeypatch: py
     asked = bare("topic", "list", "--debug")
     assert asked.code == 1
     assert "Traceback" in asked.err
+
+
+def test_a_mistake_in_the_url_is_a_mistake_for_the_doctor_too(bare: Cli) -> None:
+    said = bare("doctor", "--url", "nonsense")
+    assert (said.code, said.out) == (3, "")

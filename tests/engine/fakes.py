@@ -15,7 +15,8 @@ from threading import Event
 from sqlalchemy import Connection, Engine
 
 from txsaga.engine.announce import Announcer
-from txsaga.engine.broker import Broker, Joined
+from txsaga.engine.broker import Broker
+from txsaga.engine.home import Joined
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import StoreError
 from txsaga.model.asking import Answer, Ask, Asked, Lead

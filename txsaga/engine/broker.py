@@ -8,17 +8,18 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from txsaga.engine.answering import THREADS, Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
+from txsaga.engine.home import Home, Joined
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
@@ -46,37 +47,6 @@ from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
-
-
-class Joined(Protocol):
-    """Sends inside the caller's own transaction in the home database."""
-
-    def send(self, topic: str, body: bytes, **options: object) -> int:
-        """Add a message; it becomes visible with the caller's commit."""
-
-    def send_many(
-        self, topic: str, bodies: list[bytes], *, keys: list[str] | None = None, tags: list[str] | None = None
-    ) -> list[int]:
-        """Add many messages of one topic as columns."""
-
-
-class Home(Protocol):
-    """What only a home database can do: cuts, joined sends, resources."""
-
-    def cut(self) -> AbstractContextManager[Cut]:
-        """Open a cut; its home connection reads the rows of that moment until the block ends."""
-
-    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
-        """Send inside the caller's transaction."""
-
-    def register(self, name: str, engine: Engine) -> None:
-        """Register a resource."""
-
-    def new_member(self) -> str:
-        """Make a name that no other member of a group has."""
-
-    def jitter(self) -> float:
-        """Draw a factor around 1, so that copies of a role don't march in step."""
 
 
 class JoiningProducer(Producer):

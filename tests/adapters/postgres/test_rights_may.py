@@ -1,90 +1,40 @@
 """What each right lets a login do, by the public API: all of its own work, and nothing more is needed."""
 
+# Fixtures are named where they are asked for.
+# ruff: noqa: F811
+
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 
-import txsaga
-from tests.adapters.postgres.logins import Logins, logins
+from tests.adapters.postgres.logins import Logins
+from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
+    Open,
+    engine,
+    everything,
+    made,
+    open_as,
+    operator,
+    read,
+    run_roles,
+)
 from tests.engine.stored import Stored
 from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.checkers import Question
-from txsaga.engine.consumer import Consumer
 from txsaga.engine.lease import Heartbeat
-from txsaga.engine.loop import Loop
-from txsaga.engine.received import Received
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise, RightsMissing
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.rights import Right
-from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
-
-Open = Callable[..., Broker]
-
-
-@pytest.fixture
-def made(home_url: str) -> Iterator[Logins]:
-    open_store(home_url).close()
-    with logins(home_url) as made:
-        yield made
-
-
-@pytest.fixture
-def open_as(made: Logins) -> Iterator[Open]:
-    """Give a way to open brokers with some rights."""
-    with ExitStack() as opened:
-
-        def open_as(*rights: Right, url: str | None = None, roles: bool = False) -> Broker:
-            address = url or made.url_with(*rights)
-            return opened.enter_context(txsaga.connect(address, roles=roles, answering=False, env={}))
-
-        yield open_as
-
-
-@pytest.fixture
-def operator(open_as: Open) -> Broker:
-    broker = open_as(Right.OPERATOR)
-    broker.create_topic("orders", "transaction", queues=1)
-    broker.create_topic("news", queues=1)
-    broker.create_topic("later", "delay", queues=1)
-    return broker
-
-
-@pytest.fixture
-def engine(open_as: Open) -> Broker:
-    return open_as(Right.ENGINE)
-
-
-def run_roles(broker: Broker) -> None:
-    _, answering = broker.own_roles()
-    Heartbeat(broker.kernel).enlist()
-    for role in [*reversed(broker.roles()), *broker.roles()]:
-        role.run_once()
-    while answering.run_once():
-        pass
-
-
-def everything(workers: Consumer) -> list[Received]:
-    """Take what there is: a group that tries once hands out one at a time."""
-    found: list[Received] = []
-    while taken := workers.receive(wait=0):
-        found += taken
-    return found
-
-
-def read(broker: Broker, *topics: str, group: str = "readers") -> list[bytes]:
-    with closing(broker.stream(group, topics)) as stream:
-        return [message.body for message in stream.messages(wait=0)]
 
 
 class TestProducer:
@@ -326,101 +276,3 @@ class TestOperator:
         assert [view.txid for view in store.registry.transactions(undecided=True, limit=10)] == [receipt.txid]
         assert [view.prepared for view in store.halves.views(receipt.txid)] == [True]
         assert (store.overview.readings(), store.overview.dead_letters(), store.groups.all()) == ([], {}, [])
-
-
-class TestEngine:
-    def test_settles_what_nobody_decided(self, home_url: str, engine: Broker, operator: Broker, open_as: Open) -> None:
-        producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
-        receipt = producer.prepare_now("orders", b"a")
-        tx = producer.transaction(key="order-1").__enter__()
-        tx.prepare()
-        run_roles(engine)
-        for _ in range(2):
-            Stored(home_url).let_pass(3600)
-            run_roles(engine)
-        engine.kernel.checkers.register(engine.kernel.store.registry.find_group("shop"), lambda _: LocalState.COMMIT)  # type: ignore[arg-type]
-        Stored(home_url).let_pass(3600)
-        run_roles(engine)
-        states = {
-            view.txid: view.state for view in operator.kernel.store.registry.transactions(undecided=False, limit=9)
-        }
-        assert states == {receipt.txid: "committed", tx.txid: "committed"}
-
-    @pytest.mark.rule("R10")
-    def test_what_names_nothing_that_is_there_stops_no_other_check(
-        self, home_url: str, engine: Broker, operator: Broker, open_as: Open
-    ) -> None:
-        producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
-        strange, sound = producer.prepare_now("orders", b"a"), producer.prepare_now("orders", b"b")
-        stored, registry = Stored(home_url), engine.kernel.store.registry
-        stored.rows(f"UPDATE half SET evidence = 999 WHERE txid = {strange.txid}")
-        stored.rows(f"INSERT INTO doubt (txid, pgroup, check_at) SELECT n, {sound.group}, now() - interval '1 day' "
-                    "FROM generate_series(1000, 1005) n")  # fmt: skip
-        engine.kernel.checkers.register(registry.find_group("shop"), lambda _: LocalState.COMMIT)  # type: ignore[arg-type]
-        for _ in range(3):
-            run_roles(engine)
-            stored.let_pass(3600)
-        assert stored.rows(f"SELECT txid FROM op WHERE txid IN ({strange.txid}, {sound.txid})") == [(sound.txid,)]
-        assert stored.value("SELECT count(*) FROM doubt WHERE txid >= 1000") == 0
-
-    def test_adds_and_drops_partitions(
-        self, home_url: str, made: Logins, engine: Broker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stored, log = Stored(home_url), engine.kernel.store.log
-        assert log.extend_partitions(3_000_000) == 4
-        stored.rows("SELECT setval('tx_seq', 2500000)")
-        assert log.drop_partitions() == 2
-        assert stored.value("SELECT count(*) FROM pg_inherits WHERE inhparent = 'half'::regclass") == 2
-
-    def test_weighs_topics_and_lets_groups_expire(
-        self, home_url: str, engine: Broker, operator: Broker, open_as: Open
-    ) -> None:
-        operator.create_topic("sized", queues=1, retention_bytes=10)
-        operator.create_group("gone", expires=timedelta(hours=1))
-        producer = open_as(Right.PRODUCER).producer("plain")
-        producer.send("sized", b"a")
-        run_roles(engine)
-        stored = Stored(home_url)
-        stored.rows("UPDATE consumer_group SET seen = now() - interval '1 day'")
-        stored.rows("SELECT setval('tx_seq', 1500000)")
-        engine.kernel.store.log.extend_partitions(1_000_000)
-        producer.send("sized", b"b")
-        run_roles(engine)
-        assert stored.value("SELECT count(*) FROM consumer_group") == 0
-        assert stored.value("SELECT count(*) FROM weight") > 0
-
-    def test_makes_a_cut(self, engine: Broker) -> None:
-        with engine.cut() as cut:
-            assert cut.heads == {}
-
-
-@pytest.mark.parametrize("right", [Right.PRODUCER, Right.CONSUMER, Right.OPERATOR])
-def test_without_the_engine_right_no_roles_run_and_one_line_says_so(
-    open_as: Open, operator: Broker, right: Right, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, "txsaga"):
-        broker = open_as(right, roles=True)
-        if right is Right.PRODUCER:
-            broker.producer("plain").send("news", b"a")
-    assert [record.message for record in caplog.records if "txsaga engine" in record.message]
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-    with pytest.raises(RightsMissing, match="db grant"):
-        broker.kernel.store.log.extend_partitions(10_000_000)
-
-
-def test_without_rights_nothing_opens(made: Logins) -> None:
-    with pytest.raises(RightsMissing, match="db grant"):
-        txsaga.connect(made.url_with(), env={})
-
-
-def test_four_logins_deliver_one_message_with_roles_in_threads(open_as: Open, operator: Broker) -> None:
-    loop = Loop(open_as(Right.ENGINE).roles())
-    loop.start()
-    try:
-        with closing(open_as(Right.CONSUMER).stream("readers", ["orders"])) as stream:
-            producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
-            producer.commit(producer.prepare_now("orders", b"whole"))
-            message = next(iter(stream.messages(wait=30)))
-            assert message.body == b"whole"
-    finally:
-        loop.stop()

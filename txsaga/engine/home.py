@@ -1,0 +1,47 @@
+"""
+What only a home database can do: cuts, sends inside the caller's own transaction, resources.
+
+The broker passes these on; whoever fills them lies outside the engine.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from txsaga.engine.kernel import Kernel
+from txsaga.model.cut import Cut
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+class Joined(Protocol):
+    """Sends inside the caller's own transaction in the home database."""
+
+    def send(self, topic: str, body: bytes, **options: object) -> int:
+        """Add a message; it becomes visible with the caller's commit."""
+
+    def send_many(
+        self, topic: str, bodies: list[bytes], *, keys: list[str] | None = None, tags: list[str] | None = None
+    ) -> list[int]:
+        """Add many messages of one topic as columns."""
+
+
+class Home(Protocol):
+    """What only a home database can do: cuts, joined sends, resources."""
+
+    def cut(self) -> AbstractContextManager[Cut]:
+        """Open a cut; its home connection reads the rows of that moment until the block ends."""
+
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
+        """Send inside the caller's transaction."""
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a resource."""
+
+    def new_member(self) -> str:
+        """Make a name that no other member of a group has."""
+
+    def jitter(self) -> float:
+        """Draw a factor around 1, so that copies of a role don't march in step."""
