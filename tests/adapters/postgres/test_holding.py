@@ -8,7 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from tests.engine.stored import Stored
+from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.engine.lease import Lease
 from txsaga.model.lifecycle import TxEvent
 from txsaga.testing.samples import LONG, new_group, opened, swept
 from txsaga.wiring import open_store
@@ -50,3 +52,14 @@ def test_a_doubt_that_somebody_has_locked_keeps_no_other_from_being_held(store: 
 
 def _due(stored: Stored) -> list[tuple[int, datetime]]:
     return [(txid, at) for txid, at in stored.rows("SELECT txid, check_at FROM doubt")]
+
+
+@pytest.mark.req("RMQ-30")
+def test_whoever_is_stopped_in_a_round_loses_its_locks_before_its_lead_is_over(store: PostgresStore) -> None:
+    with by_index(store.engine) as connection:
+        (seconds,) = connection.execute(
+            text("SELECT extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval)")
+        ).one()
+    assert 0 < seconds < Lease.TTL.total_seconds()
+    with store.engine.connect() as connection:
+        assert connection.scalar(text("SHOW idle_in_transaction_session_timeout")) == "10min"

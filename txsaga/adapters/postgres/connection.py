@@ -47,6 +47,7 @@ NETWORK = {
 """A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
 UNCOMPILED = "SET LOCAL jit = off"
 """For plans that cost little and look dear: compiling one takes longer than running it."""
+STOPPED = "SET LOCAL idle_in_transaction_session_timeout = '8s'"
 LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
@@ -180,9 +181,10 @@ def by_index(engine: Engine) -> Iterator[Connection]:
     """Open a transaction whose statements go by index, whatever the tables held when they were planned.
 
     A plan is kept per session: one made while a table was empty would read all of it, row for row, once it is full.
+    Whoever is stopped in here loses its locks before the lease that it leads under is over: nobody else could take it.
     """
     with transaction(engine) as connection:
-        connection.exec_driver_sql(f"SET LOCAL enable_seqscan = off; {UNCOMPILED}").close()
+        connection.exec_driver_sql(f"SET LOCAL enable_seqscan = off; {UNCOMPILED}; {STOPPED}").close()
         yield connection
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, case, delete, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.connection import by_index, transaction
 from txsaga.model.asking import Lead
 
 lease = schema.lease
@@ -41,7 +41,7 @@ class PostgresLeases:
             },
             where=or_(mine, lease.c.until <= NOW),
         ).returning(lease.c.epoch)
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             epoch = connection.execute(statement).scalar()
         return None if epoch is None else Lead(kind, name, holder, epoch)
 
