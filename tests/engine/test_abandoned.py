@@ -11,7 +11,7 @@ from txsaga.engine.transaction import Transaction
 from txsaga.errors import DecidedOtherwise
 from txsaga.model.checks import LEASE
 
-MOST_OF_IT = LEASE.total_seconds() * 0.9
+MOST_OF_IT = LEASE.total_seconds() * 0.6  # twice that is more than all of it, and a slow machine has time
 
 
 @pytest.fixture(params=["shop", "moody_shop"], ids=["home", "memory"])
