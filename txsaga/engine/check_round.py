@@ -32,6 +32,7 @@ from txsaga.ports.runs import RunState
 logger = logging.getLogger("txsaga")
 
 Item = TypeVar("Item")
+Settled = tuple[Case, asking.Verdict]
 HANDS_FULL = timedelta(seconds=2)
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
@@ -48,7 +49,7 @@ class Round:
         self._lease, self._turns = lease, turns
         self._policies: dict[int, CheckProfile] = {}
         self._surrender = Surrender(kernel)
-        self._settled: list[tuple[Case, asking.Verdict]] = []
+        self._settled: list[Settled] = []
         self._asked: list[Case] = []
         self._put_off: list[PutOff] = []
         self.done: Counter[str] = Counter()
@@ -140,22 +141,18 @@ class Round:
     def _settle(self) -> None:
         """Write the decisions of plain halves; together, and if that fails one by one."""
         batch, self._settled = self._settled, []
-        if not batch:
-            return
-        try:
-            self._write([verdict for _, verdict in batch])
-        except (StoreUnavailable, OutcomeUnknown):
-            raise  # nobody's fault: what is not decided is due again
-        except StoreError as failure:
-            if len(batch) == 1 and isinstance(failure, StoreBusy):
-                self._put(batch[0][0].doubt, str(failure), counted=False)
-            elif len(batch) == 1:
-                self._fail(batch[0][0], str(failure))
-            for each in batch if len(batch) > 1 else []:
-                self._settled = [each]
-                self._settle()
+        if batch:
+            _one_spoils_no_other(batch, self._write, self._not_settled)
 
-    def _write(self, verdicts: Sequence[asking.Verdict]) -> None:
+    def _not_settled(self, each: Settled, failure: StoreError) -> None:
+        case, _ = each
+        if isinstance(failure, StoreBusy):
+            self._put(case.doubt, str(failure), counted=False)
+        else:
+            self._fail(case, str(failure))
+
+    def _write(self, batch: Sequence[Settled]) -> None:
+        verdicts = [verdict for _, verdict in batch]
         with self._kernel.announce.around(facts.Deciding, *(each.txid for each in verdicts), about=CHECK_BACK):
             standings = self._store.doubts.settle(verdicts, CHECK_BACK)
         self.done["settled"] += len(standings)

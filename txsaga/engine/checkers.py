@@ -40,6 +40,12 @@ class Question:
         return self.case.messages
 
 
+def question_about(case: Case, key: str | None) -> Question:
+    """Write the question about a case."""
+    doubt = case.doubt
+    return Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
+
+
 class Checkers:
     """Who answers for which group here."""
 
@@ -69,10 +75,8 @@ class Checkers:
         checker = self._by_name.get(case.group)
         if checker is None:
             return LocalState.UNKNOWN, f"the member that was asked has no checker for group {case.group!r}"
-        doubt = case.doubt
-        question = Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
         try:
-            answer = LocalState(checker(question) or LocalState.UNKNOWN)
+            answer = LocalState(checker(question_about(case, key)) or LocalState.UNKNOWN)
         except Exception as failure:  # noqa: BLE001  # the user's code: whatever it raises is UNKNOWN
             return LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}"
         return answer, f"the checker said {answer}"

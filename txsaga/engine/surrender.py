@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 
 from txsaga.engine.case import Case
-from txsaga.engine.checkers import Question
+from txsaga.engine.checkers import question_about
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import InDoubt, TxSagaError
@@ -52,11 +52,8 @@ class Surrender:
             handler = self._kernel.handlers.get(case.group)
             if handler is None:
                 return None
-            doubt = case.doubt
-            view = self._store.registry.transaction(doubt.txid)
-            key = view.key if view else None
-            question = Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
-            return handler(question)
+            view = self._store.registry.transaction(case.doubt.txid)
+            return handler(question_about(case, view.key if view else None))
         except Exception:
             logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
             return None
