@@ -1,0 +1,85 @@
+"""
+What a kind of resource can do, declared: whoever plans a flow needs no connection for it.
+
+The record says what the kind can do at best; whether this very server does it (`max_prepared_transactions` is 0 on
+most) is found by the participant's `probe`, before any write. A flow that asks a resource for more than this is
+refused by name. Nothing is assumed of a kind that is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from txsaga.errors import ConfigError
+
+
+class Kind(StrEnum):
+    """Kinds of resources."""
+
+    POSTGRESQL = "postgresql"
+    MARIADB = "mariadb"
+    MYSQL = "mysql"
+    SQLITE = "sqlite"
+    BROKER = "broker"  # another store of ours
+    HTTP = "http"
+    CALLABLE = "callable"
+    FILES = "files"
+    QUEUE = "queue"  # a topic of the home store, written outside a transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a kind of resource can do."""
+
+    kind: Kind
+    two_phase: bool = False  # it can vote and hold what it voted for
+    last_resource: bool = False  # its own commit can be the decision, for one of a transaction
+    aux: bool = False  # an auxiliary lane can commit and roll back in it
+    joint_commit: bool = False  # several steps can share one transaction of it
+    mixing: bool = True  # coordinated and uncoordinated work may share one instance
+    isolated: bool = False  # nobody sees its work before the decision
+    tells_reads: bool = False  # it knows by itself that a branch changed nothing
+    evidence: bool = False  # its own commit leaves a row that tells what became of it
+
+
+def _database(kind: Kind, *, two_phase: bool = True, tells_reads: bool = False) -> Capabilities:
+    return Capabilities(
+        kind=kind,
+        two_phase=two_phase,
+        last_resource=True,
+        aux=True,
+        joint_commit=True,
+        isolated=True,
+        tells_reads=tells_reads,
+        evidence=True,
+    )
+
+
+CAPABILITIES: Mapping[Kind, Capabilities] = MappingProxyType(
+    {
+        each.kind: each
+        for each in (
+            _database(Kind.POSTGRESQL, tells_reads=True),
+            _database(Kind.MARIADB),
+            _database(Kind.MYSQL),
+            _database(Kind.SQLITE, two_phase=False),
+            Capabilities(kind=Kind.BROKER, two_phase=True, joint_commit=True, isolated=True, evidence=True),
+            Capabilities(kind=Kind.HTTP, two_phase=True),
+            Capabilities(kind=Kind.CALLABLE, two_phase=True),
+            Capabilities(kind=Kind.FILES, two_phase=True, isolated=True),
+            Capabilities(kind=Kind.QUEUE),
+        )
+    }
+)
+
+
+def capabilities_of(kind: str) -> Capabilities:
+    """Return what a kind can do; `ConfigError` for one that nobody has declared."""
+    try:
+        return CAPABILITIES[Kind(kind)]
+    except ValueError:
+        known = ", ".join(Kind)
+        raise ConfigError(f"nothing is known about resources of kind {kind!r}; the kinds are {known}") from None

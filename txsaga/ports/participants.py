@@ -1,0 +1,74 @@
+"""
+A participant: one resource that votes on a transaction and then does what is decided.
+
+What is sent to a resource and what is waited for are two calls, so that one thread has many resources at work at the
+same time. Errors: `VotedNo` and the other codes of `errors.xa`; `StoreUnavailable` and `ResourceManagerFailed` when
+the resource can't be reached. Whoever calls holds nothing of the home database meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.capabilities import Capabilities
+from txsaga.model.decision import Decision
+
+
+class Enlisted(Protocol):
+    """The work of one branch, open in this process on a session of its own."""
+
+    @property
+    def handle(self) -> object:
+        """What the user works with: a SQLAlchemy connection, a folder, a client."""
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Ask for the vote; the function that is returned waits for it.
+
+        A vote of yes survives this process and the resource's own crash. Any error is a no, or unknown, and the branch
+        is rolled back. A resource that says yes and holds nothing is caught here.
+        """
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Do what was decided, on the session that prepared; the function that is returned waits for it.
+
+        ROLLBACK is for any moment. An error leaves it to recovery.
+        """
+
+    def leave(self) -> None:
+        """Give the session back. What was prepared stays prepared, what was not is rolled back."""
+
+
+class Participant(Protocol):
+    """One registered resource."""
+
+    @property
+    def name(self) -> str:
+        """The name that it is registered under."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its kind can do."""
+
+    def probe(self) -> None:
+        """Raise `ConfigError`, with the remedy, unless it can vote as its kind does; nothing is written."""
+
+    def enlist(self, branch: BranchId) -> Enlisted:
+        """Open a session with a transaction for a branch. A session that is lost is never opened again inside it."""
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Do what was decided, from any process, as often as it is asked.
+
+        What is gone is told by the evidence that its own commit left: gone with a row is committed, gone without one
+        is rolled back, whoever did it. `RetryLater` while the session that prepared it still holds it.
+        """
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return every prepared branch that a store of this uuid coordinates; what others prepared is not touched."""
+
+    def forget(self, branch: BranchId) -> None:
+        """Drop whatever is kept of a branch that is finished."""
+
+    def close(self) -> None:
+        """Give back what was opened here."""
