@@ -19,6 +19,7 @@ from tests.chaos.child import BANK
 from tests.chaos.world import World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
+from txsaga.adapters.postgres.branches import PostgresBranches
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.doubts import PostgresDoubts
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
@@ -36,9 +37,10 @@ from txsaga.model.facts import ALL, Fact
 WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
-        *{"create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
+        *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume"},
     },
+    (ports.Branches, PostgresBranches): {"write"},
     (ports.Log, PostgresLog): {
         *{"tick", "extend_partitions", "drop_partitions"},
     },
@@ -80,7 +82,7 @@ READS = {
         "offset_at",
         "wait",
     },
-    *{"unread", "find", "all", "list", "get", "replay_of"},
+    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed"},
     *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},

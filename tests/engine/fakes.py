@@ -111,7 +111,7 @@ class FakeStore:
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
         self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights
         self.questions, self.leases = FakeQuestions(real.questions), real.leases
-        self.registry, self.overview = real.registry, real.overview
+        self.registry, self.overview, self.branches = real.registry, real.overview, real.branches
         self.close = real.close
 
 

@@ -96,6 +96,38 @@ class Decided(Fact):
     """The decision stands."""
 
 
+class Naming(Fact):
+    """The branches of a transaction are about to be named, before their work begins."""
+
+
+class Named(Fact):
+    """Whoever recovers knows where to look."""
+
+
+class Voting(Fact):
+    """A branch is about to be asked for its vote."""
+
+
+class Voted(Fact):
+    """It voted yes: it is held by its resource until somebody tells it what was decided."""
+
+
+class Finishing(Fact):
+    """A branch is about to be told what was decided."""
+
+
+class Finished(Fact):
+    """It is committed or rolled back in its resource."""
+
+
+class Noting(Fact):
+    """What became of branches is about to be written down."""
+
+
+class Noted(Fact):
+    """Nobody asks their resources about them any more."""
+
+
 class Fencing(Fact):
     """The rollback barrier is about to be written into a resource."""
 

@@ -4,6 +4,7 @@ The ports: what the engine needs of the world, as narrow protocols whose docstri
 The PostgreSQL store and the in-memory store are held to the same contract suites (`txsaga.testing`).
 """
 
+from txsaga.ports.branches import Branches
 from txsaga.ports.claims import Claims
 from txsaga.ports.doubts import Doubts
 from txsaga.ports.evidence import Evidence
@@ -14,6 +15,7 @@ from txsaga.ports.ledger import Ledger, Ledgers
 from txsaga.ports.log import Log
 from txsaga.ports.observer import Observer
 from txsaga.ports.overview import Overview
+from txsaga.ports.participants import Enlisted, Participant
 from txsaga.ports.questions import Questions
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
@@ -22,10 +24,12 @@ from txsaga.ports.schedule import Schedule
 from txsaga.ports.store import Store
 
 __all__ = [
+    "Branches",
     "Claims",
     "ConsumerGroups",
     "DeadLetters",
     "Doubts",
+    "Enlisted",
     "Evidence",
     "HalfStore",
     "Leases",
@@ -34,6 +38,7 @@ __all__ = [
     "Log",
     "Observer",
     "Overview",
+    "Participant",
     "Questions",
     "Queues",
     "Registry",

@@ -6,32 +6,51 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from txsaga.errors import TxSagaError
-from txsaga.model.branch import Branch, BranchEvent, BranchState
+from txsaga.model.branch import Branch, BranchEvent, BranchState, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life, Row
 
+NONE = (0, 0, 0)
+"""Before the first branch."""
+
 
 class Begin(NamedTuple):
-    """A transaction without a key and the branches that it will have, number 1 on, by their resources."""
+    """A transaction without a key, and the resources of its branches: number 1 on, in their first attempt."""
 
     group: int
     resources: Sequence[int]
     run: str | None = None
 
 
+VOTED = {Vote.PREPARED: BranchState.PREPARED, Vote.READ_ONLY: BranchState.COMMITTED}
+"""What the decision makes of a branch by its vote."""
+
+
+class Voted(NamedTuple):
+    """The vote of one attempt of a branch."""
+
+    number: int
+    attempt: int
+    vote: Vote
+
+
 class Resolve(NamedTuple):
-    """The owner's decision: with COMMIT the halves that belong to it, and the branches that voted yes."""
+    """The owner's word: with it the halves that belong to it and the branches that voted.
+
+    Without a decision it is the end (R1): whoever decides later does it by the evidence in that resource.
+    """
 
     life: Life
-    decision: Decision
+    decision: Decision | None
     who: str
     why: str
     rows: Sequence[Row] = ()
-    branches: Sequence[tuple[int, int]] = ()  # number, attempt
+    votes: Sequence[Voted] = ()
+    evidence: int | None = None
 
 
-class Acknowledge(NamedTuple):
-    """What became of one branch in the second phase."""
+class Noted(NamedTuple):
+    """What became of one attempt of a branch in the second phase."""
 
     txid: int
     number: int
@@ -40,36 +59,30 @@ class Acknowledge(NamedTuple):
     why: str = ""
 
 
-Call = Begin | Resolve | Acknowledge
-Answered = Life | Decision | bool
+Call = Begin | Resolve | Noted
+Answer = Life | Decision | bool | None
+"""An open life; the decision that stands, None for an end; whether the branch was still waiting."""
 
 
 class Branches(Protocol):
     """Names branches before their work, and remembers them until they are finished."""
 
-    def write(self, calls: Sequence[Call]) -> Sequence[Answered | TxSagaError]:
-        """Do calls of every kind in ONE commit.
+    def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+        """Do calls of every kind in ONE commit, each with its own answer.
 
-        Begin answers with the open life. Resolve answers with the decision that stands now; `InDoubt` when the
-        transaction has something that only the one way to decide applies (late bodies, bound offsets, ballots), and
-        `Superseded` when it is not the owner's any more. Acknowledge tells whether the branch was still waiting.
+        `Resolve` answers `Superseded` when the transaction is not the owner's any more, and `EffectConflict` when
+        something is bound to it that only the one way to decide applies (late bodies, offsets, messages).
         """
 
-    def join(self, txid: int, resources: Sequence[int], attempt: int) -> None:
-        """Name further branches of an open life, behind those that it has."""
-
     def of(self, txid: int) -> Sequence[Branch]:
-        """Return the branches of a transaction."""
+        """Return the branches of a transaction, every attempt."""
 
     def unfinished(
-        self, *, resource: int | None = None, after: tuple[int, int] = (0, 0), limit: int = 1_000
-    ) -> Sequence[Branch]:
-        """Return branches whose transaction is decided and whose resource has not acknowledged, in order."""
+        self, *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+    ) -> Sequence[tuple[Branch, Decision]]:
+        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
 
     def listed(
-        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 1_000
+        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
     ) -> Sequence[Branch]:
-        """Return branches that stand in one of these states, in order."""
-
-    def decisions(self, txids: Sequence[int]) -> dict[int, Decision]:
-        """Return the decisions that stand about transactions."""
+        """Return, in order, branches that stand in one of these states."""

@@ -9,6 +9,7 @@ from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.ports.branches import Voted
 
 
 class Ledger(Protocol):
@@ -56,6 +57,12 @@ class Ledger(Protocol):
 
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
+
+    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+        """Name a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt."""
+
+    def elect(self, txid: int, votes: Sequence[Voted]) -> None:
+        """Note what branches voted, in the block of the decision that names them."""
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

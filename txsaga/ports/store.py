@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from txsaga.model.rights import Right
+from txsaga.ports.branches import Branches
 from txsaga.ports.claims import Claims
 from txsaga.ports.doubts import Doubts
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
@@ -51,6 +52,10 @@ class Store(Protocol):
     @property
     def queues(self) -> Queues:
         """Consumer groups."""
+
+    @property
+    def branches(self) -> Branches:
+        """Branches of coordinated transactions."""
 
     @property
     def claims(self) -> Claims:

@@ -29,6 +29,7 @@ if "pytest" in sys.modules:  # first of all: asserts are rewritten at import
 if TYPE_CHECKING:
     from txsaga.testing.backlog_contract import BacklogContract
     from txsaga.testing.binding_contract import BindingContract
+    from txsaga.testing.branch_contract import BranchContract
     from txsaga.testing.burial_contract import BurialContract
     from txsaga.testing.claim_contract import ClaimContract
     from txsaga.testing.clock import FakeClock
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BacklogContract",
     "BindingContract",
+    "BranchContract",
     "BurialContract",
     "ClaimContract",
     "DecisionContract",

@@ -15,7 +15,7 @@ from datetime import timedelta
 from txsaga.adapters.memory import claim_ends
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import Audit, Kept, Listed, Op, Opened, StoredHalf
+from txsaga.adapters.memory.rows import Audit, BranchRow, Kept, Listed, Op, Opened, StoredHalf
 from txsaga.errors import (
     LeaseLost,
     StoreError,
@@ -24,11 +24,13 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
+from txsaga.model.branch import BranchState
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.ports.branches import VOTED, Voted
 
 
 class MemoryLedger:
@@ -132,6 +134,22 @@ class MemoryLedger:
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
         return self._kept.replays.get(txid)
+
+    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+        """Name a branch for each resource."""
+        branches = self._kept.branches
+        numbers = {row.resource: place[1] for place, row in branches.items() if place[0] == life.txid}
+        for resource in resources:
+            number = numbers.setdefault(resource, len(numbers) + 1)
+            row = BranchRow(resource, BranchState.ACTIVE, self._home.now())
+            branches.setdefault((life.txid, number, life.owner), row)
+        return [numbers[resource] for resource in resources]
+
+    def elect(self, txid: int, votes: Sequence[Voted]) -> None:
+        """Note what branches voted."""
+        for number, attempt, vote in votes:
+            row = self._kept.branches[txid, number, attempt]
+            self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now())
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from txsaga.model.asking import Ask, Remark
+from txsaga.model.branch import BranchState
 from txsaga.model.claim import Burial, Claim
 from txsaga.model.dead_letter import Copy
 from txsaga.model.decision import Decision
@@ -53,6 +54,15 @@ class Opened(NamedTuple):
     life: Life
     born: datetime
     touched: datetime
+
+
+class BranchRow(NamedTuple):
+    """One attempt of a branch: in which resource, and where it stands."""
+
+    resource: int
+    state: BranchState
+    at: datetime
+    why: str = ""
 
 
 class Listed(NamedTuple):
@@ -158,6 +168,7 @@ class Kept:
     ops: dict[int, Op] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)  # decided transactions in the order of their decision
     lives: dict[int, Opened] = field(default_factory=dict)
+    branches: dict[tuple[int, int, int], BranchRow] = field(default_factory=dict)
     winners: dict[tuple[int, int], int] = field(default_factory=dict)
     slots: dict[int, tuple[LateSlot, ...]] = field(default_factory=dict)
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
@@ -180,6 +191,11 @@ class Kept:
         """Write a decision; the caller has made sure that it is the first."""
         self.ops[op.txid] = op
         self.order.append(op.txid)
+
+    def is_bound(self, txid: int) -> bool:
+        """Tell whether something hangs on a transaction's decision that is decided with it."""
+        consumed = {each.txid for each in self.intents.values()} | {each.txid for each in self.claims.values()}
+        return txid in self.slots or txid in self.replays or txid in consumed
 
     def put(self, *rows: ClaimRow) -> None:
         """Put claims in their places; one without an open message is done."""

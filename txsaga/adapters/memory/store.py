@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from txsaga.adapters.clock import Clock, wall_clock
+from txsaga.adapters.memory.branches import MemoryBranches
 from txsaga.adapters.memory.claims import MemoryClaims
 from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.groups import MemoryDeadLetters, MemoryGroups
@@ -35,6 +36,7 @@ class MemoryStore:
         self.halves = MemoryHalves(home, names)
         self.questions = MemoryQuestions(home, doubts, self.leases, self.halves.views)
         self.ledgers = MemoryLedgers(home, names)
+        self.branches = MemoryBranches(home, names)
         self.log = MemoryLog(home, names)
         self.queues = MemoryQueues(home, names)
         self.claims = MemoryClaims(home, self.log)

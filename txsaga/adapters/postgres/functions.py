@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from txsaga.adapters.postgres import claim_ends, doubts, hot, joining, ledger, partitions, questions
+from txsaga.adapters.postgres import branch_statements, claim_ends, doubts, hot, joining, ledger, partitions, questions
 
 # Who says otherwise than the head of a chunk gives out offsets behind which there is nothing.
 COUNTED = """({n} < 1 OR octet_length({body}) < 8 OR {n} <> get_byte({body}, 4) + (get_byte({body}, 5) << 8)
@@ -76,7 +76,7 @@ def _creation(function: Function) -> Iterator[str]:
 
 def functions(s: str) -> list[Function]:
     """Return the functions of a (quoted) namespace."""
-    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_partitions(s)]
+    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_branches(s), *_of_partitions(s)]
 
 
 def _questions(s: str) -> Iterator[Function]:
@@ -115,9 +115,11 @@ def _writers(s: str) -> Iterator[Function]:
             yield Function(f"{s}.{name}({types})", f"TABLE ({writer.answers})", body)
 
 
-def _guard(s: str, group: int, row: tuple[int, int, int, int | None] | None, *, many: bool) -> str:
+def _guard(s: str, group: int | None, row: tuple[int, int, int, int | None] | None, *, many: bool) -> str:
     """Refuse groups that are not the login's, and rows with which no tick, reader or check would get on."""
-    checks = [(f"NOT {s}.mine(x)", [group], "session_user || ' may not act for that producer group'")]
+    checks = []
+    if group is not None:
+        checks.append((f"NOT {s}.mine(x)", [group], "session_user || ' may not act for that producer group'"))
     if row is not None:
         queue, count, body, evidence = row
         checks.append((f"NOT EXISTS (SELECT FROM {s}.queue WHERE qid = x)", [queue], "'there is no such queue'"))
@@ -198,6 +200,25 @@ BEGIN
 END""",
     )
     yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.UNLISTED.format(s=s)};\nEND")
+
+
+def _of_branches(s: str) -> Iterator[Function]:
+    """Write what an owner does with its coordinated transactions."""
+    sql = branch_statements
+    begin = hot.written(sql.BEGIN, s, "x.pgroup", "x.txid")
+    unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
+    own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
+    yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
+    not_ours = _refusal(f"NOT {s}.ours(x)", [1], "session_user || ' may not act for that transaction'", many=True)
+    rows = _guard(s, None, (8, 10, 11, None), many=True)
+    rows += _refusal(f"x <> 0 AND {unknown}", [6], "'there is no such resource'", many=True)
+    yield _called(s, "resolve", sql.RESOLVE_TYPES, sql.RESOLVE_ANSWERS, not_ours + rows, sql.RESOLVE.format(s=s))
+    theirs = not_ours.replace(f"NOT {s}.ours(x)", f"NOT ({s}.everywhere() OR {s}.ours(x))")
+    yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.NOTE.format(s=s))
+
+
+def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, sql: str) -> Function:
+    return Function(f"{s}.{name}({', '.join(types)})", f"TABLE ({answers})", f"BEGIN {guard} RETURN QUERY\n{sql};\nEND")
 
 
 def _of_partitions(s: str) -> Iterator[Function]:

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import claim_ends, replays, schema
+from txsaga.adapters.postgres import claim_ends, naming, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
@@ -44,6 +44,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.ports.branches import Voted
 
 tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
 cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
@@ -197,6 +198,14 @@ class PostgresLedger:
             sql = text(replays.REPLAY_OF.format(s=self._schema))
             found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
+
+    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+        """Name a branch for each resource."""
+        return naming.name(self._connection, life, resources)
+
+    def elect(self, txid: int, votes: Sequence[Voted]) -> None:
+        """Note what branches voted."""
+        naming.elect(self._connection, txid, votes)
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of
+from txsaga.model.branch import BranchState
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
 from txsaga.model.rights import Right
@@ -206,6 +207,26 @@ part = Table(
     Column("part", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),  # the one that won
     PrimaryKeyConstraint("txid", "part"),
+)
+
+branch = Table(
+    "branch",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("resource", Integer, nullable=False),
+    Column("state", String, CheckConstraint(one_of("state", BranchState)), nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("why", String),
+    PrimaryKeyConstraint("txid", "number", "attempt"),
+)
+Index(
+    "branch_open",
+    branch.c.txid,
+    branch.c.number,
+    branch.c.attempt,
+    postgresql_where=branch.c.state.in_(["active", "ended", "prepared"]),
 )
 
 effect = Table(

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from txsaga.adapters.postgres import founding, granting, migrate
+from txsaga.adapters.postgres.branches import PostgresBranches
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.adapters.postgres.doubts import PostgresDoubts
@@ -37,6 +38,7 @@ class PostgresStore:
         self.engine, self.namespace, self.rights = engine, namespace, login.rights
         self.halves = PostgresHalves(engine, hot, identity)
         self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
+        self.branches = PostgresBranches(engine, namespace, str(identity), owner=owner)
         self.log = PostgresLog(engine, hot, namespace)
         self.schedule = PostgresSchedule(engine, namespace)
         self.doubts = PostgresDoubts(engine, hot, namespace, owner=owner)
@@ -70,6 +72,7 @@ class PostgresStore:
     def close(self) -> None:
         """Give back every connection."""
         self.halves.close()
+        self.branches.close()
         self.log.close()
         self.schedule.close()
         self.claims.close()

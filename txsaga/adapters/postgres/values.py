@@ -118,16 +118,31 @@ def int4_array(values: Sequence[int]) -> Int4Array:
     return Int4Array(_fixed(_INT4, "i", 4, values))
 
 
+def int8_array(values: Sequence[int]) -> Int8Array:
+    """Lay out int8[], whatever its length."""
+    return Int8Array(_fixed(_INT8, "q", 8, values))
+
+
+def text_array(values: Sequence[str]) -> TextArray:
+    """Lay out text[], whatever its length."""
+    return TextArray(_varying(_TEXT, [value.encode() for value in values]))
+
+
+def bytea_array(values: Sequence[bytes]) -> BytesArray:
+    """Lay out bytea[], whatever its length."""
+    return BytesArray(_varying(_BYTEA, values))
+
+
 def texts(values: Sequence[str]) -> Text | TextArray:
     """Lay out a column of text."""
     if len(values) == 1:
         return text(values[0])
-    return TextArray(_varying(_TEXT, [value.encode() for value in values]))
+    return text_array(values)
 
 
 def int4s(values: Sequence[int]) -> Int4 | Int4Array:
     """Lay out a column of int4: a plain value when it has one row."""
-    return int4(values[0]) if len(values) == 1 else Int4Array(_fixed(_INT4, "i", 4, values))
+    return int4(values[0]) if len(values) == 1 else int4_array(values)
 
 
 def int4s_or_null(values: Sequence[int | None]) -> Int4 | Int4Array | None:
@@ -146,7 +161,7 @@ def float8s_or_null(values: Sequence[float | None]) -> Float8 | Float8Array | No
 
 def int8s(values: Sequence[int]) -> Int8 | Int8Array:
     """Lay out a column of int8."""
-    return int8(values[0]) if len(values) == 1 else Int8Array(_fixed(_INT8, "q", 8, values))
+    return int8(values[0]) if len(values) == 1 else int8_array(values)
 
 
 def bools(values: Sequence[bool]) -> Bool | BoolArray:
@@ -156,9 +171,7 @@ def bools(values: Sequence[bool]) -> Bool | BoolArray:
 
 def byteas(values: Sequence[bytes]) -> Bytes | BytesArray:
     """Lay out a column of bytea."""
-    if len(values) == 1:
-        return Bytes(values[0])
-    return BytesArray(_varying(_BYTEA, values))
+    return Bytes(values[0]) if len(values) == 1 else bytea_array(values)
 
 
 def _varying(oid: int, values: Sequence[bytes]) -> bytes:

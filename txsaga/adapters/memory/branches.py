@@ -1,0 +1,118 @@
+"""Branches in memory: every call of a batch is done under one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txsaga.adapters.memory.home import Home
+from txsaga.adapters.memory.ledger import MemoryLedger
+from txsaga.adapters.memory.names import Names
+from txsaga.adapters.memory.rows import BranchRow, Kept, Op
+from txsaga.errors import EffectConflict, Superseded, TransactionError, TxSagaError, UnknownTransaction
+from txsaga.model.branch import BRANCH, HEURISTIC, Branch, BranchEvent, BranchState
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxEvent, TxState
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Noted, Resolve
+
+OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
+STATES = {event: state for (_, event), state in BRANCH.moves.items()}
+PART = 1
+
+
+class MemoryBranches:
+    """Branches of a store in memory."""
+
+    def __init__(self, home: Home, names: Names) -> None:
+        self._home, self._names = home, names
+
+    def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+        """Do calls of every kind, each with its own answer."""
+        return [self._one(call) for call in calls]
+
+    def of(self, txid: int) -> Sequence[Branch]:
+        """Return the branches of a transaction, every attempt."""
+        return [each for each in self._all() if each.txid == txid]
+
+    def unfinished(
+        self, *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+    ) -> Sequence[tuple[Branch, Decision]]:
+        """Return branches whose transaction is decided and whose resource has not acknowledged."""
+        ops = self._home.kept.ops
+        found = [(each, ops[each.txid].decision) for each in self._all() if each.txid in ops and each.unfinished]
+        return [each for each in found if each[0][:3] > after][:limit]
+
+    def listed(
+        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+    ) -> Sequence[Branch]:
+        """Return branches that stand in one of these states."""
+        return [each for each in self._all() if each.state in states and each[:3] > after][:limit]
+
+    def _all(self) -> list[Branch]:
+        with self._home.lock:
+            resource = self._names.resource_by_id
+            rows = sorted(self._home.kept.branches.items())
+            return [Branch(*place, resource(row.resource).name, *row[1:]) for place, row in rows]
+
+    def _one(self, call: Call) -> Answer | TxSagaError:
+        try:
+            with self._home.block() as kept:
+                match call:
+                    case Begin():
+                        return self._begin(kept, call)
+                    case Resolve():
+                        return self._resolve(kept, call)
+                    case Noted():
+                        return self._note(kept, call)
+        except TransactionError as wrong:
+            return wrong
+
+    def _begin(self, kept: Kept, call: Begin) -> Answer:
+        ledger = MemoryLedger(self._home, self._names, kept)
+        life = ledger.create(call.group, None, 1, call.run)
+        assert life is not None
+        ledger.name(life, call.resources)
+        return life
+
+    def _resolve(self, kept: Kept, call: Resolve) -> Answer:
+        ledger = MemoryLedger(self._home, self._names, kept)
+        life = ledger.lock(call.life.txid)
+        if life is None:
+            raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")
+        standing = ledger.standing(life.txid)
+        if standing is not None:
+            return standing
+        if life.owner != call.life.owner:
+            raise Superseded(life.txid)
+        if call.decision is None and life.state is TxState.ENDED:
+            return None
+        if call.decision is not None and (kept.is_bound(life.txid) or life.state is TxState.PARKED):
+            raise EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
+        if call.rows:
+            ledger.add(life, PART, call.rows)
+            ledger.win(life.txid, PART, life.owner)
+        ledger.elect(life.txid, call.votes)
+        if life.state is TxState.ACTIVE and call.decision is not Decision.ROLLBACK:
+            ledger.move(life.txid, TxEvent.END, evidence=call.evidence)
+        ledger.touch(life.txid)
+        if call.decision is not None:
+            ledger.move(life.txid, TxEvent.COMMIT if call.decision is Decision.COMMIT else TxEvent.ROLL_BACK)
+            kept.decide(Op(life.txid, call.decision, False))
+            ledger.record(life.txid, call.decision.name, who=call.who, why=call.why)
+        return call.decision
+
+    def _note(self, kept: Kept, call: Noted) -> Answer:
+        row = kept.branches.get(call[:3])
+        if row is None or call.txid not in kept.ops or not _may_follow(row.state, call.event):
+            return False
+        kept.branches[call[:3]] = BranchRow(row.resource, STATES[call.event], self._home.now(), call.why)
+        return True
+
+
+def _may_follow(state: BranchState, event: BranchEvent) -> bool:
+    match event:
+        case BranchEvent.COMMIT:
+            return state is BranchState.PREPARED
+        case BranchEvent.FORGET:
+            return state in HEURISTIC
+        case _:
+            return state in OPEN

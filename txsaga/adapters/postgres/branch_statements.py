@@ -1,0 +1,92 @@
+"""
+What is written about branches, in one statement for any number of transactions.
+
+What is bound to a transaction (late bodies, offsets, messages) only the one way to decide applies: such a transaction
+is left as it is here, and whoever asked decides it there.
+"""
+
+from txsaga.model.branch import BRANCH, BranchEvent, BranchState
+from txsaga.model.lifecycle import TxState
+
+
+def _listed(states: tuple[str, ...]) -> str:
+    return ", ".join(f"'{state}'" for state in sorted(states))
+
+
+OPEN = _listed(tuple(state for state in BranchState if (state, BranchEvent.ROLL_BACK) in BRANCH.moves))
+
+BEGIN_TYPES = ("int4[]", "text[]", "int4[]", "int4[]", "int4[]")
+BEGIN_ANSWERS = "ord int8, txid int8, token bytea"
+BEGIN = f"""
+WITH x AS MATERIALIZED (
+    SELECT nextval('{{s}}.tx_seq') AS txid, r.*
+      FROM unnest($1, $2) WITH ORDINALITY AS r(pgroup, run, ord) CROSS JOIN {{s}}.store WHERE NOT store.rejecting),
+ t AS (INSERT INTO {{s}}.tx (txid, pgroup, epoch, state, run)
+    SELECT txid, pgroup, 1, '{TxState.ACTIVE}', nullif(run, '') FROM x),
+ b AS (INSERT INTO {{s}}.branch (txid, number, attempt, resource, state)
+    SELECT x.txid, n.number, 1, n.resource, '{BranchState.ACTIVE}'
+      FROM x JOIN unnest($3, $4, $5) AS n(ord, number, resource) ON n.ord = x.ord)
+SELECT x.ord, x.txid, {{token}} FROM x"""
+
+RESOLVE_TYPES = (
+    *("int8[]", "int4[]", "int4[]", "text[]", "text[]", "int4[]"),
+    *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
+    *("int8[]", "int4[]", "int4[]", "text[]"),
+)
+RESOLVE_ANSWERS = "txid int8"
+RESOLVE = f"""
+WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decision, who, why, evidence)),
+ m AS (UPDATE {{s}}.tx SET touched = clock_timestamp(), evidence = coalesce(nullif(r.evidence, 0), tx.evidence),
+              state = CASE r.decision WHEN 1 THEN '{TxState.COMMITTED}' WHEN 2 THEN '{TxState.ROLLED_BACK}'
+                      ELSE '{TxState.ENDED}' END
+         FROM r
+        WHERE tx.txid = r.txid AND tx.owner = r.owner
+          AND (tx.state = '{TxState.ACTIVE}' OR (tx.state = '{TxState.ENDED}' AND r.decision <> 0))
+          AND (r.decision = 0 OR NOT (
+               EXISTS (SELECT FROM {{s}}.effect e WHERE e.txid = r.txid)
+               OR EXISTS (SELECT FROM {{s}}.intent i WHERE i.txid = r.txid)
+               OR EXISTS (SELECT FROM {{s}}.claim c WHERE c.txid = r.txid)))
+    RETURNING tx.txid, tx.pgroup, tx.owner, r.decision, r.who, r.why),
+ h AS (INSERT INTO {{s}}.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
+    SELECT m.txid, m.pgroup, h.qid, 1, m.owner, h.chunk, h.n, true, h.body
+      FROM unnest($7, $8, $9, $10, $11) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
+ p AS (INSERT INTO {{s}}.part (txid, part, attempt)
+    SELECT DISTINCT m.txid, 1, m.owner FROM m JOIN unnest($7) AS h(txid) ON h.txid = m.txid
+        ON CONFLICT (txid, part) DO UPDATE SET attempt = excluded.attempt),
+ v AS (UPDATE {{s}}.branch SET state = v.state, at = clock_timestamp()
+         FROM unnest($12, $13, $14, $15) AS v(txid, number, attempt, state), m
+        WHERE branch.txid = v.txid AND branch.number = v.number AND branch.attempt = v.attempt AND m.txid = v.txid
+          AND branch.state IN ({OPEN})),
+ o AS (INSERT INTO {{s}}.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision <> 0),
+ e AS (INSERT INTO {{s}}.event (txid, what, who, why)
+    SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision <> 0),
+ d AS (DELETE FROM {{s}}.doubt WHERE txid IN (SELECT txid FROM m))
+SELECT txid FROM m"""
+
+# Why a word of the owner's changed nothing: what stands, or whose the transaction is now.
+STANDING = """
+SELECT tx.txid, o.decision, tx.owner, tx.state FROM {s}.tx LEFT JOIN {s}.op o ON o.txid = tx.txid
+ WHERE tx.txid = ANY ($1)"""
+
+NOTE_TYPES = ("int8[]", "int4[]", "int4[]", "text[]", "text[]")
+NOTE_ANSWERS = "txid int8, number int4, attempt int4"
+NOTE = f"""
+UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_timestamp()
+  FROM unnest($1, $2, $3, $4, $5) AS n(txid, number, attempt, state, why)
+ WHERE b.txid = n.txid AND b.number = n.number AND b.attempt = n.attempt
+   AND CASE n.state WHEN '{BranchState.COMMITTED}' THEN b.state = '{BranchState.PREPARED}'
+                    WHEN '{BranchState.FORGOTTEN}' THEN b.state LIKE 'heuristic%' ELSE b.state IN ({OPEN}) END
+   AND EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid)
+RETURNING b.txid, b.number, b.attempt"""
+
+BRANCHES = """
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, '')
+  FROM {s}.branch b JOIN {s}.resource r ON r.id = b.resource"""
+BEHIND = "(b.txid, b.number, b.attempt) > (:txid, :number, :attempt)"
+ORDER = "ORDER BY b.txid, b.number, b.attempt LIMIT :limit"
+OF = BRANCHES + " WHERE b.txid = :txid ORDER BY b.number, b.attempt"
+LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {BEHIND} {ORDER}"
+UNFINISHED = f"""
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), o.decision
+  FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
+ WHERE b.state IN ({OPEN}) AND {BEHIND} {ORDER}"""

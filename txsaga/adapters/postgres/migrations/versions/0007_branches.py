@@ -1,0 +1,30 @@
+"""Branches of coordinated transactions."""
+
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+
+SQL = """
+CREATE TABLE branch (
+    txid BIGINT NOT NULL,
+    number INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    resource INTEGER NOT NULL,
+    state VARCHAR NOT NULL CHECK (state IN ('active', 'ended', 'prepared', 'committed', 'rolled_back',
+        'heuristic_committed', 'heuristic_rolled_back', 'heuristic_mixed', 'heuristic_hazard', 'forgotten')),
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    why VARCHAR,
+    PRIMARY KEY (txid, number, attempt)
+);
+
+CREATE INDEX branch_open ON branch (txid, number, attempt) WHERE state IN ('active', 'ended', 'prepared');
+
+ALTER TABLE branch ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON branch USING ((SELECT everywhere()) OR ours(txid));
+"""
+
+
+def upgrade() -> None:
+    """Create the table."""
+    op.execute(SQL)

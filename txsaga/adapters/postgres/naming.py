@@ -1,0 +1,52 @@
+"""Naming the branches of a locked life, and electing those that voted; whoever opened the block commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select, update
+
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import translating
+from txsaga.model.branch import BRANCH, BranchEvent, BranchState
+from txsaga.model.records import Life
+from txsaga.ports.branches import VOTED, Voted
+
+branch = schema.branch
+OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
+
+
+def name(connection: Connection, life: Life, resources: Sequence[int]) -> Sequence[int]:
+    """Name a branch for each resource; one that was named in an attempt before keeps its number."""
+    with translating():
+        known = connection.execute(
+            select(branch.c.resource, branch.c.number, branch.c.attempt).where(branch.c.txid == life.txid)
+        ).all()
+        numbers = {row.resource: row.number for row in known}
+        named = {row.resource for row in known if row.attempt == life.owner}
+        for resource in resources:
+            numbers.setdefault(resource, len(numbers) + 1)
+        values = [
+            {
+                "txid": life.txid,
+                "number": numbers[resource],
+                "attempt": life.owner,
+                "resource": resource,
+                "state": BranchState.ACTIVE.value,
+            }
+            for resource in resources
+            if resource not in named
+        ]
+        if values:
+            connection.execute(insert(branch), values)
+    return [numbers[resource] for resource in resources]
+
+
+def elect(connection: Connection, txid: int, votes: Sequence[Voted]) -> None:
+    """Note what branches voted."""
+    with translating():
+        for vote in votes:
+            same = (branch.c.txid == txid, branch.c.number == vote.number, branch.c.attempt == vote.attempt)
+            connection.execute(
+                update(branch).where(*same, branch.c.state.in_(OPEN)).values(state=VOTED[vote.vote].value)
+            )

@@ -1,0 +1,196 @@
+"""What every store promises of branches: named before their work, and again in the commit of the decision."""
+
+# The name of a test is a sentence.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from txsaga.errors import EffectConflict, Superseded, TransactionsRejected, TxSagaError, UnknownTransaction
+from txsaga.model.branch import BranchEvent, BranchState, Vote
+from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxState
+from txsaga.model.records import LateSlot, Life, Row
+from txsaga.ports.branches import Answer, Begin, Call, Noted, Resolve, Voted
+from txsaga.ports.store import Store
+from txsaga.testing.samples import COMMIT, ROLLBACK, new_group, new_queues, read, row
+
+YES, NOTHING = Vote.PREPARED, Vote.READ_ONLY
+FIRST_OF = (Voted(1, 1, YES), Voted(2, 1, YES))
+
+
+def resources(store: Store, *names: str) -> list[int]:
+    """Register databases."""
+    return [store.registry.resource(name, UUID(int=at)).id for at, name in enumerate(names, 1)]
+
+
+def written(store: Store, call: Call) -> Answer:
+    """Do one call; raise what it answers."""
+    (answer,) = store.branches.write([call])
+    if isinstance(answer, TxSagaError):
+        raise answer
+    return answer
+
+
+def begun(store: Store, *names: str) -> Life:
+    """Begin a transaction with branches in these resources."""
+    life = written(store, Begin(new_group(store), resources(store, *names or ("current", "mortgage"))))
+    assert isinstance(life, Life)
+    return life
+
+
+def said(
+    life: Life, decision: Decision | None, rows: Sequence[Row] = (), votes: Sequence[Voted] = (), **more: int
+) -> Resolve:
+    """Speak as the owner."""
+    return Resolve(life, decision, who="owner 1", why="the block ended", rows=rows, votes=votes, **more)
+
+
+def states(store: Store, life: Life) -> list[BranchState]:
+    """Return where its branches stand."""
+    return [each.state for each in store.branches.of(life.txid)]
+
+
+def noted(store: Store, life: Life, number: int, event: BranchEvent) -> bool:
+    """Note what became of a branch."""
+    return bool(written(store, Noted(life.txid, number, life.owner, event)))
+
+
+class BranchContract:
+    """Branches, as the port `Branches` promises them."""
+
+    @pytest.mark.rule("R9")
+    def test_a_transaction_begins_with_its_branches_named(self, store: Store) -> None:
+        life = begun(store, "current", "mortgage")
+        assert life.state is TxState.ACTIVE
+        named = [(each.number, each.attempt, each.resource, each.state) for each in store.branches.of(life.txid)]
+        assert named == [(1, 1, "current", BranchState.ACTIVE), (2, 1, "mortgage", BranchState.ACTIVE)]
+        with store.ledgers.open() as ledger:
+            assert ledger.lock(life.txid) == life
+
+    def test_many_begin_at_once_each_with_its_own(self, store: Store) -> None:
+        group, (one, two) = new_group(store), resources(store, "current", "mortgage")
+        lives = store.branches.write([Begin(group, [one]), Begin(group, []), Begin(group, [two, one], run="r")])
+        assert all(isinstance(life, Life) for life in lives)
+        first, second, third = [life for life in lives if isinstance(life, Life)]
+        assert [len(store.branches.of(life.txid)) for life in (first, second, third)] == [1, 0, 2]
+        assert [each.resource for each in store.branches.of(third.txid)] == ["mortgage", "current"]
+        assert (first.run, third.run) == (None, "r")
+        assert len({life.token for life in (first, second, third)}) == 3
+
+    @pytest.mark.rule("R2")
+    def test_the_decision_its_halves_and_its_votes_are_one(self, store: Store) -> None:
+        (qid,), life = new_queues(store), begun(store)
+        assert written(store, said(life, COMMIT, [row(qid, "a", "b")], FIRST_OF)) is COMMIT
+        assert states(store, life) == [BranchState.PREPARED, BranchState.PREPARED]
+        assert read(store, qid) == ["a", "b"]
+        assert store.registry.transaction(life.txid).decision is COMMIT  # type: ignore[union-attr]
+
+    def test_what_only_read_has_left_with_the_decision(self, store: Store) -> None:
+        life = begun(store)
+        written(store, said(life, COMMIT, votes=(Voted(1, 1, YES), Voted(2, 1, NOTHING))))
+        assert states(store, life) == [BranchState.PREPARED, BranchState.COMMITTED]
+        assert [branch.number for branch, _ in store.branches.unfinished()] == [1]
+
+    def test_what_is_rolled_back_delivers_nothing_and_waits_for_its_resources(self, store: Store) -> None:
+        (qid,), life = new_queues(store), begun(store)
+        assert written(store, said(life, ROLLBACK)) is ROLLBACK
+        assert read(store, qid) == []
+        found = store.branches.unfinished()
+        assert [(branch.number, decision) for branch, decision in found] == [(1, ROLLBACK), (2, ROLLBACK)]
+
+    def test_the_first_decision_stands(self, store: Store) -> None:
+        life = begun(store)
+        assert written(store, said(life, ROLLBACK)) is ROLLBACK
+        assert written(store, said(life, COMMIT, votes=FIRST_OF)) is ROLLBACK
+        assert states(store, life) == [BranchState.ACTIVE, BranchState.ACTIVE]
+
+    def test_an_end_without_a_decision_leaves_it_to_the_evidence(self, store: Store) -> None:
+        (qid,), life = new_queues(store), begun(store)
+        (ledger_of,) = resources(store, "ledger")
+        assert written(store, said(life, None, [row(qid, "a")], FIRST_OF, evidence=ledger_of)) is None
+        with store.ledgers.open() as ledger:
+            closed = ledger.lock(life.txid)
+        assert closed is not None
+        assert (closed.state, closed.evidence) == (TxState.ENDED, ledger_of)
+        assert store.branches.unfinished() == []
+        assert written(store, said(life, None, [row(qid, "a")], FIRST_OF, evidence=ledger_of)) is None
+        assert written(store, said(life, COMMIT)) is COMMIT
+        assert read(store, qid) == ["a"]
+
+    @pytest.mark.rule("R4")
+    def test_whoever_was_superseded_decides_nothing(self, store: Store) -> None:
+        life = begun(store)
+        with store.ledgers.open() as ledger:
+            later = ledger.take_over(life.txid)
+        with pytest.raises(Superseded):
+            written(store, said(life, COMMIT, votes=FIRST_OF))
+        with store.ledgers.open() as ledger:
+            assert list(ledger.name(later, resources(store, "current", "audit"))) == [1, 3]
+        assert written(store, said(later, COMMIT, votes=(Voted(1, 2, YES), Voted(3, 2, YES)))) is COMMIT
+        named = {(each.number, each.attempt): each.state for each in store.branches.of(life.txid)}
+        assert named[1, 1] is BranchState.ACTIVE  # found prepared, it is rolled back: the decision names the other
+        assert named[1, 2] is BranchState.PREPARED
+
+    @pytest.mark.rule("R2")
+    def test_what_something_is_bound_to_is_left_to_the_one_way_to_decide(self, store: Store) -> None:
+        (qid,), life = new_queues(store), begun(store)
+        with store.ledgers.open() as ledger:
+            ledger.reserve(LateSlot(txid=life.txid, slot=1, qid=qid))
+        with pytest.raises(EffectConflict):
+            written(store, said(life, COMMIT, votes=FIRST_OF))
+        assert states(store, life) == [BranchState.ACTIVE, BranchState.ACTIVE]
+
+    def test_nobody_decides_what_is_not_there(self, store: Store) -> None:
+        life = begun(store)
+        other = replace(life, txid=life.txid + 1_000)
+        with pytest.raises(UnknownTransaction):
+            written(store, said(other, COMMIT))
+
+    def test_a_store_that_rejects_transactions_begins_none(self, store: Store) -> None:
+        group = new_group(store)
+        store.registry.reject_transactions(True)
+        with pytest.raises(TransactionsRejected):
+            written(store, Begin(group, []))
+
+    @pytest.mark.parametrize(
+        ("event", "state"),
+        [
+            (BranchEvent.COMMIT, BranchState.COMMITTED),
+            (BranchEvent.FIND_ROLLED_BACK, BranchState.HEURISTIC_ROLLED_BACK),
+            (BranchEvent.FIND_HAZARD, BranchState.HEURISTIC_HAZARD),
+        ],
+    )
+    def test_what_became_of_a_branch_is_noted_once(self, store: Store, event: BranchEvent, state: BranchState) -> None:
+        life = begun(store)
+        assert not noted(store, life, 1, event)  # before its decision nothing can have become of it
+        written(store, said(life, COMMIT, votes=FIRST_OF))
+        assert noted(store, life, 1, event)
+        assert not noted(store, life, 1, BranchEvent.COMMIT)
+        assert states(store, life) == [state, BranchState.PREPARED]
+        assert [branch.number for branch, _ in store.branches.unfinished()] == [2]
+
+    @pytest.mark.req("WM-24", "WM-48")
+    def test_only_what_stands_against_its_decision_can_be_forgotten(self, store: Store) -> None:
+        life = begun(store)
+        written(store, said(life, COMMIT, votes=FIRST_OF))
+        assert not noted(store, life, 1, BranchEvent.FORGET)
+        noted(store, life, 1, BranchEvent.FIND_ROLLED_BACK)
+        assert noted(store, life, 1, BranchEvent.FORGET)
+        assert states(store, life) == [BranchState.FORGOTTEN, BranchState.PREPARED]
+
+    @pytest.mark.req("WM-48")
+    def test_branches_are_listed_in_pages(self, store: Store) -> None:
+        lives = [begun(store) for _ in range(3)]
+        wanted = [(life.txid, number, 1) for life in lives for number in (1, 2)]
+        found, after = list[tuple[int, int, int]](), (0, 0, 0)
+        while page := store.branches.listed([BranchState.ACTIVE], after=after, limit=4):
+            found += [each[:3] for each in page]
+            after = page[-1][:3]
+        assert found == wanted
+        assert store.branches.listed([BranchState.PREPARED]) == []
