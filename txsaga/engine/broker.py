@@ -18,6 +18,7 @@ from txsaga.engine.answering import THREADS, Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
 from txsaga.engine.home import Home, Joined
 from txsaga.engine.kernel import Handler, Kernel
@@ -291,7 +292,8 @@ class Broker:
         if profile is not None:
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
-        return [Dispatcher(kernel), CheckBack(kernel, profile), Partitions(kernel), Scheduler(kernel)]
+        settling: list[Role] = [Recovery(kernel), CheckBack(kernel, profile)]
+        return [*settling, Dispatcher(kernel), Partitions(kernel), Scheduler(kernel)]
 
     def own_roles(self) -> list[Role]:
         """Return what every process does for itself: renew its leases, answer for its producer groups."""

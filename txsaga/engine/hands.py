@@ -12,12 +12,12 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from txsaga.engine.burial import bury
+from txsaga.engine.consuming import Consuming
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
 from txsaga.engine.pending import Pending
 from txsaga.engine.received import Received
-from txsaga.engine.transaction import Transaction
 from txsaga.errors import ClaimLost, ConfigError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
@@ -81,7 +81,7 @@ class Hands:
         with self._kernel.announce.around(facts.Surrendering, about=claim.group):
             patiently(lambda: self._claims.give_back(claim))
 
-    def bind(self, claim: Claim, transaction: Transaction) -> None:
+    def bind(self, claim: Claim, transaction: Consuming) -> None:
         """Make its one open message a transaction's."""
         self.require_ours()
         life = transaction.join_life()

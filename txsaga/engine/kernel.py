@@ -14,6 +14,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.case import Case
 from txsaga.engine.checkers import Checkers, Question
+from txsaga.engine.coordinator.writing import BranchWriting
 from txsaga.engine.decide import Decider
 from txsaga.engine.hooks import EndHooks
 from txsaga.engine.judge import Judge
@@ -21,12 +22,15 @@ from txsaga.engine.running import Running
 from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
-from txsaga.errors import BrokerClosed, TxSagaError
+from txsaga.errors import BrokerClosed, ResourceUnknown, TxSagaError
 from txsaga.model import facts
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
+from txsaga.ports.branches import Answer as Word
+from txsaga.ports.branches import Call
 from txsaga.ports.evidence import Evidence
+from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
 from txsaga.ports.store import Store
 
@@ -37,6 +41,10 @@ Handler = Callable[[Question], Decision | None]
 """What a group does with a transaction that is out of checks: ROLLBACK, or nothing to say."""
 
 
+def _none(name: str) -> Participant:
+    raise ResourceUnknown(name, [])
+
+
 class Kernel:
     """One store with everything that works on it."""
 
@@ -45,6 +53,7 @@ class Kernel:
         store: Store,
         *,
         evidence: Callable[[object], tuple[str, Evidence]],
+        participants: Callable[[str], Participant] = _none,
         announce: Announcer,
         member: str,
         auto_create: bool = False,
@@ -52,7 +61,7 @@ class Kernel:
         self._store, self.closed = store, False
         self.announce = announce
         self.member = member  # of the producer groups that this process answers for
-        self.evidence = evidence
+        self.evidence, self._participants = evidence, participants
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
         self.checkers = Checkers()
         self.running = Running()
@@ -68,6 +77,8 @@ class Kernel:
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, Standing] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
+        self.branches: Batcher[Call, Word] = Batcher("branches", BranchWriting(store.branches, announce))
+        self._enlisted: dict[str, tuple[Resource, Participant]] = {}
         self._resources: dict[str, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
 
@@ -80,6 +91,18 @@ class Kernel:
                 database = evidence.database
             with self.announce.around(facts.Registering, about=f"resource {name}"):
                 known = self._resources[name] = self.store.registry.resource(name, database), evidence
+        return known
+
+    def participant(self, name: str) -> tuple[Resource, Participant]:
+        """Return a registered resource that takes part in two-phase commit, probed before its first work."""
+        known = self._enlisted.get(name)
+        if known is None:
+            participant = self._participants(name)
+            participant.probe()
+            recorded, _ = self.resource(name)
+            with self.announce.around(facts.Registering, about=f"participant {name}"):
+                self.store.registry.enlist(recorded.id)
+            known = self._enlisted[name] = recorded, participant
         return known
 
     def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:
@@ -99,6 +122,7 @@ class Kernel:
         """Finish what is queued; what comes later is refused."""
         self._writes.close()
         self.acks.close()
+        self.branches.close()
         self.closed = True
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:

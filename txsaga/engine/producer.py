@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txsaga.engine.checkers import Checker
+from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.ending import Endings
 from txsaga.engine.half import admit, as_message, half_of
 from txsaga.engine.kernel import Kernel
@@ -133,6 +134,16 @@ class Producer:
             if immunity is not None:
                 raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
         return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
+
+    def coordinated(self, *resources: str, key: str | None = None, run: str | None = None) -> Coordinated:
+        """Open a transaction over several resources, with one outcome for all of them and for its messages.
+
+        With a key it happens once, however often it is tried. `run` names the flow that it belongs to.
+        """
+        self._require_checker()
+        if key is not None:
+            validate_key(key)
+        return Coordinated(self._kernel, self.group, resources, key=key, run=run)
 
     def send_in_transaction(
         self,

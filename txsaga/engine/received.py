@@ -27,8 +27,8 @@ from txsaga.model.claim import Claim
 from txsaga.model.message import Delivered
 
 if TYPE_CHECKING:
+    from txsaga.engine.consuming import Consuming
     from txsaga.engine.hands import Hands
-    from txsaga.engine.transaction import Transaction
 
 logger = logging.getLogger("txsaga")
 
@@ -130,7 +130,7 @@ class Received:
         self._require_held()
         self._hands.extend(self.claim, by)
 
-    def bind(self, transaction: Transaction) -> None:
+    def bind(self, transaction: Consuming) -> None:
         """Make it a transaction's (`tx.consume`)."""
         self._require_held()
         self._hands.bind(self.claim, transaction)

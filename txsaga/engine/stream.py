@@ -21,6 +21,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from txsaga.engine.bound import Bound
+from txsaga.engine.consuming import Consuming
 from txsaga.engine.holding import Holding, place
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
@@ -28,7 +29,6 @@ from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
 from txsaga.engine.reading import joined
 from txsaga.engine.start import Start
-from txsaga.engine.transaction import Transaction
 from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind, check_seconds
@@ -129,7 +129,7 @@ class Stream:
                 moved = patiently(lambda: advance(claim, self.member, offset))
             held.pass_over(moved)
 
-    def bind(self, transaction: Transaction, batch: Batch) -> None:
+    def bind(self, transaction: Consuming, batch: Batch) -> None:
         """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
         check_kind(batch, Batch, "the chunk", A_CHUNK)
         self._require_here()

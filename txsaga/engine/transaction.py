@@ -28,8 +28,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, overload, runtime_checkable
+from typing import TYPE_CHECKING, Self, overload
 
+from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.contribution import Contribution
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
@@ -39,7 +40,7 @@ from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.errors import DecidedOtherwise, InDoubt, InvalidMessage, TransactionError, TxSagaError
-from txsaga.model.arguments import check_function, check_kind
+from txsaga.model.arguments import check_function
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
@@ -55,14 +56,6 @@ logger = logging.getLogger("txsaga")
 
 MAX_BUFFER = 64 * 1024 * 1024
 FLUSH = 8 * 1024 * 1024
-
-
-@runtime_checkable
-class Consumed(Protocol):
-    """A stream whose cursors can be bound to a transaction."""
-
-    def bind(self, transaction: Transaction, batch: Batch) -> None:
-        """Bind the cursor behind a chunk."""
 
 
 class Transaction:
@@ -161,16 +154,7 @@ class Transaction:
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
         """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
-        if isinstance(consumed, Received):
-            consumed.bind(self)
-        else:
-            check_kind(
-                consumed,
-                Consumed,
-                "the stream",
-                "give one that broker.stream opened, or a message that a consumer received",
-            )
-            consumed.bind(self, batch)  # type: ignore[arg-type]  # it looks at its chunk itself
+        consume(self, consumed, batch)
 
     def join_life(self) -> Life:
         """Open the transaction's row (for what needs one, like consumed offsets) and return it."""

@@ -26,6 +26,7 @@ TxSagaError
 │   ├── TransactionsRejected         this store takes no transactional messages now (NO_PERMISSION)
 │   ├── InDoubt                      its fate can't be known yet; try again later
 │   ├── EndRefused                   the store refused the end of a half message, with its code
+│   ├── Unfinished                   it stands committed; resources that were away are told by recovery
 │   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
 ├── SendFailed                       the half could not be stored; local work did not run
 ├── ResourceUnknown                  a resource name or an engine that was never registered
@@ -240,6 +241,17 @@ class EndRefused(TransactionError):
         super().__init__(f"{code}: {reason}")
         self.code = code
         self.reason = reason
+
+
+class Unfinished(TransactionError):
+    """It stands committed, and not every resource has acknowledged."""
+
+    def __init__(self, txid: int, resources: Sequence[str]) -> None:
+        away = ", ".join(map(repr, resources))
+        super().__init__(
+            f"transaction {txid} is COMMITTED, don't repeat it; {away} did not acknowledge and is told by recovery"
+        )
+        self.txid, self.resources = txid, tuple(resources)
 
 
 class EffectConflict(TransactionError):

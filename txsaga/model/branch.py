@@ -142,6 +142,7 @@ class Branch(NamedTuple):
     state: BranchState
     at: datetime
     why: str = ""
+    recorded: int = 0  # the number of the resource, pinned by its uuid
 
     @property
     def unfinished(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from txsaga.errors import TxSagaError
@@ -78,9 +79,12 @@ class Branches(Protocol):
         """Return the branches of a transaction, every attempt."""
 
     def unfinished(
-        self, *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
-        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
+        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged.
+
+        Of `older` only those that have not moved for so long.
+        """
 
     def listed(
         self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000

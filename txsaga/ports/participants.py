@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities
@@ -36,6 +37,14 @@ class Enlisted(Protocol):
         ROLLBACK is for any moment. An error leaves it to recovery.
         """
 
+    def decide(self, transaction: str) -> Callable[[], None]:
+        """Commit in one phase, leaving the evidence of the branch and of the transaction itself behind.
+
+        That commit is the decision: others find it by the evidence, or write the barrier there first (R12). The
+        function that is returned waits. `DecidedOtherwise` when a barrier stands; `OutcomeUnknown` when nobody can
+        tell.
+        """
+
     def leave(self) -> None:
         """Give the session back. What was prepared stays prepared, what was not is rolled back."""
 
@@ -46,6 +55,10 @@ class Participant(Protocol):
     @property
     def name(self) -> str:
         """The name that it is registered under."""
+
+    @property
+    def identity(self) -> UUID:
+        """The uuid of this very resource: a name that leads elsewhere later is not believed."""
 
     @property
     def capabilities(self) -> Capabilities:

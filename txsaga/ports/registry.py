@@ -63,6 +63,12 @@ class Registry(Protocol):
     def resource(self, name: str, database: UUID) -> Resource:
         """Register a resource under its database's uuid."""
 
+    def enlist(self, id: int) -> None:
+        """Note that branches may be prepared in a resource: recovery looks there from now on."""
+
+    def enlisted(self) -> Sequence[Resource]:
+        """Return the resources in which branches may be prepared."""
+
     def resource_by_id(self, id: int) -> Resource:
         """Return a registered resource."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.ledger import MemoryLedger
@@ -34,12 +35,12 @@ class MemoryBranches:
         return [each for each in self._all() if each.txid == txid]
 
     def unfinished(
-        self, *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
         """Return branches whose transaction is decided and whose resource has not acknowledged."""
-        ops = self._home.kept.ops
-        found = [(each, ops[each.txid].decision) for each in self._all() if each.txid in ops and each.unfinished]
-        return [each for each in found if each[0][:3] > after][:limit]
+        ops, before = self._home.kept.ops, self._home.now() - older
+        waiting = [each for each in self._all() if each.txid in ops and each.unfinished and each.at <= before]
+        return [(each, ops[each.txid].decision) for each in waiting if each[:3] > after][:limit]
 
     def listed(
         self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
@@ -51,7 +52,7 @@ class MemoryBranches:
         with self._home.lock:
             resource = self._names.resource_by_id
             rows = sorted(self._home.kept.branches.items())
-            return [Branch(*place, resource(row.resource).name, *row[1:]) for place, row in rows]
+            return [Branch(*place, resource(row.resource).name, *row[1:], row.resource) for place, row in rows]
 
     def _one(self, call: Call) -> Answer | TxSagaError:
         try:

@@ -26,6 +26,7 @@ class MemoryRegistry:
         self._home = home
         self._names = names
         self._doubts = doubts
+        self._enlisted: set[int] = set()
 
     @property
     def identity(self) -> StoreId:
@@ -98,6 +99,14 @@ class MemoryRegistry:
     def resource(self, name: str, database: UUID) -> Resource:
         """Register a resource, or find it."""
         return self._names.resource(name, database)
+
+    def enlist(self, id: int) -> None:
+        """Note that branches may be prepared in a resource."""
+        self._enlisted.add(id)
+
+    def enlisted(self) -> Sequence[Resource]:
+        """Return the resources in which branches may be prepared."""
+        return [self.resource_by_id(id) for id in sorted(self._enlisted)]
 
     def resource_by_id(self, id: int) -> Resource:
         """Return a resource."""

@@ -80,13 +80,13 @@ UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_t
 RETURNING b.txid, b.number, b.attempt"""
 
 BRANCHES = """
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, '')
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource
   FROM {s}.branch b JOIN {s}.resource r ON r.id = b.resource"""
 BEHIND = "(b.txid, b.number, b.attempt) > (:txid, :number, :attempt)"
 ORDER = "ORDER BY b.txid, b.number, b.attempt LIMIT :limit"
 OF = BRANCHES + " WHERE b.txid = :txid ORDER BY b.number, b.attempt"
 LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), o.decision
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, o.decision
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
- WHERE b.state IN ({OPEN}) AND {BEHIND} {ORDER}"""
+ WHERE b.state IN ({OPEN}) AND {BEHIND} AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""

@@ -9,6 +9,7 @@ branches that recovery commits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Engine, text
@@ -80,11 +81,11 @@ class PostgresBranches:
         return [_branch(row) for row in self._rows(sql.OF, {"txid": txid})]
 
     def unfinished(
-        self, *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
         """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
-        rows = self._rows(sql.UNFINISHED, {**_behind(after), "limit": limit})
-        return [(_branch(row), Decision(row[7])) for row in rows]
+        rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
+        return [(_branch(row), Decision(row[8])) for row in rows]
 
     def listed(
         self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
@@ -202,7 +203,7 @@ def _standing(word: Resolve, stands: tuple[Any, ...] | None) -> Answer | TxSagaE
 
 
 def _branch(row: Any) -> Branch:  # a row of any statement that begins like that
-    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), row[5], row[6])
+    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), row[5], row[6], row[7])
 
 
 def _behind(after: tuple[int, int, int]) -> dict[str, int]:

@@ -146,6 +146,17 @@ class PostgresRegistry:
                 row = connection.execute(query).one()
         return Resource(id=row.id, name=row.name, database=row.database)
 
+    def enlist(self, id: int) -> None:
+        """Note that branches may be prepared in a resource."""
+        with transaction(self._engine) as connection:
+            connection.execute(update(resource).where(resource.c.id == id, ~resource.c.enlisted).values(enlisted=True))
+
+    def enlisted(self) -> Sequence[Resource]:
+        """Return the resources in which branches may be prepared."""
+        with transaction(self._engine) as connection:
+            rows = connection.execute(select(resource).where(resource.c.enlisted).order_by(resource.c.id)).all()
+        return [Resource(id=row.id, name=row.name, database=row.database) for row in rows]
+
     def resource_by_id(self, id: int) -> Resource:
         """Return a registered resource."""
         with transaction(self._engine) as connection:

@@ -65,7 +65,7 @@ TABLES = {
     "producer_group": Needs(
         "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"
     ),
-    "resource": Needs("SELECT, INSERT (name, database)", "", "SELECT", "SELECT"),
+    "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", "SELECT", "SELECT"),
     "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
     "log": Needs("", "SELECT", "SELECT", "SELECT, INSERT (qid, base, n, txid, part, attempt, chunk)"),

@@ -119,6 +119,7 @@ resource = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False),
     Column("database", Uuid, nullable=False),
+    Column("enlisted", Boolean, nullable=False, server_default=FALSE),  # branches may be prepared there
     UniqueConstraint("name", "database"),
 )
 

@@ -20,6 +20,8 @@ CREATE TABLE branch (
 
 CREATE INDEX branch_open ON branch (txid, number, attempt) WHERE state IN ('active', 'ended', 'prepared');
 
+ALTER TABLE resource ADD COLUMN enlisted BOOLEAN DEFAULT false NOT NULL;
+
 ALTER TABLE branch ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON branch USING ((SELECT everywhere()) OR ours(txid));
 """

@@ -1,0 +1,203 @@
+"""
+A coordinated transaction: one outcome for several resources, the messages and the offsets that belong to it.
+
+    with producer.coordinated("current", "mortgage", key="transfer-7") as tx:
+        with tx.on("current") as connection: …
+        with tx.on("mortgage") as connection: …
+        tx.send("transfers", b"…")
+
+Each resource is named in the store before its work begins (R9). Leaving the block asks all of them for their votes at
+once; the decision, with the messages and the names of those that voted yes, is ONE commit of the home database; then
+all are told. Where one resource is alone, or can't vote, its own commit is the decision: the end is written before
+it, its evidence row tells everybody (R12).
+
+    no exception                     COMMIT, if everybody votes yes; else ROLLBACK, and the vote is raised
+    exception in the block           ROLLBACK, and it comes out
+    this process dies                before the decision ROLLBACK, behind it COMMIT: recovery tells the resources
+    a resource is away behind it     `Unfinished`: it stands committed, recovery tells the resource when it is back
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from txsaga.engine.consuming import Consumed, consume
+from txsaga.engine.coordinator.owner import Owner
+from txsaga.engine.half import as_message
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.outbox import Outbox
+from txsaga.engine.received import Received
+from txsaga.engine.stage import Stage
+from txsaga.errors import DecidedOtherwise, InDoubt, TransactionError, TxSagaError, Unfinished
+from txsaga.model.arguments import check_function
+from txsaga.model.dead_letter import short_cause
+from txsaga.model.decision import Decision
+from txsaga.model.layout import Batch
+from txsaga.model.message import Message
+from txsaga.model.records import Group, Life
+from txsaga.model.topic import Way
+
+logger = logging.getLogger("txsaga")
+
+FLUSH = 8 * 1024 * 1024
+
+
+class Coordinated:
+    """One coordinated transaction of a producer, as a context manager."""
+
+    def __init__(
+        self, kernel: Kernel, group: Group, resources: Sequence[str], *, key: str | None, run: str | None = None
+    ) -> None:
+        self._kernel, self._stage = kernel, Stage.NEW
+        self._outbox = Outbox(kernel.topics, Way.HALF)
+        self._owner = Owner(kernel, group, resources, key=key, run=run)
+        self._listeners: list[Callable[[Decision], None]] = []
+        self._process = os.getpid()
+        self.decision: Decision | None = None
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once the block is entered."""
+        return self._owner.txid
+
+    @property
+    def id(self) -> str | None:
+        """The id that names store and transaction, once there is one."""
+        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+
+    def __enter__(self) -> Self:
+        """Name the branches; with a key, join or refuse what the key already did."""
+        self._stage.require_new()
+        self._owner.enter()
+        self._stage = Stage.OPEN
+        return self
+
+    @contextmanager
+    def on(self, resource: str) -> Iterator[Any]:
+        """Work in a resource: nothing of it is visible before the decision. The same session each time."""
+        self._require_open("work in a resource")
+        yield self._owner.work.handle(resource)
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+        """Add a message to the transaction."""
+        message = as_message(topic, body, options)
+        self._require_open("send")
+        self._outbox.add(message)
+        self._flush()
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic as columns."""
+        self._require_open("send")
+        self._outbox.add_many(topic, bodies, keys, tags)
+        self._flush()
+
+    def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
+        """Let the decision take a message off its group, or move a stream's cursor behind a chunk."""
+        self._require_open("consume")
+        consume(self, consumed, batch)
+
+    def join_life(self) -> Life:
+        """Return the transaction's row, for what is bound to it."""
+        self._require_open("consume")
+        return self._owner.life
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision."""
+        check_function(listener, "listener", "give a function that takes the decision")
+        self._listeners.append(listener)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; what the block raised comes out of it, whatever becomes of the decision."""
+        if self._process != os.getpid():
+            if error is None:
+                self._require_ours()
+            return
+        try:
+            self._leave(error)
+        except TxSagaError as reason:
+            if error is None:
+                raise
+            logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
+        finally:
+            self._owner.leave()
+
+    def _leave(self, error: BaseException | None) -> None:
+        if self._stage is Stage.OPEN and error is None:
+            try:
+                self._commit()
+            except (DecidedOtherwise, InDoubt, Unfinished):
+                raise
+            except BaseException as reason:
+                if self._stage is Stage.OPEN:
+                    with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
+                        self._roll_back(f"{type(reason).__name__}: {reason}")
+                raise
+        elif self._stage in (Stage.OPEN, Stage.BROKEN):
+            self._roll_back(f"the block raised {type(error).__name__}: {error}" if error else "it was broken")
+            if error is None:
+                raise TransactionError("the transaction did not commit: its messages could not all be stored")
+
+    def _commit(self) -> None:
+        rows, work = self._outbox.take(), self._owner.work
+        last = work.last
+        votes = work.named(work.prepare([name for name in work.used if name != last]))
+        if last is None:
+            self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
+            standing = self._owner.decide(Decision.COMMIT, "the block ended", rows, votes)
+        else:
+            assert self.id is not None
+            standing, failure = self._owner.close(rows, votes, last, self.id, self._closed)
+        silent = self._told(standing)
+        if failure is not None:
+            raise failure
+        if standing is not Decision.COMMIT:
+            raise DecidedOtherwise(self._owner.life.txid, standing.name)
+        if silent:
+            raise Unfinished(self._owner.life.txid, silent)
+
+    def _closed(self) -> None:
+        self._stage = Stage.WORKING
+
+    def _roll_back(self, why: str) -> None:
+        self._stage = Stage.BROKEN
+        standing = self._owner.decide(Decision.ROLLBACK, short_cause(why))
+        self._told(standing)
+
+    def _told(self, decision: Decision) -> list[str]:
+        """Tell the resources and whoever listens; return the resources that did not answer."""
+        self.decision, self._stage = decision, Stage.LEFT
+        silent = self._owner.finish(decision)
+        for listener in self._listeners:
+            listener(decision)
+        self._kernel.tell_decided()
+        return silent
+
+    def _flush(self) -> None:
+        if self._outbox.bytes > FLUSH:
+            try:
+                self._owner.add(self._outbox.take())
+            except BaseException:
+                self._stage = Stage.BROKEN
+                raise
+
+    def _require_open(self, what: str) -> None:
+        self._require_ours()
+        self._stage.require_open(what, self.txid)
+
+    def _require_ours(self) -> None:
+        if self._process != os.getpid():
+            raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")
