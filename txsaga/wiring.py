@@ -21,6 +21,7 @@ from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.xa import participant_for
 from txsaga.config import RESOURCE, Settings
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
@@ -29,6 +30,7 @@ from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
 from txsaga.model.arguments import check_count, check_function, check_kind, list_of
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
+from txsaga.ports.participants import Participant
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
@@ -62,6 +64,7 @@ class Resources:
         for name, engine in self._owned.items():
             self.register(name, engine)
         self._evidence: dict[str, Evidence] = {}
+        self._participants: dict[str, Participant] = {}
         _every_resources.add(self)
 
     def register(self, name: str, engine: Engine) -> None:
@@ -84,6 +87,14 @@ class Resources:
         if name not in self._evidence:
             self._evidence[name] = SqlEvidence(self._engines[name], name=name)
         return name, self._evidence[name]
+
+    def participant(self, name: str) -> Participant:
+        """Return a registered database as one that takes part in two-phase commit."""
+        if name not in self._engines:
+            raise ResourceUnknown(name, list(self._engines))
+        if name not in self._participants:
+            self._participants[name] = participant_for(self._engines[name], name)
+        return self._participants[name]
 
     def close(self) -> None:
         """Dispose of the engines that were made here."""
@@ -163,6 +174,7 @@ def connect(
     kernel = Kernel(
         store,
         evidence=found.find,
+        participants=found.participant,
         announce=Announcer(listening),
         member=new_member(),
         auto_create=settings.auto_create if auto_create is None else auto_create,

@@ -14,6 +14,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.case import Case
 from txsaga.engine.checkers import Checkers, Question
+from txsaga.engine.coordinator.notes import Notes
 from txsaga.engine.coordinator.writing import BranchWriting
 from txsaga.engine.decide import Decider
 from txsaga.engine.hooks import EndHooks
@@ -77,7 +78,10 @@ class Kernel:
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, Standing] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
-        self.branches: Batcher[Call, Word] = Batcher("branches", BranchWriting(store.branches, announce))
+        self.notes = Notes()
+        write = BranchWriting(store.branches, self.notes, announce)
+        self.branches: Batcher[Call, Word] = Batcher("branches", write)
+        self.notes.submit = self.branches.submit
         self._enlisted: dict[str, tuple[Resource, Participant]] = {}
         self._resources: dict[str, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
@@ -122,6 +126,7 @@ class Kernel:
         """Finish what is queued; what comes later is refused."""
         self._writes.close()
         self.acks.close()
+        self.notes.close()
         self.branches.close()
         self.closed = True
 

@@ -57,7 +57,7 @@ class Participant(Protocol):
         """The name that it is registered under."""
 
     @property
-    def identity(self) -> UUID:
+    def database(self) -> UUID:
         """The uuid of this very resource: a name that leads elsewhere later is not believed."""
 
     @property

@@ -133,6 +133,8 @@ class BranchContract:
         with store.ledgers.open() as ledger:
             assert list(ledger.name(later, resources(store, "current", "audit"))) == [1, 3]
         assert written(store, said(later, COMMIT, votes=(Voted(1, 2, YES), Voted(3, 2, YES)))) is COMMIT
+        with pytest.raises(Superseded):  # or it would tell its own branches to commit
+            written(store, said(life, COMMIT, votes=FIRST_OF))
         named = {(each.number, each.attempt): each.state for each in store.branches.of(life.txid)}
         assert named[1, 1] is BranchState.ACTIVE  # found prepared, it is rolled back: the decision names the other
         assert named[1, 2] is BranchState.PREPARED

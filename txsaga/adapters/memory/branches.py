@@ -79,11 +79,11 @@ class MemoryBranches:
         life = ledger.lock(call.life.txid)
         if life is None:
             raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")
+        if life.owner != call.life.owner:
+            raise Superseded(life.txid)
         standing = ledger.standing(life.txid)
         if standing is not None:
             return standing
-        if life.owner != call.life.owner:
-            raise Superseded(life.txid)
         if call.decision is None and life.state is TxState.ENDED:
             return None
         if call.decision is not None and (kept.is_bound(life.txid) or life.state is TxState.PARKED):

@@ -193,10 +193,10 @@ def _standing(word: Resolve, stands: tuple[Any, ...] | None) -> Answer | TxSagaE
     if stands is None:
         return UnknownTransaction(f"transaction {word.life.txid} is not in this store")
     decision, owner, state = stands
+    if owner != word.life.owner:  # whatever stands, the branches of this owner are not those that it names
+        return Superseded(word.life.txid)
     if decision is not None:
         return Decision(decision)
-    if owner != word.life.owner:
-        return Superseded(word.life.txid)
     if word.decision is None and state == TxState.ENDED:
         return None  # its answer was lost
     return EffectConflict(f"transaction {word.life.txid} has something bound to it that is decided with it")

@@ -157,7 +157,7 @@ class Coordinated:
         votes = work.named(work.prepare([name for name in work.used if name != last]))
         if last is None:
             self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
-            standing = self._owner.decide(Decision.COMMIT, "the block ended", rows, votes)
+            standing, failure = self._owner.decide(Decision.COMMIT, "the block ended", rows, votes), None
         else:
             assert self.id is not None
             standing, failure = self._owner.close(rows, votes, last, self.id, self._closed)

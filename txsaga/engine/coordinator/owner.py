@@ -21,8 +21,10 @@ from txsaga.errors import (
     EffectConflict,
     InDoubt,
     OutcomeUnknown,
+    Superseded,
 )
 from txsaga.model import facts
+from txsaga.model.arguments import check_kind
 from txsaga.model.branch import BranchEvent, BranchId
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
@@ -42,6 +44,7 @@ class Owner:
     ) -> None:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
         self._lives = Lives(kernel)
+        _check_names(resources)
         self._resources = [kernel.participant(name) for name in resources]
         unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
         if len(unable) > 1:
@@ -123,8 +126,7 @@ class Owner:
                 Noted(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, "nothing was done in it")
                 for number in self.work.unused - used
             ]
-        for note in notes:
-            self._kernel.branches.submit(note)
+        self._kernel.notes.add(notes)
         return list(silent)
 
     def leave(self) -> None:
@@ -155,6 +157,9 @@ class Owner:
         assert word.decision is not None
         life, by = self.life, By(who=word.who, why=word.why, owner=self.life.owner)
         with self._kernel.announce.around(facts.Deciding, life.txid), self._kernel.store.ledgers.open() as ledger:
+            current = ledger.lock(life.txid)
+            if current is not None and current.owner != life.owner:
+                raise Superseded(life.txid)
             try:
                 if word.votes:
                     self._end(ledger, word)
@@ -170,3 +175,10 @@ class Owner:
             ledger.win(life.txid, PART, life.owner)
         ledger.elect(life.txid, word.votes)
         ledger.move(life.txid, TxEvent.END)
+
+
+def _check_names(resources: Sequence[str]) -> None:
+    for name in resources:
+        check_kind(name, str, "a resource", "give the names of registered ones")
+    if not resources or len(set(resources)) != len(resources):
+        raise ConfigError("name each resource of a coordinated transaction once, and at least one")

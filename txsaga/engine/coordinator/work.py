@@ -72,6 +72,8 @@ class Work:
                 answer.add_note(f"this was the vote of resource {name!r}")
                 raise answer
             votes[name] = answer
+            if answer is Vote.READ_ONLY:
+                self.drop(name)  # it has left
         return votes
 
     def named(self, votes: Mapping[str, Vote]) -> tuple[Voted, ...]:

@@ -1,0 +1,135 @@
+"""W2: one insert in each of two foreign databases, decided through us; and messages beside one foreign database.
+
+Ceiling: the same driver with its own PREPARE and COMMIT PREPARED (XA on MariaDB), and no log: what dies in between
+there is never finished by anybody. `home + 1 foreign` is held to the ceiling of one branch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psycopg
+import pymysql
+from sqlalchemy import Engine, create_engine
+
+from tests.bench.callers import threads
+from tests.bench.home import Home
+from tests.bench.report import Row, alternate
+from tests.bench.w1 import BODY, broker_of
+from tests.services.mariadb import MariaServer, maria_server
+from txsaga import LocalState
+
+TABLE = "CREATE TABLE IF NOT EXISTS booking(v bigint)"
+WORK = "INSERT INTO booking(v) VALUES (1)"
+FIRST, SECOND = "other", "third"
+
+_numbers = itertools.count()
+
+
+def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    home.server.database(SECOND)
+    for database in (FIRST, SECOND):
+        home.execute(TABLE, database)
+    rows = [
+        alternate(
+            f"{count} caller{'s' if count > 1 else ''}",
+            rounds,
+            _ours(home, count, seconds, {name: home.url(name) for name in (FIRST, SECOND)}),
+            {"raw-2pc": _raw(home, count, seconds, FIRST, SECOND)},
+        )
+        for count in (1, 8, 32)
+    ]
+    with maria_server() as maria:
+        maria.execute("CREATE DATABASE bench")
+        maria.execute("CREATE TABLE bench.booking(v bigint)")
+        urls = {FIRST: home.url(FIRST), "maria": maria.url("bench")}
+        raw = {"raw-2pc": _raw(home, 8, seconds, FIRST, maria=maria)}
+        rows.append(alternate("mariadb 8 callers", rounds, _ours(home, 8, seconds, urls), raw))
+    one = {"raw-2pc": _raw(home, 8, seconds, FIRST)}
+    rows.append(
+        alternate("home + 1 foreign", rounds, _ours(home, 8, seconds, {FIRST: home.url(FIRST)}, tell=True), one)
+    )
+    return rows, []
+
+
+def _ours(
+    home: Home, count: int, seconds: float, urls: Mapping[str, str], *, tell: bool = False
+) -> Callable[[], Mapping[str, float]]:
+    def measure() -> Mapping[str, float]:
+        with broker_of(home.namespace()) as broker, _engines(urls, count) as engines:
+            for name, engine in engines.items():
+                broker.register(name, engine)
+            producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
+
+            def call(_: int) -> None:
+                with producer.coordinated(*engines) as tx:
+                    for name in engines:
+                        with tx.on(name) as connection:
+                            connection.exec_driver_sql(WORK)
+                    if tell:
+                        tx.send("orders", BODY)
+
+            call(0)
+            calls = threads(count, seconds, call)
+        return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}
+
+    return measure
+
+
+@contextmanager
+def _engines(urls: Mapping[str, str], size: int) -> Iterator[Mapping[str, Engine]]:
+    engines = {name: create_engine(url, pool_size=size, max_overflow=0) for name, url in urls.items()}
+    try:
+        yield engines
+    finally:
+        for engine in engines.values():
+            engine.dispose()
+
+
+def _raw(
+    home: Home, count: int, seconds: float, *databases: str, maria: MariaServer | None = None
+) -> Callable[[], float]:
+    def measure() -> float:
+        with ExitStack() as opened:
+            sessions: list[list[tuple[Callable[[str], None], str]]] = []
+            for _ in range(count):
+                mine = []
+                for name in databases:
+                    connection = opened.enter_context(psycopg.connect(home.url(name, None), autocommit=True))
+                    mine.append((_told(connection), "pg"))
+                if maria is not None:
+                    mine.append((_told(opened.enter_context(_maria(maria))), "maria"))
+                sessions.append(mine)
+            return threads(count, seconds, lambda at: _two_phases(sessions[at])).rate
+
+    return measure
+
+
+def _maria(maria: MariaServer) -> Any:  # noqa: ANN401  # the driver has no types
+    return pymysql.connect(
+        host="127.0.0.1", port=maria.port, user="root", password=maria.password, database="bench", autocommit=True
+    )
+
+
+def _told(connection: Any) -> Callable[[str], None]:  # noqa: ANN401  # of either driver
+    cursor = connection.cursor()
+    return lambda sql: cursor.execute(sql)
+
+
+STEPS = {
+    "pg": (("BEGIN", WORK, "PREPARE TRANSACTION '{x}'"), "COMMIT PREPARED '{x}'"),
+    "maria": (("XA START '{x}'", WORK, "XA END '{x}'", "XA PREPARE '{x}'"), "XA COMMIT '{x}'"),
+}
+
+
+def _two_phases(sessions: list[tuple[Callable[[str], None], str]]) -> None:
+    names = [f"raw-{threading.get_ident()}-{next(_numbers)}-{at}" for at in range(len(sessions))]
+    for (execute, kind), name in zip(sessions, names, strict=True):
+        for step in STEPS[kind][0]:
+            execute(step.format(x=name))
+    for (execute, kind), name in zip(sessions, names, strict=True):
+        execute(STEPS[kind][1].format(x=name))
