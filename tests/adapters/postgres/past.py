@@ -6,9 +6,21 @@ from datetime import timedelta
 
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.records import Claimed
+from txsaga.model.records import Claimed, Half, Receipt
 from txsaga.model.topic import TopicType
-from txsaga.testing.samples import LONG, ROLLBACK, claimed, decided, drain, end_of, new_group, prepared, published, row
+from txsaga.testing.samples import (
+    LONG,
+    ROLLBACK,
+    answered,
+    claimed,
+    decided,
+    drain,
+    end_of,
+    new_group,
+    prepared,
+    published,
+    row,
+)
 
 SPAN = 100
 NAMES = """
@@ -26,6 +38,9 @@ def named(*numbers: int) -> dict[str, list[str]]:
 
 class Scene:
     """A store whose first partition holds messages that everybody is done with."""
+
+    receipt: Receipt
+    """Of the parked transaction that a test is about."""
 
     def __init__(self, store: PostgresStore, stored: Stored) -> None:
         self.store, self.stored = store, stored
@@ -55,3 +70,30 @@ class Scene:
 
     def drop(self) -> int:
         return self.store.log.drop_partitions()
+
+    def crowd(self, count: int = 2 * SPAN // 10) -> None:
+        """Send messages that everybody is done with."""
+        sent = self.store.halves.store([Half(self.group, [row(self.qid, str(n))], plain=True) for n in range(count)])
+        assert all(answered(receipt) for receipt in sent)
+        drain(self.store)
+        self.claim = self.read_to(self.claim, self.store.log.bounds([self.qid])[self.qid].head)
+
+    def parked(self, *texts: str) -> Receipt:
+        """Prepare a message that check-back gives up."""
+        receipt = prepared(self.store, self.group, row(self.qid, *texts or ("when?",)))
+        self.give_up(receipt.txid)
+        return receipt
+
+    def give_up(self, txid: int) -> None:
+        """Park a transaction, and keep why."""
+        with self.store.ledgers.open() as ledger:
+            ledger.park(txid, "out of checks")
+            ledger.record(txid, "PARKED", who="check-back", why="out of checks")
+
+    def leave(self) -> None:
+        """Let everything be old, and its partition past."""
+        self.age()
+        self.move_on()
+
+    def rows(self, table: str) -> int:
+        return int(self.stored.value(f"SELECT count(*) FROM {table}"))
