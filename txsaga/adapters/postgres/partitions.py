@@ -18,14 +18,14 @@ from sqlalchemy import Connection, Engine, text
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.needs import needed
-from txsaga.adapters.postgres.spared import COPY, OF_NOBODY, SPARES, left, some
+from txsaga.adapters.postgres.spared import COPY, NOBODYS, SPARES, left, some
 from txsaga.adapters.postgres.sweep import LOOKS
 from txsaga.adapters.postgres.weights import weigh
 from txsaga.errors import StoreUnavailable
 
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
-LOCKED_TIMEOUT = "100ms"
+LOCKED_TIMEOUT = "200ms"
 """Once a drop keeps others waiting: long before the server would end one of two that wait for each other."""
 TICKS = 20_000
 """Old ticks that one round drops: it has a bound."""
@@ -47,14 +47,23 @@ DELETE FROM {s}.tick WHERE id IN (
                            FROM {s}.checkpoint WHERE name = ANY (:names))
      ORDER BY id LIMIT :most)"""
 
-FORGET = """
-WITH gone AS (DELETE FROM {s}.log WHERE txid < :bound
-                 AND NOT EXISTS (SELECT FROM {s}.half h WHERE h.txid = log.txid AND h.txid < :bound)
-              RETURNING qid, base + n AS up_to)
-UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to)
-  FROM (SELECT qid, max(up_to) AS up_to FROM gone GROUP BY qid) g WHERE q.qid = g.qid"""
 OF_TRANSACTIONS = ("part", "effect", "tx", "doubt", "event", "scheduled")
 """Tables whose rows go with the partition of their transaction."""
+
+# A million rows may go: as long as that takes nobody but writers to this partition waits. The queues come last of all,
+# since every tick writes to them.
+FORGET = """
+    DELETE FROM {s}.weight WHERE low = $1;
+    WITH gone AS (DELETE FROM {s}.log WHERE txid >= $1 AND txid < high RETURNING qid, base + n AS up_to),
+     far AS (SELECT qid, max(up_to) AS up_to FROM gone GROUP BY qid)
+    SELECT array_agg(qid), array_agg(up_to) INTO qids, tails FROM far;
+    FOREACH place IN ARRAY ARRAY[{places}] LOOP
+        EXECUTE format('DELETE FROM {s}.%I x WHERE x.txid >= %s AND x.txid < %s', place, $1, high)
+            || CASE WHEN copied THEN format(' AND {nobodys}', halves || '_spared') ELSE '' END;
+    END LOOP;"""
+MOVE_TAILS = """
+    UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to) FROM unnest(qids, tails) g (qid, up_to)
+     WHERE q.qid = g.qid;"""
 
 # With its indexes, and a check that spares the scan while it is attached.
 BUILD = """
@@ -91,7 +100,9 @@ DECLARE
     ops text := 'op_' || $1 / {span};
     last int8;
     copied bool;
-    parent text;
+    place text;
+    qids int4[];
+    tails int8[];
 BEGIN
     IF $1 < 0 OR $1 % {span} <> 0 OR (
         SELECT count(*) FROM unnest(ARRAY['half', 'op']) t (name) JOIN pg_inherits
@@ -105,18 +116,19 @@ BEGIN
     {needed}
     copied := ({spares});
     IF copied THEN
-        FOREACH parent IN ARRAY ARRAY['half', 'op'] LOOP {build} END LOOP;
+        FOREACH place IN ARRAY ARRAY['half', 'op'] LOOP {build} END LOOP;
         EXECUTE format('{copy}', halves || '_spared', $1, high);
     END IF;
+    {forget}
     LOCK TABLE ONLY {s}.half IN ACCESS EXCLUSIVE MODE;
     PERFORM set_config('lock_timeout', '{locked_timeout}', true);
     EXECUTE format('DROP TABLE {s}.%I, {s}.%I', halves, ops);
     IF copied THEN
-        FOREACH parent IN ARRAY ARRAY['half', 'op'] LOOP {join}
-            EXECUTE format('ALTER TABLE {s}.%I RENAME TO %I', {built}, parent || '_' || $1 / {span});
+        FOREACH place IN ARRAY ARRAY['half', 'op'] LOOP {join}
+            EXECUTE format('ALTER TABLE {s}.%I RENAME TO %I', {built}, place || '_' || $1 / {span});
         END LOOP;
     END IF;
-    {forget}
+    {move_tails}
     RETURN true;
 END"""
 
@@ -188,30 +200,23 @@ def attaching(s: str) -> str:
 
 def dropping(s: str) -> str:
     """Write what drops the partitions from a number on, and keeps what is spared, unless something is needed."""
-    built = f"parent || '_' || $1 / {schema.SPAN} || '_spared'"
-    build, join = (part.format(s=s, built=built, parent="parent", low="$1") for part in (BUILD, JOIN))
-    forget = [FORGET.format(s=s).strip(), f"DELETE FROM {s}.weight WHERE low = :low"]
-    forget += [
-        f"DELETE FROM {s}.{table} WHERE txid < :bound AND {OF_NOBODY.format(s=s, table=table)}"
-        for table in OF_TRANSACTIONS
-    ]
+    built = f"place || '_' || $1 / {schema.SPAN} || '_spared'"
+    places = ", ".join(f"'{table}'" for table in OF_TRANSACTIONS)
     holding = [*needed(s), left(s)]
-    return (
-        DROP.format(
-            s=s,
-            span=schema.SPAN,
-            locked_timeout=LOCKED_TIMEOUT,
-            needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in holding),
-            spares=SPARES.format(s=s).strip(),
-            copy=COPY.format(s=s).strip(),
-            forget="\n".join(f"{sql};" for sql in forget),
-            build=build,
-            join=join,
-            built=built,
-        )
-        .replace(":bound", "high")
-        .replace(":low", "$1")
+    written = DROP.format(
+        s=s,
+        span=schema.SPAN,
+        locked_timeout=LOCKED_TIMEOUT,
+        needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in holding),
+        spares=SPARES.format(s=s).strip(),
+        copy=COPY.format(s=s).strip(),
+        forget=FORGET.format(s=s, places=places, nobodys=NOBODYS.format(s=s)),
+        move_tails=MOVE_TAILS.format(s=s),
+        built=built,
+        build=BUILD.format(s=s, built=built, parent="place", low="$1"),
+        join=JOIN.format(s=s, built=built, parent="place", low="$1"),
     )
+    return written.replace(":bound", "high").replace(":low", "$1")
 
 
 def extend(connection: Connection, namespace: str, ahead: int) -> int:

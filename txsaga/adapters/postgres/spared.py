@@ -60,11 +60,10 @@ COPY = """
 INSERT INTO {s}.%I SELECT h.* FROM {s}.half h
  WHERE h.txid >= %s AND h.txid < %s AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid)"""
 
-# Rows of a transaction go when neither a half nor a decision is left of it, and it is not open.
-OF_NOBODY = """NOT EXISTS (SELECT FROM {s}.half h WHERE h.txid = {table}.txid AND h.txid < :bound)
-   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = {table}.txid AND o.txid < :bound)
-   AND NOT EXISTS (SELECT FROM {s}.tx t WHERE t.txid = {table}.txid AND t.txid < :bound
-                      AND t.state IN ('active', 'ended', 'prepared', 'parked'))"""
+# Rows of a transaction in other tables go where no half of it was copied, and it is not open.
+NOBODYS = """NOT EXISTS (SELECT FROM {s}.%I h WHERE h.txid = x.txid)
+ AND NOT EXISTS (SELECT FROM {s}.tx t WHERE t.txid = x.txid
+                    AND t.state IN (''active'', ''ended'', ''prepared'', ''parked''))"""
 
 
 def some(s: str) -> str:
