@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 
+from tests.adapters.postgres.past import SPAN, Scene, named, partitions
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import parse_url
@@ -14,7 +15,7 @@ from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.errors import StoreError
 from txsaga.model.claim import Hold
 from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Claimed, Half
+from txsaga.model.records import Half
 from txsaga.model.topic import TopicType
 from txsaga.testing.samples import (
     COMMIT,
@@ -40,11 +41,7 @@ from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 
-SPAN = 100
 LATE = "INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body) VALUES (50, 1, 1, 0, 1, '')"
-NAMES = """
-SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
- WHERE i.inhparent = to_regclass(:table) ORDER BY length(c.relname), c.relname"""
 
 
 @pytest.fixture
@@ -63,47 +60,6 @@ def stored(home_url: str) -> Stored:
 @pytest.fixture
 def callers(home_url: str) -> Engine:
     return create_engine(parse_url(home_url)[0], poolclass=NullPool)
-
-
-def partitions(stored: Stored) -> dict[str, list[str]]:
-    return {table: [name for (name,) in stored.rows(NAMES, table=table)] for table in ("half", "op")}
-
-
-def named(*numbers: int) -> dict[str, list[str]]:
-    return {table: [f"{table}_{n}" for n in numbers] for table in ("half", "op")}
-
-
-class Scene:
-    """A store whose first partition holds messages that everybody is done with."""
-
-    def __init__(self, store: PostgresStore, stored: Stored) -> None:
-        self.store, self.stored = store, stored
-        self.group = new_group(store)
-        (self.qid,) = self.topic("orders", LONG)
-        for n in range(5):
-            published(store, self.group, row(self.qid, f"{n}a", f"{n}b"))
-        decided(store, end_of(prepared(store, self.group, row(self.qid, "never")), ROLLBACK))
-        drain(store)
-        self.claim = self.read_to(claimed(store, self.qid), 10)
-
-    def topic(self, name: str, retention: timedelta | None) -> tuple[int, ...]:
-        seconds = None if retention is None else int(retention.total_seconds())
-        return self.store.registry.create_topic(name, TopicType.TRANSACTION, 1, seconds).qids
-
-    def read_to(self, claim: Claimed, offset: int, member: str = "anna") -> Claimed:
-        return self.store.queues.advance(claim, member, offset)
-
-    def age(self) -> None:
-        """Let retention pass for what has offsets now."""
-        self.stored.rows("UPDATE log SET at = at - interval '2 hours'")
-
-    def move_on(self) -> None:
-        """Leave the first partition behind."""
-        self.stored.rows("SELECT setval('tx_seq', :last)", last=SPAN + 10)
-        self.store.log.extend_partitions(SPAN)
-
-    def drop(self) -> int:
-        return self.store.log.drop_partitions()
 
 
 @pytest.fixture

@@ -24,11 +24,13 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     run_roles,
 )
 from tests.engine.stored import Stored
+from txsaga.adapters.postgres.connection import transaction
 from txsaga.engine.broker import Broker
 from txsaga.engine.loop import Loop
 from txsaga.errors import RightsMissing
 from txsaga.model.decision import LocalState
 from txsaga.model.rights import Right
+from txsaga.testing.samples import drain
 
 pytestmark = pytest.mark.postgres
 
@@ -76,6 +78,33 @@ class TestEngine:
         stored.rows("SELECT setval('tx_seq', 2500000)")
         assert log.drop_partitions() == 2
         assert stored.value("SELECT count(*) FROM pg_inherits WHERE inhparent = 'half'::regclass") == 2
+
+    @pytest.mark.rule("R13")
+    def test_copies_out_what_is_parked_and_others_see_no_more_of_it_than_before(
+        self, home_url: str, engine: Broker, operator: Broker, open_as: Open
+    ) -> None:
+        operator.create_topic("short", "transaction", queues=1, retention=timedelta(0))
+        stored, log = Stored(home_url), engine.kernel.store.log
+        selling, rival = open_as(Right.PRODUCER), open_as(Right.PRODUCER)
+        shop = selling.producer("shop", checker=lambda _: None)
+        for body in [b"%d" % n for n in range(10)]:
+            shop.commit(shop.prepare_now("short", body))
+        parked = shop.prepare_now("short", b"late")
+        with engine.kernel.store.ledgers.open() as ledger:
+            ledger.park(parked.txid, "out of checks")
+        assert stored.value("SELECT role FROM producer_group WHERE name = 'shop'") is not None
+        log.extend_partitions(1_000_000)
+        stored.rows("SELECT setval('tx_seq', 1500000)")
+        run_roles(engine)
+        assert stored.rows("SELECT txid FROM half_0") == [(parked.txid,)]
+        assert stored.value("SELECT count(*) FROM half") == 1
+        assert rival.kernel.store.halves.views(parked.txid) == []
+        with pytest.raises(RightsMissing), transaction(rival.kernel.store.engine) as connection:
+            connection.exec_driver_sql(f"SELECT txid FROM {stored.namespace}.half_0")
+        assert [doubt.txid for doubt in operator.kernel.store.overview.doubts(limit=9)] == [parked.txid]
+        assert shop.commit(parked).won
+        drain(engine.kernel.store)
+        assert read(open_as(Right.CONSUMER), "short") == [b"late"]
 
     def test_weighs_topics_and_lets_groups_expire(
         self, home_url: str, engine: Broker, operator: Broker, open_as: Open

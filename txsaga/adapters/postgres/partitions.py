@@ -4,8 +4,8 @@ Partitions of `half` and `op`: added ahead of the numbers, dropped when nothing 
 A partition is built beside the table and attached under a short lock time-out: `CREATE … PARTITION OF`
 would queue behind one long reader and stall every producer behind itself (R13). Before one is dropped it is
 shut to writers and looked at again: a half whose number was taken long ago may have been committed while the
-drop waited for its lock. If nobody adds partitions, inserts fail with a clear error once the numbers leave
-the last one.
+drop waited for its lock. What it spares is copied then, and takes its place. If nobody adds partitions, inserts
+fail with a clear error once the numbers leave the last one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from sqlalchemy import Connection, Engine, text
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.needs import needed
+from txsaga.adapters.postgres.spared import COPY, NOBODYS, SPARES, left, some
 from txsaga.adapters.postgres.sweep import LOOKS
-from txsaga.adapters.postgres.weights import BEHIND, weigh
+from txsaga.adapters.postgres.weights import weigh
 from txsaga.errors import StoreUnavailable
 
 TABLES = ("half", "op")
 LOCK_TIMEOUT = "500ms"
+LOCKED_TIMEOUT = "200ms"
+"""Once a drop keeps others waiting: long before the server would end one of two that wait for each other."""
 TICKS = 20_000
 """Old ticks that one round drops: it has a bound."""
 _BOUNDS = re.compile(r"FROM \('(\d+)'\) TO \('(\d+)'\)")
@@ -32,45 +36,6 @@ ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
 LIST = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent)"""
-
-# Is a message within what its topic keeps? Without limits it is; of two limits, either one lets it go.
-KEPT = """(l.at <= clock_timestamp() - t.retention_seconds * interval '1 second') IS NOT TRUE
-      AND (t.retention_bytes <= {behind}) IS NOT TRUE"""
-
-# Is anything below :bound still needed? The cheapest question first: where a topic is kept, it is the last one.
-NEEDED = (
-    # the oldest message of a queue is kept
-    """
-SELECT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
-                 JOIN LATERAL (SELECT txid, at FROM {s}.log l WHERE l.qid = q.qid ORDER BY l.base LIMIT 1) l ON true
-                WHERE l.txid < :bound AND {kept})""",
-    # undecided
-    """
-SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid < :bound
-                  AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))""",
-    # bound to an open transaction
-    """
-SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('active', 'ended', 'prepared', 'parked'))""",
-    # the newest message of a topic is kept
-    """
-SELECT EXISTS (SELECT FROM {s}.topic t
-                 JOIN LATERAL (SELECT max(l.at) AS at FROM {s}.log l JOIN {s}.queue q USING (qid)
-                                WHERE l.txid < :bound AND q.topic = t.id) l ON l.at IS NOT NULL
-                WHERE {kept})""",
-    # a group has not read it; where no group reads, there is nobody to wait for
-    """
-SELECT EXISTS (SELECT FROM {s}.log l
-                WHERE l.txid < :bound
-                  AND l.base + l.n > (SELECT min(least(c.off, (SELECT min(k.base) FROM {s}.claim k
-                                              WHERE k.grp = c.grp AND k.qid = c.qid AND k.message IS NULL)))
-                                        FROM {s}.cursor c WHERE c.qid = l.qid))""",
-    # not given out
-    """
-SELECT EXISTS (SELECT FROM {s}.op o JOIN {s}.half h USING (txid) WHERE o.txid < :bound AND o.decision = 1
-                  AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.qid = h.qid AND l.txid = h.txid)
-                  AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
-                        WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)))""",
-)
 
 # A look of the sweep goes from its checkpoint to a tick that is old enough: none before both checkpoints is asked for
 # again. The newest one stays, since the next tick begins there.
@@ -82,15 +47,36 @@ DELETE FROM {s}.tick WHERE id IN (
                            FROM {s}.checkpoint WHERE name = ANY (:names))
      ORDER BY id LIMIT :most)"""
 
-FORGET = """
-WITH gone AS (DELETE FROM {s}.log WHERE txid < :bound RETURNING qid, base + n AS up_to)
-UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to)
-  FROM (SELECT qid, max(up_to) AS up_to FROM gone GROUP BY qid) g WHERE q.qid = g.qid"""
 OF_TRANSACTIONS = ("part", "effect", "tx", "doubt", "event", "scheduled")
 """Tables whose rows go with the partition of their transaction."""
 
-# Both need the owner of the tables; whoever runs the roles need not be that. The check spares the scan while the
-# partition is attached.
+# A million rows may go: as long as that takes nobody but writers to this partition waits. The queues come last of all,
+# since every tick writes to them.
+FORGET = """
+    DELETE FROM {s}.weight WHERE low = $1;
+    WITH gone AS (DELETE FROM {s}.log WHERE txid >= $1 AND txid < high RETURNING qid, base + n AS up_to),
+     far AS (SELECT qid, max(up_to) AS up_to FROM gone GROUP BY qid)
+    SELECT array_agg(qid), array_agg(up_to) INTO qids, tails FROM far;
+    FOREACH place IN ARRAY ARRAY[{places}] LOOP
+        EXECUTE format('DELETE FROM {s}.%I x WHERE x.txid >= %s AND x.txid < %s', place, $1, high)
+            || CASE WHEN copied THEN format(' AND {nobodys}', halves || '_spared') ELSE '' END;
+    END LOOP;"""
+MOVE_TAILS = """
+    UPDATE {s}.queue q SET tail = greatest(q.tail, g.up_to) FROM unnest(qids, tails) g (qid, up_to)
+     WHERE q.qid = g.qid;"""
+
+# With its indexes, and a check that spares the scan while it is attached.
+BUILD = """
+    EXECUTE format('CREATE TABLE {s}.%I (LIKE {s}.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE'
+                   ' INCLUDING INDEXES, CONSTRAINT bounds CHECK (txid >= %s AND txid < %s))', {built}, {parent}, {low},
+                   high);"""
+JOIN = """
+    EXECUTE format('ALTER TABLE {s}.%I ATTACH PARTITION {s}.%I FOR VALUES FROM (%s) TO (%s)', {parent}, {built}, {low},
+                   high);
+    EXECUTE format('ALTER TABLE {s}.%I DROP CONSTRAINT bounds', {built});
+    EXECUTE format('ALTER TABLE {s}.%I ENABLE ROW LEVEL SECURITY', {built});  -- of who names it past its table"""
+
+# Both need the owner of the tables; whoever runs the roles need not be that.
 ATTACH = """
 DECLARE
     high int8 := $2 + {span};
@@ -103,17 +89,20 @@ BEGIN
     IF $1 NOT IN ('half', 'op') OR $2 % {span} <> 0 OR $2 < 0 OR $2 <> last THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no partition of this store';
     END IF;
-    EXECUTE format('CREATE TABLE {s}.%I (LIKE {s}.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE,'
-                   ' CONSTRAINT bounds CHECK (txid >= %s AND txid < %s))', added, $1, $2, high);
+    {build}
     PERFORM set_config('lock_timeout', '{lock_timeout}', true);
-    EXECUTE format('ALTER TABLE {s}.%I ATTACH PARTITION {s}.%I FOR VALUES FROM (%s) TO (%s)', $1, added, $2, high);
-    EXECUTE format('ALTER TABLE {s}.%I DROP CONSTRAINT bounds', added);
-    EXECUTE format('ALTER TABLE {s}.%I ENABLE ROW LEVEL SECURITY', added);  -- of who names it past its table
+    {join}
 END"""
 DROP = """
 DECLARE
     high int8 := $1 + {span};
+    halves text := 'half_' || $1 / {span};
+    ops text := 'op_' || $1 / {span};
     last int8;
+    copied bool;
+    place text;
+    qids int4[];
+    tails int8[];
 BEGIN
     IF $1 < 0 OR $1 % {span} <> 0 OR (
         SELECT count(*) FROM unnest(ARRAY['half', 'op']) t (name) JOIN pg_inherits
@@ -121,13 +110,25 @@ BEGIN
            AND inhrelid = to_regclass(format('{s}.%I', t.name || '_' || $1 / {span}))) < 2 THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no partition of this store';
     END IF;
-    EXECUTE format('LOCK TABLE {s}.%I, {s}.%I IN SHARE ROW EXCLUSIVE MODE',
-                   'half_' || $1 / {span}, 'op_' || $1 / {span});
+    EXECUTE format('LOCK TABLE {s}.%I, {s}.%I IN SHARE ROW EXCLUSIVE MODE', halves, ops);
     SELECT last_value INTO last FROM {s}.tx_seq;
     IF last < high THEN RETURN false; END IF;
     {needed}
-    EXECUTE format('DROP TABLE {s}.%I, {s}.%I', 'half_' || $1 / {span}, 'op_' || $1 / {span});
+    copied := ({spares});
+    IF copied THEN
+        FOREACH place IN ARRAY ARRAY['half', 'op'] LOOP {build} END LOOP;
+        EXECUTE format('{copy}', halves || '_spared', $1, high);
+    END IF;
     {forget}
+    LOCK TABLE ONLY {s}.half IN ACCESS EXCLUSIVE MODE;
+    PERFORM set_config('lock_timeout', '{locked_timeout}', true);
+    EXECUTE format('DROP TABLE {s}.%I, {s}.%I', halves, ops);
+    IF copied THEN
+        FOREACH place IN ARRAY ARRAY['half', 'op'] LOOP {join}
+            EXECUTE format('ALTER TABLE {s}.%I RENAME TO %I', {built}, place || '_' || $1 / {span});
+        END LOOP;
+    END IF;
+    {move_tails}
     RETURN true;
 END"""
 
@@ -150,6 +151,8 @@ class Partitions:
         weigh(self._engine, self._namespace, there)
         dropped = 0
         for low, high in there[:-1]:
+            if self._left(low, high):
+                continue
             if not self._drop(low, high):
                 break
             dropped += 1
@@ -163,6 +166,11 @@ class Partitions:
         values = {"looks": len(LOOKS), "names": list(LOOKS), "most": TICKS}
         with transaction(self._engine) as connection:
             connection.execute(text(OLD_TICKS.format(s=f'"{self._namespace}"')), values)
+
+    def _left(self, low: int, high: int) -> bool:
+        s, values = f'"{self._namespace}"', {"low": low, "bound": high}
+        with transaction(self._engine) as connection:
+            return all(connection.execute(text(asked), values).scalar_one() for asked in (some(s), left(s)))
 
     def _drop(self, low: int, high: int) -> bool:
         s = f'"{self._namespace}"'
@@ -184,27 +192,31 @@ class Partitions:
         return last < high or any(connection.execute(text(sql), {"bound": high}).scalar_one() for sql in needed(s))
 
 
-def needed(s: str) -> list[str]:
-    """Write the questions whether anything below :bound is still needed."""
-    kept = KEPT.format(behind=BEHIND.format(s=s))
-    return [sql.format(s=s, kept=kept).strip() for sql in NEEDED]
-
-
 def attaching(s: str) -> str:
     """Write what adds a partition to a table."""
-    return ATTACH.format(s=s, span=schema.SPAN, lock_timeout=LOCK_TIMEOUT)
+    build, join = (part.format(s=s, built="added", parent="$1", low="$2") for part in (BUILD, JOIN))
+    return ATTACH.format(s=s, span=schema.SPAN, lock_timeout=LOCK_TIMEOUT, build=build, join=join)
 
 
 def dropping(s: str) -> str:
-    """Write what drops the partitions from a number on, unless something in them is needed."""
-    forget = [FORGET.format(s=s).strip(), f"DELETE FROM {s}.weight WHERE low < :bound"]
-    forget += [f"DELETE FROM {s}.{table} WHERE txid < :bound" for table in OF_TRANSACTIONS]
-    return DROP.format(
+    """Write what drops the partitions from a number on, and keeps what is spared, unless something is needed."""
+    built = f"place || '_' || $1 / {schema.SPAN} || '_spared'"
+    places = ", ".join(f"'{table}'" for table in OF_TRANSACTIONS)
+    holding = [*needed(s), left(s)]
+    written = DROP.format(
         s=s,
         span=schema.SPAN,
-        needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in needed(s)),
-        forget="\n".join(f"{sql};" for sql in forget),
-    ).replace(":bound", "high")
+        locked_timeout=LOCKED_TIMEOUT,
+        needed="\n".join(f"IF ({sql}) THEN RETURN false; END IF;" for sql in holding),
+        spares=SPARES.format(s=s).strip(),
+        copy=COPY.format(s=s).strip(),
+        forget=FORGET.format(s=s, places=places, nobodys=NOBODYS.format(s=s)),
+        move_tails=MOVE_TAILS.format(s=s),
+        built=built,
+        build=BUILD.format(s=s, built=built, parent="place", low="$1"),
+        join=JOIN.format(s=s, built=built, parent="place", low="$1"),
+    )
+    return written.replace(":bound", "high").replace(":low", "$1")
 
 
 def extend(connection: Connection, namespace: str, ahead: int) -> int:
