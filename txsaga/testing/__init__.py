@@ -15,6 +15,7 @@ The stores of txsaga are held to the same suites. Give pytest three fixtures and
     globals().update(suites())              # or some of them: class TestHalf(HalfContract): ...
 
 The tests carry the marks `req` and `rule`; add both to `markers` where pytest runs with `--strict-markers`.
+A participant of two-phase commit has a suite of its own, `ParticipantContract`, which says what fixtures it takes.
 Nothing here may know how a store keeps its rows. The suites are loaded when they are asked for: a process
 that is to be killed loads this package without pytest.
 """
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from txsaga.testing.log_contract import LogContract
     from txsaga.testing.order_contract import OrderContract
     from txsaga.testing.overview_contract import OverviewContract
+    from txsaga.testing.participant_contract import ParticipantContract
     from txsaga.testing.question_contract import QuestionContract
     from txsaga.testing.queue_contract import QueueContract
     from txsaga.testing.redelivery_contract import RedeliveryContract
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from txsaga.testing.replay_contract import ReplayContract
     from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.schedule_contract import ScheduleContract
+    from txsaga.testing.shelf import Shelf
     from txsaga.testing.timing import Later, Unseen
     from txsaga.testing.trace_contract import TraceContract
 
@@ -75,6 +78,7 @@ __all__ = [
     "LogContract",
     "OrderContract",
     "OverviewContract",
+    "ParticipantContract",
     "QuestionContract",
     "QueueContract",
     "RedeliveryContract",
@@ -82,17 +86,19 @@ __all__ = [
     "ReplayContract",
     "ResetContract",
     "ScheduleContract",
+    "Shelf",
     "TraceContract",
     "Unseen",
     "suites",
 ]
 
-_PLACES = {"FakeClock": "clock", "Later": "timing", "Unseen": "timing"}
+_PLACES = {"FakeClock": "clock", "Later": "timing", "Shelf": "shelf", "Unseen": "timing"}
+_OF_PARTICIPANTS = {"ParticipantContract"}
 
 
 def suites() -> dict[str, type]:
-    """Return a test class for each suite, by its name, for the names of a module of tests."""
-    contracts = [name for name in __all__ if name.endswith("Contract")]
+    """Return a test class for each suite of a store, by its name, for the names of a module of tests."""
+    contracts = [name for name in __all__ if name.endswith("Contract") and name not in _OF_PARTICIPANTS]
     named = {f"Test{name.removesuffix('Contract')}": __getattr__(name) for name in contracts}
     return {name: type(name, (contract,), {"__doc__": contract.__doc__}) for name, contract in named.items()}
 

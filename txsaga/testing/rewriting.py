@@ -21,4 +21,5 @@ pytest.register_assert_rewrite(
     "txsaga.testing.group_contract",
     "txsaga.testing.registry_contract",
     "txsaga.testing.overview_contract",
+    "txsaga.testing.participant_contract",
 )

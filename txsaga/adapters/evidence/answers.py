@@ -40,22 +40,22 @@ _REFUSED: frozenset[Code] = frozenset(
 
 def is_blocked(error: DBAPIError) -> bool:
     """Tell whether another transaction was in the way."""
-    return _code(error) in _BLOCKED
+    return code_of(error) in _BLOCKED
 
 
 def is_forbidden(error: DBAPIError) -> bool:
     """Tell whether a right is missing."""
-    return _code(error) in _FORBIDDEN
+    return code_of(error) in _FORBIDDEN
 
 
 def is_absent(error: DBAPIError) -> bool:
     """Tell whether PostgreSQL found no such table on the search path."""
-    return _code(error) == "42P01"
+    return code_of(error) == "42P01"
 
 
 def refuses_commit(error: DBAPIError) -> bool:
     """Tell whether an error at COMMIT is a clear no; everything else leaves the outcome unknown."""
-    code = _code(error)
+    code = code_of(error)
     if not isinstance(code, str):
         return code in _REFUSED
     # FATAL and PANIC end the session, perhaps after the commit was written.
@@ -84,7 +84,8 @@ def _ours(resource: str, error: DBAPIError) -> StoreError:
     return StoreError(f"resource {resource!r} refused: {reason}")
 
 
-def _code(error: DBAPIError) -> Code | None:
+def code_of(error: DBAPIError) -> Code | None:
+    """Return the code that the driver gives; None when it gives none."""
     driver = error.orig
     number = getattr(driver, "sqlite_errorcode", None)
     if isinstance(number, int):

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, QueuePool, Table, select
+from sqlalchemy import Connection, Engine, QueuePool, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
 from txsaga.adapters.evidence.answers import edge, is_blocked
-from txsaga.adapters.evidence.creation import Place, create, find, missing, resource_name
+from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing
 from txsaga.adapters.evidence.outcomes import outcomes, slots
-from txsaga.adapters.evidence.schema import database_table, ddl
+from txsaga.adapters.evidence.schema import ddl
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
-from txsaga.errors import DecidedOtherwise, EvidenceMissing
+from txsaga.adapters.evidence.whereabouts import Whereabouts
+from txsaga.errors import DecidedOtherwise
 from txsaga.model.decision import Decision
 from txsaga.model.records import Outcome
 
@@ -36,18 +37,17 @@ class SqlEvidence:
         ddl(engine.dialect.name)  # other databases are refused here
         self._engine = engine
         self._name = name or resource_name(engine)
-        self._may_create = create
-        self._found: Place | None = None
+        self._where = Whereabouts(engine, self._name, create=create)
 
     @property
     def database(self) -> UUID:
         """The uuid that the evidence table of this very database carries."""
-        return self._place().database
+        return self._where.place.database
 
     @contextmanager
     def work(self, transaction: str, announce: Announce = _nobody) -> Iterator[Connection]:
         """Open a local transaction whose first write is its evidence row; leaving the block commits it."""
-        key, table = EvidenceKey.parse(transaction), self._place().table
+        key, table = EvidenceKey.parse(transaction), self._where.place.table
         with edge(self._name):
             connection = self._engine.connect()
         with connection:
@@ -61,12 +61,12 @@ class SqlEvidence:
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
         """Store a late body beside the evidence, in the local transaction."""
         key = EvidenceKey.parse(transaction)
-        connection.execute(statements.write_body(self._place().table, key, slot, body))
+        connection.execute(statements.write_body(self._where.place.table, key, slot, body))
 
     def filled(self, connection: Connection, transaction: str) -> frozenset[int]:
         """Return the slots whose bodies lie in the local transaction."""
         key = EvidenceKey.parse(transaction)
-        return slots(connection.scalars(statements.branches(self._place().table, key)))
+        return slots(connection.scalars(statements.branches(self._where.place.table, key)))
 
     def read(self, transaction: str) -> Outcome | None:
         """Return what the evidence says; None when there is none."""
@@ -75,10 +75,10 @@ class SqlEvidence:
     def read_many(self, transactions: Sequence[str]) -> dict[str, Outcome]:
         """Return what the evidence says of each transaction that has some, in one question."""
         keys = {transaction: EvidenceKey.parse(transaction) for transaction in transactions}
-        asked, place = list(set(keys.values())), self._place()
+        asked, place = list(set(keys.values())), self._where.place
         found: dict[EvidenceKey, Outcome] = {}
         with self._connected() as connection, short_waits(connection):
-            self._require_same(connection, place)
+            self._where.require_same(connection, place)
             for start in range(0, len(asked), _ASKED_AT_ONCE):
                 batch = asked[start : start + _ASKED_AT_ONCE]
                 found |= outcomes(connection.execute(statements.look(place.table, batch)))
@@ -94,12 +94,12 @@ class SqlEvidence:
 
     def fence(self, transaction: str) -> Outcome | None:
         """Write the rollback barrier unless evidence is there, and return what stands; None while it runs."""
-        key, place = EvidenceKey.parse(transaction), self._place()
+        key, place = EvidenceKey.parse(transaction), self._where.place
         with self._connected() as connection, short_waits(connection, locks=1):
             try:
                 begin_now(connection)
                 statements.write_now(connection, place.table, key, Decision.ROLLBACK)
-                self._require_same(connection, place)
+                self._where.require_same(connection, place)
                 connection.commit()
                 return Outcome(committed=False, bodies={})
             except IntegrityError:
@@ -109,25 +109,8 @@ class SqlEvidence:
                     raise
                 connection.rollback()
             limit(connection)
-            self._require_same(connection, place)
+            self._where.require_same(connection, place)
             return outcomes(connection.execute(statements.look(place.table, [key]))).get(key)
-
-    def _place(self) -> Place:
-        if self._found is None:
-            self._found = find(self._engine, self._name)
-        if self._found is None and self._may_create:
-            create(self._engine, self._name)
-            self._found = find(self._engine, self._name)
-        if self._found is None:
-            raise missing(self._engine, self._name)
-        return self._found
-
-    def _require_same(self, connection: Connection, place: Place) -> None:
-        """Refuse an answer of another database: a name may lead elsewhere from one connection to the next."""
-        uuid = connection.execute(select(database_table(place.table.schema).c.uuid)).scalar_one_or_none()
-        if uuid is None or UUID(hex=uuid) != place.database:
-            self._found = None  # whoever asks next looks where it leads now
-            raise EvidenceMissing(f"resource {self._name!r} leads to another database than before")
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

@@ -1,0 +1,29 @@
+"""
+Participants: databases that vote in two-phase commit, each through the user's own SQLAlchemy engine.
+
+They vote, hold what they voted for, and do what was decided. They must not decide anything, and touch nothing that
+others prepared. If a process dies between two lines here, the branch is either not prepared, and gone, or prepared
+and listed, and its own row tells what became of it afterwards.
+"""
+
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from txsaga.adapters.xa.postgres import PostgresParticipant
+from txsaga.errors import ConfigError
+from txsaga.ports.participants import Participant
+
+__all__ = ["PostgresParticipant", "participant_for"]
+
+
+def participant_for(engine: Engine, name: str, *, create: bool = True, database: UUID | None = None) -> Participant:
+    """Return the participant for an engine's database; with `database` only the one that carries this uuid."""
+    match engine.dialect.name:
+        case "postgresql":
+            return PostgresParticipant(engine, name=name, create=create, database=database)
+        case other:
+            raise ConfigError(
+                f"resource {name!r} is of kind {other!r}, which can't vote in two-phase commit; "
+                "the databases that can are postgresql"
+            )

@@ -1,0 +1,94 @@
+"""
+Plain text straight to PostgreSQL, where what is sent and what is waited for are two calls.
+
+It must not decide what an answer means. If the process dies between the two calls, the server does what it was sent.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import psycopg
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+
+class SessionLost(Exception):
+    """The session ended, or fell silent: nobody knows what became of what was sent."""
+
+
+class Answer(NamedTuple):
+    """What the server says of one statement: its tag and the first row, or a clear error."""
+
+    tag: str = ""
+    row: Sequence[str | None] = ()
+    state: str = ""  # the SQLSTATE of an error
+    why: str = ""
+    table: str = ""  # what a constraint belongs to
+
+
+def hung_up(session: PGconn) -> bool:
+    """Tell whether the server has left while nothing was under way: what is not sent yet is not in doubt."""
+    if session.status == ConnStatus.BAD:
+        return True
+    readable = _poll(session, select.POLLIN)
+    try:
+        while readable.poll(0):
+            session.consume_input()
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+def send(session: PGconn, text: str) -> None:
+    """Send statements; together they are one round trip."""
+    try:
+        session.send_query(text.encode())
+        while session.flush():
+            _poll(session, select.POLLIN | select.POLLOUT).poll()
+            session.consume_input()  # the server may want to be read meanwhile
+    except psycopg.OperationalError as error:
+        raise SessionLost(" ".join(str(error).split())) from error
+
+
+def receive(session: PGconn, patience: float) -> Sequence[Answer]:
+    """Wait so many seconds for the answer to each statement; one that failed is the last."""
+    readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
+    answers: list[Answer] = []
+    try:
+        while True:
+            while session.is_busy():
+                if not readable.poll(max(0, deadline - time.monotonic()) * 1000):
+                    raise SessionLost(f"no answer for {patience:g} s")
+                session.consume_input()
+            result = session.get_result()
+            if result is None:
+                return answers
+            answers.append(_answer(result))
+    except psycopg.OperationalError as error:
+        raise SessionLost(" ".join(str(error).split())) from error
+
+
+def _answer(result: PGresult) -> Answer:
+    if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        row = tuple(_text(result.get_value(0, column)) for column in range(result.nfields)) if result.ntuples else ()
+        return Answer(tag=_text(result.command_status) or "", row=row)
+    said = " ".join(result.error_message.decode(errors="replace").split())
+    state = _text(result.error_field(DiagnosticField.SQLSTATE)) or ""
+    # FATAL and PANIC end the session, perhaps after what was sent was done; what has no state is the client's own word.
+    if not state or _text(result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED)) != "ERROR":
+        raise SessionLost(said)
+    return Answer(state=state, why=said, table=_text(result.error_field(DiagnosticField.TABLE_NAME)) or "")
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _poll(session: PGconn, events: int) -> select.poll:
+    poll = select.poll()
+    poll.register(session.socket, events)
+    return poll
