@@ -79,6 +79,9 @@ UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_t
    AND EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid)
 RETURNING b.txid, b.number, b.attempt"""
 
+WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"
+"""What its index holds."""
+
 BRANCHES = """
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource
   FROM {s}.branch b JOIN {s}.resource r ON r.id = b.resource"""
@@ -89,4 +92,4 @@ LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, o.decision
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
- WHERE b.state IN ({OPEN}) AND {BEHIND} AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""
+ WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND} AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""

@@ -227,7 +227,7 @@ Index(
     branch.c.txid,
     branch.c.number,
     branch.c.attempt,
-    postgresql_where=branch.c.state.in_(["active", "ended", "prepared"]),
+    postgresql_where=branch.c.state.not_in(["committed", "rolled_back", "forgotten"]),
 )
 
 effect = Table(

@@ -51,6 +51,10 @@ with written as (insert into {table} (store, incarnation, txid, branch, outcome)
 select current_setting('{mark}', true), (select count(*) from written), {durable}"""
 
 
+_MAIN = """insert into {table} (store, incarnation, txid, branch, outcome)
+  values ('{store}', {incarnation}, {txid}, '', {outcome})"""
+
+
 class PostgresParticipant:
     """One registered database."""
 
@@ -100,7 +104,7 @@ class PostgresParticipant:
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch; a session that the pool kept too long is replaced before it begins."""
-        evidence = self._evidence(branch)
+        evidence, main = self._evidence(branch)
         try:
             session = self._begun(branch)
         except SessionLost:
@@ -108,7 +112,7 @@ class PostgresParticipant:
                 session = self._begun(branch)
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
-        return PostgresBranch(session, branch, evidence, lambda decision: self.finish(branch, decision))
+        return PostgresBranch(session, branch, (evidence, main), lambda decision: self.finish(branch, decision))
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""
@@ -144,9 +148,10 @@ class PostgresParticipant:
             connection = self._engine.connect()
         return Session.begun(connection, f"SET LOCAL {MARK} = '{branch.gid}'", self._patience)
 
-    def _evidence(self, branch: BranchId) -> str:
+    def _evidence(self, branch: BranchId) -> tuple[str, str]:
         table = self._engine.dialect.identifier_preparer.format_table(self._rows.place.table)
-        return _EVIDENCE.format(table=table, mark=MARK, durable=DURABLE, **values(branch))
+        named = {"table": table, "mark": MARK, "durable": DURABLE, **values(branch)}
+        return _EVIDENCE.format(**named), _MAIN.format(**named)
 
 
 def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:

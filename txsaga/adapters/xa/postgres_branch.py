@@ -25,7 +25,7 @@ from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.libpq import Answer, SessionLost
 from txsaga.adapters.xa.postgres_session import Session
-from txsaga.errors import xa
+from txsaga.errors import DecidedOtherwise, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 
@@ -44,11 +44,16 @@ class PostgresBranch:
     """The work of one branch."""
 
     def __init__(
-        self, session: Session, branch: BranchId, evidence: str, elsewhere: Callable[[Decision], Finish]
+        self,
+        session: Session,
+        branch: BranchId,
+        evidence: tuple[str, str],
+        elsewhere: Callable[[Decision], Finish],
     ) -> None:
         self._session = session
         self._branch = branch
-        self._evidence = evidence  # the statement that writes its row and tells whose transaction this is
+        # What writes the branch's row and tells whose transaction this is; what writes the transaction's own.
+        self._evidence, self._main = evidence
         self._elsewhere = elsewhere
         self._stage = _Stage.OPEN
 
@@ -84,6 +89,19 @@ class PostgresBranch:
             return self._rolled_back
         return lambda: Finish.DONE  # the server rolls back what lost its session
 
+    def decide(self, transaction: str) -> Callable[[], None]:
+        """Send both evidence rows and COMMIT: that commit is the decision."""
+        assert transaction == self._branch.transaction
+        if self._stage is not _Stage.OPEN:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._refuse_broken()
+        self._stage = _Stage.UNKNOWN
+        try:
+            self._session.send(f"{self._evidence}; {self._main}; COMMIT")
+        except SessionLost as lost:
+            raise self._unknown(lost) from lost
+        return self._committed
+
     def leave(self) -> None:
         """Give the session back."""
         self._session.give_back()
@@ -99,6 +117,26 @@ class PostgresBranch:
             )
         if not session.in_first_transaction:
             raise self._ended_inside()
+
+    def _committed(self) -> None:
+        try:
+            answer = self._session.receive()[-1]
+        except SessionLost as lost:
+            raise self._unknown(lost) from lost
+        if answer.state and self._session.state == TransactionStatus.INERROR:
+            with self._told():
+                self._session.ask("ROLLBACK")
+        self._session.forget_transaction()
+        self._stage = _Stage.OVER
+        if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
+            raise DecidedOtherwise(int(self._branch.transaction.rpartition("-")[2], 16), Decision.ROLLBACK.name)
+        if answer.state:
+            raise codes.of_state(answer.state)(f"branch {self._branch.gid} can't commit: {answer.why}")
+        if answer.tag != "COMMIT":  # so a failed transaction answers, without an error
+            raise xa.RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
+
+    def _unknown(self, lost: SessionLost) -> OutcomeUnknown:
+        return OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}")
 
     def _ended_inside(self) -> xa.RolledBack:
         return xa.RolledBack(

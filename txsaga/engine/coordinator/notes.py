@@ -26,7 +26,9 @@ class Notes:
 
     def __init__(self) -> None:
         self.submit: Callable[[Noted], object] = lambda _: None
-        self._start_anew()
+        self._waiting: deque[Noted] = deque(maxlen=MOST)
+        self._timer: threading.Timer | None = None
+        self._process = os.getpid()
 
     def add(self, notes: Iterable[Noted]) -> None:
         """Leave notes to the next batch; without one they are written by themselves."""
@@ -63,6 +65,6 @@ class Notes:
         self.flush()
 
     def _start_anew(self) -> None:
-        self._waiting: deque[Noted] = deque(maxlen=MOST)
-        self._timer: threading.Timer | None = None
+        self._waiting.clear()
+        self._timer = None
         self._process = os.getpid()

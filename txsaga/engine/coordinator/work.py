@@ -33,6 +33,7 @@ class Work:
     def __init__(self, txid: int, branches: Mapping[str, tuple[BranchId, Participant]], announce: Announcer) -> None:
         self._txid, self._branches, self._announce = txid, branches, announce
         self._open: dict[str, Enlisted] = {}
+        self._committed: str | None = None  # in one phase
 
     @property
     def used(self) -> list[str]:
@@ -92,6 +93,8 @@ class Work:
         if self._announce:
             self._announce(facts.Working((self._txid,), about=name))
         self._open[name].decide(transaction)()
+        self.drop(name)
+        self._committed = name
         if self._announce:
             self._announce(facts.Worked((self._txid,), about=name))
 
@@ -99,6 +102,8 @@ class Work:
         """Tell these resources what was decided; return what became of them, and who did not answer."""
         found = self._each(facts.Finishing, set(names), lambda enlisted: enlisted.finish(decision))
         notes, silent = list[Noted](), dict[str, Exception]()
+        if self._committed is not None:
+            notes.append(noted(self._txid, self._branches[self._committed][0], decision, Finish.DONE))
         for name, answer in found.items():
             if isinstance(answer, Exception):
                 silent[name] = answer

@@ -18,7 +18,7 @@ CREATE TABLE branch (
     PRIMARY KEY (txid, number, attempt)
 );
 
-CREATE INDEX branch_open ON branch (txid, number, attempt) WHERE state IN ('active', 'ended', 'prepared');
+CREATE INDEX branch_open ON branch (txid, number, attempt) WHERE state NOT IN ('committed', 'rolled_back', 'forgotten');
 
 ALTER TABLE resource ADD COLUMN enlisted BOOLEAN DEFAULT false NOT NULL;
 
