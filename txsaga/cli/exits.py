@@ -30,6 +30,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.UnknownTransaction: NOT_FOUND,
     errors.TransactionsRejected: REFUSED,
     errors.SendFailed: UNAVAILABLE,
+    errors.TooFewBrokers: UNAVAILABLE,
     errors.EvidenceMissing: REFUSED,
     errors.LeaseLost: STANDS,
     errors.ClaimLost: STANDS,

@@ -4,7 +4,8 @@ Every error that txsaga raises on purpose, as one tree.
 TxSagaError
 ├── ConfigError                      a setting or an argument is missing, malformed or contradictory; never retry
 │   ├── CheckerMissing               a transactional call on a producer without a checker
-│   └── ExecutorMissing              a half message without local work
+│   ├── ExecutorMissing              a half message without local work
+│   └── FlowRefused                  a flow asks for what can't be kept; the text names all of it
 ├── InvalidMessage                   the message can't be stored as it is; never retry
 ├── UnknownTopic                     create the topic first
 ├── TopicExists                      the topic exists with other settings
@@ -37,6 +38,10 @@ TxSagaError
 ├── AlreadyDone                      the inbox knows the message: its effect is there
 ├── OutOfOrder                       what is consumed or committed does not follow what the group has read
 ├── OffsetOutOfRange                 reading below the tail or above the head of a queue
+├── ClusterError                     a cluster did not take what was sent to it; its transaction rolls back
+│   ├── TooFewBrokers                fewer brokers than the policy needs; retry later
+│   ├── BadDestination               no broker will ever take it; never retry
+│   └── PinRefused                   the node list of a message can't be followed
 └── StoreError                       the home database said no
     ├── StoreUnavailable             connection level or a time-out; safe to retry
     ├── OutcomeUnknown               the connection broke at COMMIT; read back before anything else
@@ -90,6 +95,10 @@ class ExecutorMissing(ConfigError):
             "pass local=… to send_in_transaction, or give the producer a listener"
         )
         self.group = group
+
+
+class FlowRefused(ConfigError):
+    """A flow asks for what can't be kept."""
 
 
 class InvalidMessage(TxSagaError):
@@ -308,6 +317,25 @@ class OffsetOutOfRange(TxSagaError):
     def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
         super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
         self.offset, self.tail, self.head = offset, tail, head
+
+
+class ClusterError(TxSagaError):
+    """A cluster did not take what was sent to it; its transaction rolls back."""
+
+
+class TooFewBrokers(ClusterError):
+    """Fewer brokers are there, or accepted, than the policy needs."""
+
+    retryable = True
+    code = "SERVICE_NOT_AVAILABLE"
+
+
+class BadDestination(ClusterError):
+    """No broker will ever take it: the topic or the message is wrong."""
+
+
+class PinRefused(ClusterError):
+    """The node list of a message can't be followed, and nothing else is tried."""
 
 
 class BrokerClosed(TxSagaError):
