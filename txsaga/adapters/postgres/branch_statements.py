@@ -92,4 +92,5 @@ LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, o.decision
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
- WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND} AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""
+ WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND}
+   AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""

@@ -31,7 +31,8 @@ SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('activ
                   AND {unspared_tx})""",
     # a resource has not acknowledged, or stands against the decision
     """
-SELECT EXISTS (SELECT FROM {s}.branch b WHERE b.txid < :bound AND b.state NOT IN ('committed', 'rolled_back', 'forgotten'))""",
+SELECT EXISTS (SELECT FROM {s}.branch b
+                WHERE b.txid < :bound AND b.state NOT IN ('committed', 'rolled_back', 'forgotten'))""",
     # the newest message of a topic is kept
     """
 SELECT EXISTS (SELECT FROM {s}.topic t
