@@ -68,7 +68,7 @@ def in_child(broker: Broker, producer: JoiningProducer, books: Engine, session: 
         return 2
     if transfer(producer) == session:
         return 3
-    if len(roles()) != 4:
+    if len(roles()) != 5:
         return 4
     if not within(lambda: lives(broker, broker.kernel.member)):
         return 6
@@ -88,7 +88,7 @@ def main() -> int:
     if pid == 0:
         os._exit(in_child(broker, producer, books, session))
     _, status = os.waitpid(pid, 0)
-    same = transfer(producer) == session and len(roles()) == 4 and lives(broker, broker.kernel.member)
+    same = transfer(producer) == session and len(roles()) == 5 and lives(broker, broker.kernel.member)
     same = same and fall_out_of_block(producer) == "COMMIT"
     broker.close()
     books.dispose()

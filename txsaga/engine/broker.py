@@ -292,8 +292,8 @@ class Broker:
         if profile is not None:
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
-        settling: list[Role] = [Recovery(kernel), CheckBack(kernel, profile)]
-        return [*settling, Dispatcher(kernel), Partitions(kernel), Scheduler(kernel)]
+        settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel)]
+        return [Dispatcher(kernel), *settling, Partitions(kernel), Scheduler(kernel)]
 
     def own_roles(self) -> list[Role]:
         """Return what every process does for itself: renew its leases, answer for its producer groups."""
