@@ -58,8 +58,11 @@ class Ledger(Protocol):
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
-        """Name a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt."""
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+        """Name a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt.
+
+        A unit of an auxiliary lane gets a number of its own each time.
+        """
 
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted, in the block of the decision that names them."""

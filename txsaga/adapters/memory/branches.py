@@ -52,7 +52,9 @@ class MemoryBranches:
         with self._home.lock:
             resource = self._names.resource_by_id
             rows = sorted(self._home.kept.branches.items())
-            return [Branch(*place, resource(row.resource).name, *row[1:], row.resource) for place, row in rows]
+            return [
+                Branch(*place, resource(row.resource).name, *row[1:4], row.resource, row.aux) for place, row in rows
+            ]
 
     def _one(self, call: Call) -> Answer | TxSagaError:
         try:
@@ -103,17 +105,17 @@ class MemoryBranches:
 
     def _note(self, kept: Kept, call: Noted) -> Answer:
         row = kept.branches.get(call[:3])
-        if row is None or call.txid not in kept.ops or not _may_follow(row.state, call.event):
+        if row is None or not (row.aux or call.txid in kept.ops) or not _may_follow(row, call.event):
             return False
-        kept.branches[call[:3]] = BranchRow(row.resource, STATES[call.event], self._home.now(), call.why)
+        kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True
 
 
-def _may_follow(state: BranchState, event: BranchEvent) -> bool:
+def _may_follow(row: BranchRow, event: BranchEvent) -> bool:
     match event:
         case BranchEvent.COMMIT:
-            return state is BranchState.PREPARED
+            return row.state is BranchState.PREPARED or (row.aux and row.state is BranchState.ACTIVE)
         case BranchEvent.FORGET:
-            return state in HEURISTIC
+            return row.state in HEURISTIC
         case _:
-            return state in OPEN
+            return row.state in OPEN

@@ -135,13 +135,14 @@ class MemoryLedger:
         """Return the transaction that replays this one."""
         return self._kept.replays.get(txid)
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         """Name a branch for each resource."""
         branches = self._kept.branches
-        numbers = {row.resource: place[1] for place, row in branches.items() if place[0] == life.txid}
+        known = {place[1]: row for place, row in branches.items() if place[0] == life.txid}
+        numbers = {} if aux else {row.resource: number for number, row in known.items() if not row.aux}
         for resource in resources:
-            number = numbers.setdefault(resource, len(numbers) + 1)
-            row = BranchRow(resource, BranchState.ACTIVE, self._home.now())
+            number = numbers.setdefault(resource, max([0, *known, *numbers.values()]) + 1)
+            row = BranchRow(resource, BranchState.ACTIVE, self._home.now(), aux=aux)
             branches.setdefault((life.txid, number, life.owner), row)
         return [numbers[resource] for resource in resources]
 

@@ -63,6 +63,7 @@ class BranchRow(NamedTuple):
     state: BranchState
     at: datetime
     why: str = ""
+    aux: bool = False
 
 
 class Listed(NamedTuple):

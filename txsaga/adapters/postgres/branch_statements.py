@@ -74,23 +74,24 @@ NOTE = f"""
 UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_timestamp()
   FROM unnest($1, $2, $3, $4, $5) AS n(txid, number, attempt, state, why)
  WHERE b.txid = n.txid AND b.number = n.number AND b.attempt = n.attempt
-   AND CASE n.state WHEN '{BranchState.COMMITTED}' THEN b.state = '{BranchState.PREPARED}'
+   AND CASE n.state WHEN '{BranchState.COMMITTED}'
+                    THEN b.state = '{BranchState.PREPARED}' OR (b.aux AND b.state = '{BranchState.ACTIVE}')
                     WHEN '{BranchState.FORGOTTEN}' THEN b.state LIKE 'heuristic%' ELSE b.state IN ({OPEN}) END
-   AND EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid)
+   AND (b.aux OR EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid))
 RETURNING b.txid, b.number, b.attempt"""
 
 WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"
 """What its index holds."""
 
 BRANCHES = """
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
   FROM {s}.branch b JOIN {s}.resource r ON r.id = b.resource"""
 BEHIND = "(b.txid, b.number, b.attempt) > (:txid, :number, :attempt)"
 ORDER = "ORDER BY b.txid, b.number, b.attempt LIMIT :limit"
 OF = BRANCHES + " WHERE b.txid = :txid ORDER BY b.number, b.attempt"
 LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, o.decision
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux, o.decision
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
  WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND}
    AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""

@@ -85,7 +85,7 @@ class PostgresBranches:
     ) -> Sequence[tuple[Branch, Decision]]:
         """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
         rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
-        return [(_branch(row), Decision(row[8])) for row in rows]
+        return [(_branch(row), Decision(row[9])) for row in rows]
 
     def listed(
         self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
@@ -203,7 +203,7 @@ def _standing(word: Resolve, stands: tuple[Any, ...] | None) -> Answer | TxSagaE
 
 
 def _branch(row: Any) -> Branch:  # a row of any statement that begins like that
-    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), row[5], row[6], row[7])
+    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), *row[5:9])
 
 
 def _behind(after: tuple[int, int, int]) -> dict[str, int]:

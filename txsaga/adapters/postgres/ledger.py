@@ -199,9 +199,9 @@ class PostgresLedger:
             found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         """Name a branch for each resource."""
-        return naming.name(self._connection, life, resources)
+        return naming.name(self._connection, life, resources, aux=aux)
 
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted."""

@@ -77,7 +77,7 @@ TABLES = {
         f"SELECT, {MOVE_TX}",
     ),
     "branch": Needs(
-        "SELECT, INSERT (txid, number, attempt, resource, state), UPDATE (state, at, why)",
+        "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why)",
         "",
         "SELECT, UPDATE (state, at, why)",
         "SELECT, UPDATE (state, at, why)",

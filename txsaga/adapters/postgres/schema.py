@@ -220,6 +220,7 @@ branch = Table(
     Column("state", String, CheckConstraint(one_of("state", BranchState)), nullable=False),
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("why", String),
+    Column("aux", Boolean, nullable=False, server_default=FALSE),  # a unit of an auxiliary lane
     PrimaryKeyConstraint("txid", "number", "attempt"),
 )
 Index(

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from txsaga.engine.consuming import Consumed, consume
+from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
@@ -56,6 +57,7 @@ class Coordinated:
         self._kernel, self._stage = kernel, Stage.NEW
         self._outbox = Outbox(kernel.topics, Way.HALF)
         self._owner = Owner(kernel, group, resources, key=key, run=run)
+        self._lanes: dict[str, Lane] = {}
         self._listeners: list[Callable[[Decision], None]] = []
         self._process = os.getpid()
         self.decision: Decision | None = None
@@ -82,6 +84,13 @@ class Coordinated:
         """Work in a resource: nothing of it is visible before the decision. The same session each time."""
         self._require_open("work in a resource")
         yield self._owner.work.handle(resource)
+
+    def lane(self, resource: str) -> Lane:
+        """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
+        self._require_open("open a lane")
+        if resource not in self._lanes:
+            self._lanes[resource] = Lane(self._kernel, self._owner, resource, self._require_open)
+        return self._lanes[resource]
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
         """Add a message to the transaction."""
@@ -154,7 +163,7 @@ class Coordinated:
     def _commit(self) -> None:
         rows, work = self._outbox.take(), self._owner.work
         last = work.last
-        votes = work.named(work.prepare([name for name in work.used if name != last]))
+        votes = work.named(work.prepare(work.voting))
         if last is None:
             self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
             standing, failure = self._owner.decide(Decision.COMMIT, "the block ended", rows, votes), None

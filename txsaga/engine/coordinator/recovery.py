@@ -22,7 +22,7 @@ from txsaga.engine.kernel import Kernel
 from txsaga.errors import EvidenceMissing, ResourceUnknown, TxSagaError, UnknownTransaction
 from txsaga.errors.xa import RetryLater
 from txsaga.model import facts
-from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState
+from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState, Finish
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import NONE, Noted
 from txsaga.ports.participants import Participant
@@ -121,9 +121,12 @@ class Recovery:
         id = self._id(branch)
         try:
             with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
-                return noted(branch.txid, id, due, participant.finish(id, due))
+                found = participant.finish(id, due)
         except RetryLater:
             return None  # the session that prepared it still lives
+        if branch.aux and due is Decision.ROLLBACK and found is Finish.COMMITTED:
+            due, found = Decision.COMMIT, Finish.DONE  # its lane committed it, and could not say so
+        return noted(branch.txid, id, due, found)
 
     def _note(self, notes: Sequence[Noted]) -> int:
         if not notes:

@@ -15,6 +15,7 @@ CREATE TABLE branch (
         'heuristic_committed', 'heuristic_rolled_back', 'heuristic_mixed', 'heuristic_hazard', 'forgotten')),
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     why VARCHAR,
+    aux BOOLEAN DEFAULT false NOT NULL,
     PRIMARY KEY (txid, number, attempt)
 );
 
