@@ -145,7 +145,7 @@ class Partitions:
             return extend(connection, self._namespace, ahead)
 
     def drop(self) -> int:
-        """Drop the oldest partitions while nothing in them is needed, and old ticks; return how many partitions."""
+        """Drop the oldest partitions while only what is spared is needed in them, and old ticks; return how many."""
         self._drop_ticks()
         there = self._bounds()
         weigh(self._engine, self._namespace, there)
