@@ -103,7 +103,14 @@ class MysqlParticipant:
             except DBAPIError:
                 session.end()
                 raise
-        return MysqlBranch(session, branch, xid, lambda decision: self.finish(branch, decision), self._patience)
+        return MysqlBranch(
+            session,
+            branch,
+            xid,
+            lambda: self._rows.write_main(session.connection, branch),
+            lambda decision: self.finish(branch, decision),
+            self._patience,
+        )
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""

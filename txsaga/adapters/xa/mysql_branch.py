@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.mysql_session import Refused, Session, SessionLost
 from txsaga.adapters.xa.under_way import start
-from txsaga.errors import xa
+from txsaga.errors import OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 
@@ -45,16 +45,23 @@ class MysqlBranch:
     """The work of one branch."""
 
     def __init__(
-        self, session: Session, branch: BranchId, xid: str, elsewhere: Callable[[Decision], Finish], patience: float
+        self,
+        session: Session,
+        branch: BranchId,
+        xid: str,
+        main: Callable[[], None],
+        elsewhere: Callable[[Decision], Finish],
+        patience: float,
     ) -> None:
         self._session = session
         self._branch = branch
         self._xid = xid
+        self._main = main  # writes the evidence of the transaction itself
         self._elsewhere = elsewhere
         self._patience = patience
         self._stage = _Stage.OPEN
         self._vote: Future[Vote] | None = None
-        self._last: Future[Vote] | Future[Finish] | None = None
+        self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
 
     @property
     def handle(self) -> Connection:
@@ -74,6 +81,12 @@ class MysqlBranch:
         if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
             raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         self._last = end = start(lambda: self._end(decision))
+        return lambda: self._waited(end)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Begin to commit in one phase; with the transaction's own row, that commit is the decision."""
+        self._refuse_broken()
+        self._last = end = start(lambda: self._one_phase(decides=transaction is not None))
         return lambda: self._waited(end)
 
     def leave(self) -> None:
@@ -113,6 +126,27 @@ class MysqlBranch:
             raise self._no(refused) from refused
         self._stage = _Stage.PREPARED
         return Vote.PREPARED
+
+    def _one_phase(self, *, decides: bool) -> None:
+        self._stage = _Stage.NO
+        try:
+            if decides:
+                self._main()
+            self._session.run(f"XA END {self._xid}")
+        except SessionLost as lost:
+            self._stage = _Stage.LOST
+            raise self._lost_early() from lost
+        except Refused as refused:
+            raise self._no(refused) from refused
+        try:
+            self._stage = _Stage.UNKNOWN
+            self._session.run(f"XA COMMIT {self._xid} ONE PHASE")
+        except SessionLost as lost:
+            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
+        except Refused as refused:
+            self._stage = _Stage.OVER
+            raise self._no(refused) from refused
+        self._stage = _Stage.OVER
 
     def _end(self, decision: Decision) -> Finish:
         if self._vote is not None:
