@@ -7,7 +7,6 @@ asked twice, one after the other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
+from txsaga.adapters.postgres.parameters import numbered
 from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead, kept
 from txsaga.model.records import HalfView
 
@@ -102,11 +102,6 @@ def answering(s: str) -> str:
     """Write what takes away the questions to a login's own groups."""
     sql = _answered(MINE.replace("pgroup", "question.pgroup"), DECIDED).format(s=s)
     return numbered(sql, ("member", "txids", "answers", "whys"))
-
-
-def numbered(sql: str, names: Sequence[str]) -> str:
-    """Write named parameters as numbered ones."""
-    return re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql).strip()
 
 
 def _answered(mine: str, decided: str) -> str:
