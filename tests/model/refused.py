@@ -194,6 +194,26 @@ REFUSED = [
         "home database",
     ),
     pytest.param(
+        flow(resource("last", last=True), works("x", "last", hold=Hold.PREPARED)),
+        Refusal.LAST_IDLE,
+        "last",
+        "held prepared, so it votes like the others; hold it in the journal",
+        marks=pytest.mark.rule("R12"),
+    ),
+    pytest.param(
+        flow(local("old", "db2"), works("a", "old", mode=StepMode.COMMIT, propagates=("b",)), step("b")),
+        Refusal.UNDECLARED,
+        "old",
+        "kind 'db2'",
+        marks=req("IBM-48", "IBM-55"),
+    ),
+    pytest.param(
+        flow(resource("api", "http", home=True), works("call", "api")),
+        Refusal.HOLD_JOURNAL,
+        "api",
+        "step 'call' would be journalled",
+    ),
+    pytest.param(
         flow(lane("lite", "sqlite"), works("note", "lite", hold=Hold.PREPARED)),
         Refusal.HOLD_PREPARED,
         "lite",

@@ -192,7 +192,7 @@ def test_leaving_main_is_a_choice_per_statement() -> None:
     ]
 
 
-@pytest.mark.req("IBM-15", "IBM-16")
+@pytest.mark.req("IBM-15")
 def test_a_resource_can_be_given_to_a_lane() -> None:
     found = run(flow(PG, lane("audit"), works("debit", "current"), works("note", "audit")))
     assert [each.settles.value for each in found.works] == [MAIN, LANE]
@@ -214,7 +214,7 @@ def test_a_data_source_has_one_lane_whatever_its_names() -> None:
     ]
 
 
-@pytest.mark.req("IBM-19", "IBM-24", "IBM-25", "IBM-27", "IBM-29")
+@pytest.mark.req("IBM-25", "IBM-29")
 def test_a_lane_is_used_again_after_settling_and_what_is_open_follows_the_outcome() -> None:
     of = flow(
         lane("db1"),

@@ -36,6 +36,12 @@ NESTED = flow(
     step("first"),
     step("last"),
 )
+TWO_CATCHES = flow(
+    step("one", catch=Catch(to="handler")),
+    step("outer", propagates=("work",), catch=Catch()),
+    step("work", catch=Catch(to="handler")),
+    step("handler"),
+)
 
 
 @pytest.mark.req("IBM-58")
@@ -140,6 +146,12 @@ def test_an_error_of_no_step_is_a_mistake() -> None:
             SHARED,
             {"one": FAILED, "outer": DONE, "work": FAILED, "report": FAILED},
             ("the error of step 'report' reached the input",),
+        ),
+        pytest.param(TWO_CATCHES, {"one": DONE, "outer": DONE, "work": FAILED, "handler": FAILED}, ()),
+        pytest.param(
+            TWO_CATCHES,
+            {"one": FAILED, "outer": DONE, "work": DONE, "handler": FAILED},
+            ("the error of step 'handler' reached the input",),
         ),
         pytest.param(
             BARE,

@@ -17,7 +17,7 @@ from tests.model.flows import (
     settles,
     works,
 )
-from tests.model.refused import LITE, OUT, PG, PG2, ballot
+from tests.model.refused import OUT, PG, PG2, ballot
 from txsaga.model.capabilities import Capabilities, Kind
 from txsaga.model.decision import Decision
 from txsaga.model.flow import (
@@ -135,10 +135,11 @@ def test_who_votes_is_a_step_held_prepared_or_all_that_a_resource_journalled() -
 
 
 @pytest.mark.rule("R12")
-def test_the_last_resource_does_not_vote_and_commits_behind_those_who_do() -> None:
-    found = run(flow(LITE, PG, works("a", "lite"), works("b", "current")))
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_last_resource_does_not_vote_and_commits_behind_those_who_do(kind: str) -> None:
+    found = run(flow(resource("last", kind, last=True), PG, works("a", "last"), works("b", "current")))
     assert [voter.resource for voter in found.voters] == ["current"]
-    assert found.last_resource == "lite"
+    assert found.last_resource == "last"
     phases = found.phases
     assert phases.index(FlowPhase.PREPARE) < phases.index(FlowPhase.LAST_RESOURCE) < phases.index(FlowPhase.DECIDE)
 

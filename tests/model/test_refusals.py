@@ -63,6 +63,7 @@ ACCEPTED = [
     pytest.param(flow(resource("db2", no_mix=True), works("x", "db2"), coordinated=False), marks=req("IBM-31")),
     pytest.param(flow(PG, works("x", "current"), marked("y", "current")), marks=req("IBM-31", "IBM-33")),
     pytest.param(flow(coordinators=(), coordinated=False), marks=req("IBM-47")),
+    pytest.param(flow(coordinators=("home", "home")), marks=req("IBM-47")),
     pytest.param(flow(LITE, PG, works("a", "lite"), works("b", "current"))),
     pytest.param(flow(replace(CLUSTER, xa=False), replace(OUT, transaction=TransactionMode.NO)), marks=req("WM-30")),
     pytest.param(flow(BEST_EFFORT, OUT, coordinated=False), marks=req("WM-30")),

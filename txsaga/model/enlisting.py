@@ -105,6 +105,9 @@ def _last(look: Look, resource: Resource) -> Iterator[Problem]:
         yield problem(Refusal.LAST_IDLE, resource.name, what)
     elif not look.flow.coordinated or resource.mode is not ResourceMode.MAIN:
         yield problem(Refusal.LAST_IDLE, resource.name, "it is the last resource and no coordinated one")
+    if any(each.hold is Hold.PREPARED for each in look.of(resource, Settles.MAIN)):
+        what = "it is the last resource and held prepared, so it votes like the others"
+        yield problem(Refusal.LAST_IDLE, resource.name, what, "hold it in the journal, or leave `last` out")
 
 
 def _sources(flow: Flow) -> Mapping[str, list[Resource]]:
