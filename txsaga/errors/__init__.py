@@ -29,6 +29,7 @@ TxSagaError
 │   ├── EndRefused                   the store refused the end of a half message, with its code
 │   ├── Unfinished                   it stands committed; resources that were away are told by recovery
 │   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
+│       └── NotCarried               a ballot does not stand for COMMIT
 ├── SendFailed                       the half could not be stored; local work did not run
 ├── ResourceUnknown                  a resource name or an engine that was never registered
 ├── EvidenceMissing                  the evidence table is absent and can't be created here
@@ -272,6 +273,14 @@ class Unfinished(TransactionError):
 
 class EffectConflict(TransactionError):
     """A home effect can't be applied: the transaction rolls back, or is parked where its local work committed."""
+
+
+class NotCarried(EffectConflict):
+    """A ballot does not stand for COMMIT."""
+
+    def __init__(self, ballot: str, why: str) -> None:
+        super().__init__(f"ballot {ballot!r} is not carried: {why}")
+        self.ballot = ballot
 
 
 class SendFailed(TxSagaError):

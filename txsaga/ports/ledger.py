@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
 
+from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
@@ -66,6 +67,15 @@ class Ledger(Protocol):
 
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted, in the block of the decision that names them."""
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot on a locked life."""
+
+    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+        """Cast a vote on a locked life; False when that voter has voted."""
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction with their votes."""
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

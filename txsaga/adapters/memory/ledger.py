@@ -24,6 +24,7 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
+from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.branch import BranchState
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
@@ -151,6 +152,27 @@ class MemoryLedger:
         for number, attempt, vote in votes:
             row = self._kept.branches[txid, number, attempt]
             self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now())
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot."""
+        if (txid, ballot.name) in self._kept.ballots:
+            raise StoreError(f"ballot {ballot.name!r} of transaction {txid} was called already")
+        self._kept.ballots[txid, ballot.name] = Polled(ballot=ballot)
+
+    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+        """Cast a vote."""
+        poll = self._kept.ballots[txid, ballot]
+        if any(known.voter == cast.voter for known in poll.casts):
+            return False
+        said = replace(cast, at=self._home.now())
+        self._kept.ballots[txid, ballot] = replace(poll, casts=(*poll.casts, said))
+        return True
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction."""
+        return [
+            poll for place, poll in sorted(self._kept.ballots.items(), key=lambda kept: kept[0]) if place[0] == txid
+        ]
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

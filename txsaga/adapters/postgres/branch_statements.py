@@ -1,8 +1,8 @@
 """
 What is written about branches, in one statement for any number of transactions.
 
-What is bound to a transaction (late bodies, offsets, messages) only the one way to decide applies: such a transaction
-is left as it is here, and whoever asked decides it there.
+What is bound to a transaction (ballots, late bodies, offsets, messages) only the one way to decide applies: such a
+transaction is left as it is here, and whoever asked decides it there.
 """
 
 from txsaga.model.branch import BRANCH, BranchEvent, BranchState
@@ -43,7 +43,8 @@ WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decisi
         WHERE tx.txid = r.txid AND tx.owner = r.owner
           AND (tx.state = '{TxState.ACTIVE}' OR (tx.state = '{TxState.ENDED}' AND r.decision <> 0))
           AND (r.decision = 0 OR NOT (
-               EXISTS (SELECT FROM {{s}}.effect e WHERE e.txid = r.txid)
+               EXISTS (SELECT FROM {{s}}.ballot b WHERE b.txid = r.txid)
+               OR EXISTS (SELECT FROM {{s}}.effect e WHERE e.txid = r.txid)
                OR EXISTS (SELECT FROM {{s}}.intent i WHERE i.txid = r.txid)
                OR EXISTS (SELECT FROM {{s}}.claim c WHERE c.txid = r.txid)))
     RETURNING tx.txid, tx.pgroup, tx.owner, r.decision, r.who, r.why),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from txsaga.engine.coordinator.ballots import ballots
 from txsaga.engine.coordinator.work import Part, Work, noted
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
@@ -25,6 +26,7 @@ from txsaga.errors import (
 )
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
+from txsaga.model.ballot import Ballot, require_carried
 from txsaga.model.branch import BranchEvent, BranchId, Finish
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
@@ -46,6 +48,7 @@ class Owner:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
         self._lives = Lives(kernel)
         _check_names(resources)
+        self._polled = False
         self._resources = [kernel.participant(name) for name in resources]
         unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
         if len(unable) > 1:
@@ -85,6 +88,14 @@ class Owner:
             ledger.add(life, PART, rows)
             ledger.win(life.txid, PART, life.owner)
 
+    def call(self, ballot: Ballot) -> None:
+        """Call a ballot."""
+        life, announce = self.life, self._kernel.announce
+        with announce.around(facts.Calling, life.txid, about=ballot.name), self._kernel.store.ledgers.open() as ledger:
+            self._lives.hold(ledger, life)
+            ledger.call(life.txid, ballot)
+        self._polled = True
+
     def decide(self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[Voted] = ()) -> Decision:
         """Write the decision, with all that belongs to it; return what stands."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
@@ -104,6 +115,8 @@ class Owner:
         Return what stands, and why the last resource did not commit.
         """
         evidence, _ = self._kernel.resource(last)
+        if self._polled:  # behind the last resource's commit it would be too late
+            require_carried(ballots(self._kernel, self.life.txid))
         end = Resolve(
             self.life, None, f"owner {self.life.owner}", "its last resource decides", rows, votes, evidence.id
         )
