@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from uuid import UUID
 
 from txsaga.engine.check_round import CHECK_BACK
 from txsaga.engine.coordinator.orphans import Orphans
@@ -60,6 +61,7 @@ class Recovery:
     def __init__(self, kernel: Kernel, *, patience: float = PATIENCE) -> None:
         self._kernel, self._reach, self._orphans = kernel, Reach(patience), Orphans(kernel)
         self._scan_at = 0.0
+        self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
         self.seen: dict[str, Seen] = {}
 
     def run_once(self) -> int:
@@ -71,14 +73,16 @@ class Recovery:
         return done + self._finish_all()
 
     def _scan_all(self) -> int:
-        enlisted = {recorded.name for recorded in self._kernel.store.registry.enlisted()}
-        return self._reach.each({name: partial(self._scan, name) for name in filter(self._reach.is_due, enlisted)})
+        enlisted = defaultdict[str, set[UUID]](set)
+        for recorded in self._kernel.store.registry.enlisted():
+            enlisted[recorded.name].add(recorded.database)
+        due = filter(self._reach.is_due, enlisted)
+        return self._reach.each({name: partial(self._scan, name, enlisted[name]) for name in due})
 
-    def _scan(self, resource: str) -> int:
-        known = [each for each in self._kernel.store.registry.enlisted() if each.name == resource]
+    def _scan(self, resource: str, databases: Set[UUID]) -> int:
         try:
-            recorded, participant = self._kernel.participant(resource)
-            if recorded not in known:
+            participant = self._kernel.reach(resource)
+            if participant.database not in databases:
                 return 0  # the name leads elsewhere now
             done, earlier = self._orphans.settle(participant)
         except TxSagaError as failure:
@@ -101,9 +105,9 @@ class Recovery:
     def _finish(self, resource: str, waiting: Sequence[Told]) -> int:
         notes, refused, busy = list[Noted](), list[str](), 0
         try:
-            recorded, participant = self._kernel.participant(resource)
+            participant = self._kernel.reach(resource)
             for branch, decision in waiting:
-                if branch.recorded != recorded.id:
+                if self._recorded(branch.recorded) != participant.database:
                     refused.append(f"resource {resource!r} leads to another database than the recorded one")
                     continue
                 try:
@@ -168,6 +172,11 @@ class Recovery:
         )
         said = "is not registered here; its branches wait for a process that knows it" if unknown else what
         logger.warning("resource %r %s; tried again in %.0f s: %s", resource, said, pause, failure)
+
+    def _recorded(self, resource: int) -> UUID:
+        if resource not in self._databases:
+            self._databases[resource] = self._kernel.store.registry.resource_by_id(resource).database
+        return self._databases[resource]
 
     def _id(self, branch: Branch) -> BranchId:
         transaction = self._kernel.store.registry.identity.transaction(branch.txid)
