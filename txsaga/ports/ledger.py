@@ -64,6 +64,9 @@ class Ledger(Protocol):
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted, in the block of the decision that names them."""
 
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision; tell whether it was such a one."""
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
 

@@ -24,7 +24,7 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
-from txsaga.model.branch import BranchState
+from txsaga.model.branch import HEURISTIC, BranchState
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -150,6 +150,15 @@ class MemoryLedger:
         for number, attempt, vote in votes:
             row = self._kept.branches[txid, number, attempt]
             self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now())
+
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision."""
+        row = self._kept.branches.get((txid, number, attempt))
+        if row is None or row.state not in HEURISTIC:
+            return False
+        forgotten = row._replace(state=BranchState.FORGOTTEN, at=self._home.now())
+        self._kept.branches[txid, number, attempt] = forgotten
+        return True
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

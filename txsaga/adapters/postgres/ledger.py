@@ -207,6 +207,10 @@ class PostgresLedger:
         """Note what branches voted."""
         naming.elect(self._connection, txid, votes)
 
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision."""
+        return naming.forget(self._connection, txid, number, attempt)
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
         payload = {
