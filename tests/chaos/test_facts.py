@@ -37,22 +37,9 @@ from txsaga.model.facts import ALL, Fact
 WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
-        *{
-            "call",
-            "cast",
-            "name",
-            "elect",
-            "create",
-            "take_over",
-            "touch",
-            "move",
-            "add",
-            "win",
-            "reserve",
-            "intend",
-            "bind",
-        },
-        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume"},
+        *{"call", "cast"},
+        *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
+        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume", "forget"},
     },
     (ports.Branches, PostgresBranches): {"write"},
     (ports.Log, PostgresLog): {

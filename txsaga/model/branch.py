@@ -111,6 +111,7 @@ _FOUND = {
 
 HEURISTIC = frozenset(_FOUND.values())
 """What stands against its decision, until somebody forgets it."""
+HEURISTIC_EVENTS = frozenset(_FOUND)
 
 BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
     {

@@ -77,6 +77,9 @@ class Ledger(Protocol):
     def ballots(self, txid: int) -> Sequence[Polled]:
         """Return the ballots of a transaction with their votes."""
 
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision; tell whether it was such a one."""
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from txsaga.adapters.memory.home import Home
@@ -43,10 +43,16 @@ class MemoryBranches:
         return [(each, ops[each.txid].decision) for each in waiting if each[:3] > after][:limit]
 
     def listed(
-        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self,
+        states: Collection[BranchState],
+        *,
+        resource: str | None = None,
+        after: tuple[int, int, int] = NONE,
+        limit: int = 1_000,
     ) -> Sequence[Branch]:
-        """Return branches that stand in one of these states."""
-        return [each for each in self._all() if each.state in states and each[:3] > after][:limit]
+        """Return branches that stand in one of these states, of one resource or of all."""
+        named = [each for each in self._all() if resource in (None, each.resource)]
+        return [each for each in named if each.state in states and each[:3] > after][:limit]
 
     def _all(self) -> list[Branch]:
         with self._home.lock:

@@ -25,7 +25,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model.ballot import Ballot, Cast, Polled
-from txsaga.model.branch import BranchState
+from txsaga.model.branch import HEURISTIC, BranchState
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -173,6 +173,15 @@ class MemoryLedger:
         return [
             poll for place, poll in sorted(self._kept.ballots.items(), key=lambda kept: kept[0]) if place[0] == txid
         ]
+
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision."""
+        row = self._kept.branches.get((txid, number, attempt))
+        if row is None or row.state not in HEURISTIC:
+            return False
+        forgotten = row._replace(state=BranchState.FORGOTTEN, at=self._home.now())
+        self._kept.branches[txid, number, attempt] = forgotten
+        return True
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

@@ -88,11 +88,20 @@ BRANCHES = """
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
   FROM {s}.branch b JOIN {s}.resource r ON r.id = b.resource"""
 BEHIND = "(b.txid, b.number, b.attempt) > (:txid, :number, :attempt)"
+NAMED = "(CAST(:resource AS text) IS NULL OR r.name = :resource)"
 ORDER = "ORDER BY b.txid, b.number, b.attempt LIMIT :limit"
 OF = BRANCHES + " WHERE b.txid = :txid ORDER BY b.number, b.attempt"
-LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {BEHIND} {ORDER}"
+LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {NAMED} AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux, o.decision
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
  WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND}
    AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""
+BACKLOG = f"""
+SELECT r.name, count(*) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NULL),
+       count(*) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NOT NULL),
+       max(clock_timestamp() - b.at) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NOT NULL),
+       count(*) FILTER (WHERE b.state NOT IN ({OPEN}))
+  FROM {{s}}.resource r LEFT JOIN {{s}}.branch b ON b.resource = r.id AND {WAITING}
+  LEFT JOIN {{s}}.op o ON o.txid = b.txid
+ WHERE r.enlisted GROUP BY r.name ORDER BY r.name"""

@@ -220,6 +220,10 @@ class PostgresLedger:
         """Return the ballots of a transaction."""
         return ballots.polled(self._connection, txid)
 
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision."""
+        return naming.forget(self._connection, txid, number, attempt)
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
         payload = {

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import translating
-from txsaga.model.branch import BRANCH, BranchEvent, BranchState
+from txsaga.model.branch import BRANCH, HEURISTIC, BranchEvent, BranchState
 from txsaga.model.records import Life
 from txsaga.ports.branches import VOTED, Voted
 
 branch = schema.branch
+STANDING = [state.value for state in HEURISTIC]
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 
 
@@ -47,3 +48,12 @@ def elect(connection: Connection, txid: int, votes: Sequence[Voted]) -> None:
             connection.execute(
                 update(branch).where(*same, branch.c.state.in_(OPEN)).values(state=VOTED[vote.vote].value)
             )
+
+
+def forget(connection: Connection, txid: int, number: int, attempt: int) -> bool:
+    """Forget a branch that stands against its decision."""
+    same = (branch.c.txid == txid, branch.c.number == number, branch.c.attempt == attempt)
+    statement = update(branch).where(*same, branch.c.state.in_(STANDING))
+    with translating():
+        forgotten = statement.values(state=BranchState.FORGOTTEN.value, at=func.clock_timestamp())
+        return connection.execute(forgotten).rowcount == 1
