@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.chaos import child, scenarios
 from tests.chaos.child import Stage
-from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, positions
+from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, old_halves, positions
 from tests.chaos.world import World
 from txsaga.testing.kill import KillPoint
 
@@ -130,6 +130,12 @@ def debits_are_credits_but_for_the_secretive(world: World) -> None:
 def the_secretive_are_delivered(world: World) -> None:
     """What was parked came in the end, each once."""
     assert credits(world) == ["never", "never either"]
+
+
+def only_the_secretive_are_left(world: World) -> None:
+    """They were delivered, and of all that was as old nothing else is there."""
+    the_secretive_are_delivered(world)
+    assert old_halves(world) == 2
 
 
 def everything_was_worked_off(world: World) -> None:
@@ -260,6 +266,14 @@ BY_HAND = Scenario(
     check=debits_are_credits_but_for_the_secretive,
     end=the_secretive_are_delivered,
 )
+ROOM = Scenario(
+    name="drop the partition of what was parked, then decide by hand",
+    before=((scenarios.leave_in_doubt, None), (scenarios.check_back, None), (scenarios.chat, None)),
+    run=scenarios.make_room,
+    after=(scenarios.make_room,),
+    check=debits_are_credits_but_for_the_secretive,
+    end=only_the_secretive_are_left,
+)
 LONG = Scenario(
     name="work for longer than a lease",
     run=scenarios.work_for_long,
@@ -296,6 +310,7 @@ SCENARIOS = (
     CHECK_BACK,
     RESUME,
     BY_HAND,
+    ROOM,
     LONG,
     WORK,
     WORK_IN_ORDER,

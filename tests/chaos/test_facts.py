@@ -36,8 +36,9 @@ from txsaga.model.facts import ALL, Fact
 WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
+        *{"call", "cast"},
         *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
-        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume"},
+        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume", "forget"},
     },
     (ports.Branches, PostgresBranches): {"write"},
     (ports.Log, PostgresLog): {
@@ -82,7 +83,7 @@ READS = {
         "offset_at",
         "wait",
     },
-    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted"},
+    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted", "ballots"},
     *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},

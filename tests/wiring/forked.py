@@ -27,6 +27,7 @@ def roles() -> set[str]:
         "txsaga-dispatcher",
         "txsaga-check-back",
         "txsaga-partitions",
+        "txsaga-recovery",
         "txsaga-scheduler",
     }
 

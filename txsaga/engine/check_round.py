@@ -33,12 +33,13 @@ logger = logging.getLogger("txsaga")
 
 Item = TypeVar("Item")
 Settled = tuple[Case, asking.Verdict]
-HANDS_FULL = timedelta(seconds=2)
+HANDS_FULL = timedelta(seconds=0.1)
+"""Till the next look: quick hands are free by then."""
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
 MOST_ASKED = 5_000
-"""Questions that one member has at a time; the rest stays due."""
+"""Questions that one member has at a time; the rest stays due. A fifth must be free: for less no round is worth it."""
 
 
 class Round:
@@ -165,10 +166,11 @@ class Round:
             return
         alive = self._store.leases.alive(sorted({checkers_of(case.doubt.group) for case in cases}))
         backlog = Counter(self._store.questions.backlog())
+        full = {member for member, count in backlog.items() if count > MOST_ASKED * 4 // 5}
         asks, alone = [], defaultdict(list)
         for case in cases:
             members = alive.get(checkers_of(case.doubt.group), ())
-            free = [member for member in members if backlog[member] < MOST_ASKED]
+            free = [member for member in members if member not in full and backlog[member] < MOST_ASKED]
             if free:
                 member = free[next(self._turns) % len(free)]
                 backlog[member] += 1

@@ -28,6 +28,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model import facts
+from txsaga.model.ballot import require_carried
 from txsaga.model.decision import Decision
 from txsaga.model.late import LATE_PART, lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
@@ -90,6 +91,7 @@ class Decider:
         if by.unheard and not ledger.due(txid):
             raise InDoubt(f"somebody works on transaction {txid}")
         if decision is Decision.COMMIT:
+            require_carried(ledger.ballots(txid))
             self._apply(ledger, life, bodies or {})
         ledger.apply_intents(txid, decision, why=by.why)
         ledger.move(txid, EVENTS[decision])

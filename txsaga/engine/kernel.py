@@ -109,6 +109,10 @@ class Kernel:
             known = self._enlisted[name] = recorded, participant
         return known
 
+    def reach(self, name: str) -> Participant:
+        """Return a registered resource for whoever finishes what others began in it: nothing is written for that."""
+        return self._participants(name)
+
     def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:
         """Tell the end hooks of a group of an end that came as no request."""
         if self.hooks.hear(group.name):

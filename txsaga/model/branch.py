@@ -111,6 +111,7 @@ _FOUND = {
 
 HEURISTIC = frozenset(_FOUND.values())
 """What stands against its decision, until somebody forgets it."""
+HEURISTIC_EVENTS = frozenset(_FOUND)
 
 BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
     {
@@ -143,6 +144,7 @@ class Branch(NamedTuple):
     at: datetime
     why: str = ""
     recorded: int = 0  # the number of the resource, pinned by its uuid
+    aux: bool = False  # a unit of an auxiliary lane: committed or rolled back by itself
 
     @property
     def unfinished(self) -> bool:

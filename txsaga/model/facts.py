@@ -104,6 +104,22 @@ class Named(Fact):
     """Whoever recovers knows where to look."""
 
 
+class Calling(Fact):
+    """A ballot is about to be called."""
+
+
+class Called(Fact):
+    """COMMIT waits for its votes."""
+
+
+class Casting(Fact):
+    """A vote is about to be cast in a ballot."""
+
+
+class Cast(Fact):
+    """It stands."""
+
+
 class Voting(Fact):
     """A branch is about to be asked for its vote."""
 

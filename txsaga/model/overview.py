@@ -149,3 +149,14 @@ class Backlog:
     oldest: timedelta | None
     members: int
     answers: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchBacklog:
+    """What is unfinished in one resource, and what stands against its decision there."""
+
+    resource: str
+    undecided: int  # branches whose transaction is not decided
+    waiting: int  # branches whose transaction is decided and that were not told yet
+    oldest: timedelta | None  # of those that wait
+    heuristics: int

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from txsaga.model.asking import Remark
+from txsaga.model.branch import Branch
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
@@ -109,6 +110,7 @@ class Trace:
     audits: tuple[Audited, ...] = ()
     op: Op | None = None
     given: tuple[Given, ...] = ()
+    branches: tuple[Branch, ...] = ()
     replays: int | None = None
     replayed_as: int | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
@@ -87,6 +87,11 @@ class Branches(Protocol):
         """
 
     def listed(
-        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self,
+        states: Collection[BranchState],
+        *,
+        resource: str | None = None,
+        after: tuple[int, int, int] = NONE,
+        limit: int = 1_000,
     ) -> Sequence[Branch]:
-        """Return, in order, branches that stand in one of these states."""
+        """Return, in order, branches that stand in one of these states, of one resource or of all."""

@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.asking import Remark
-from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Reading, Undecided
+from txsaga.model.overview import (
+    Audited,
+    Backlog,
+    BranchBacklog,
+    Checks,
+    Dispatch,
+    DoubtView,
+    LastRound,
+    Reading,
+    Undecided,
+)
 from txsaga.model.trace import Trace
 
 
@@ -42,6 +52,9 @@ class Overview(Protocol):
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
     ) -> Sequence[DoubtView]:
         """Return what is on the list of doubts and undecided, by number: parked ones only, of one group, or one."""
+
+    def branches(self) -> Sequence[BranchBacklog]:
+        """Tell what is unfinished in each resource that takes part in two-phase commit, by name."""
 
     def last_round(self, role: str) -> LastRound | None:
         """Tell who led the last round of a role, and when it ended; None before the first."""

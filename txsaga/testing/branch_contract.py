@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -196,3 +197,49 @@ class BranchContract:
             after = page[-1][:3]
         assert found == wanted
         assert store.branches.listed([BranchState.PREPARED]) == []
+
+    @pytest.mark.req("WM-24", "WM-48")
+    def test_forgetting_and_who_did_it_are_one(self, store: Store) -> None:
+        life = begun(store)
+        written(store, said(life, COMMIT, votes=FIRST_OF))
+        noted(store, life, 1, BranchEvent.FIND_ROLLED_BACK)
+        with pytest.raises(ZeroDivisionError), store.ledgers.open() as ledger:
+            assert ledger.forget(life.txid, 1, 1)
+            raise ZeroDivisionError
+        assert states(store, life) == [BranchState.HEURISTIC_ROLLED_BACK, BranchState.PREPARED]
+        with store.ledgers.open() as ledger:
+            assert ledger.forget(life.txid, 1, 1)
+            assert not ledger.forget(life.txid, 1, 1)
+            assert not ledger.forget(life.txid, 2, 1)
+            assert not ledger.forget(life.txid, 1, 9)
+        assert states(store, life) == [BranchState.FORGOTTEN, BranchState.PREPARED]
+
+    def test_branches_of_one_resource_are_listed(self, store: Store) -> None:
+        life = begun(store, "current", "mortgage")
+        (found,) = store.branches.listed([BranchState.ACTIVE], resource="mortgage")
+        assert found[:4] == (life.txid, 2, 1, "mortgage")
+        assert store.branches.listed([BranchState.ACTIVE], resource="audit") == []
+
+    def test_what_is_unfinished_is_counted_by_resource(self, store: Store) -> None:
+        for id in resources(store, "current", "mortgage", "quiet"):
+            store.registry.enlist(id)
+        begun(store)
+        lives = [begun(store) for _ in range(2)]
+        for life in lives:
+            written(store, said(life, COMMIT, votes=FIRST_OF))
+        noted(store, lives[0], 1, BranchEvent.FIND_HAZARD)
+        noted(store, lives[1], 1, BranchEvent.COMMIT)
+        current, mortgage, quiet = store.overview.branches()
+        assert (current.resource, current.undecided, current.waiting, current.oldest) == ("current", 1, 0, None)
+        assert current.heuristics == 1
+        assert (mortgage.resource, mortgage.undecided, mortgage.waiting, mortgage.heuristics) == ("mortgage", 1, 2, 0)
+        assert mortgage.oldest is not None
+        assert timedelta(0) <= mortgage.oldest < timedelta(minutes=10)
+        assert (quiet.undecided, quiet.waiting, quiet.oldest, quiet.heuristics) == (0, 0, None, 0)
+
+    @pytest.mark.req("IBM-41")
+    def test_a_transaction_is_traced_with_its_branches(self, store: Store) -> None:
+        life = begun(store)
+        trace = store.overview.trace(life.txid)
+        assert trace is not None
+        assert list(trace.branches) == list(store.branches.of(life.txid))

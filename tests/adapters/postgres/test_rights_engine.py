@@ -25,6 +25,7 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
 )
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.broker import Broker
 from txsaga.engine.loop import Loop
 from txsaga.errors import RightsMissing
@@ -99,6 +100,7 @@ class TestEngine:
         assert stored.rows("SELECT txid FROM half_0") == [(parked.txid,)]
         assert stored.value("SELECT count(*) FROM half") == 1
         assert rival.kernel.store.halves.views(parked.txid) == []
+        assert isinstance(rival.kernel.store, PostgresStore)
         with pytest.raises(RightsMissing), transaction(rival.kernel.store.engine) as connection:
             connection.exec_driver_sql(f"SELECT txid FROM {stored.namespace}.half_0")
         assert [doubt.txid for doubt in operator.kernel.store.overview.doubts(limit=9)] == [parked.txid]

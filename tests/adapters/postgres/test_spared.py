@@ -332,6 +332,13 @@ class TestTooMuch:
         stored.rows(SETTLED)
         self.left_whole(scene, stored)
 
+    def test_so_do_more_transactions_than_the_most_though_they_hold_no_message(
+        self, scene: Scene, stored: Stored
+    ) -> None:
+        for n in range(SPAN // 10 + 1):
+            scene.give_up(opened(scene.store, scene.group, str(n)).txid)
+        self.left_whole(scene, stored)
+
     def test_so_do_more_bytes_than_the_most(
         self, scene: Scene, stored: Stored, monkeypatch: pytest.MonkeyPatch, home_url: str
     ) -> None:

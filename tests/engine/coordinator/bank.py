@@ -14,9 +14,10 @@ from txsaga import Broker
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import Dispatcher
-from txsaga.model.branch import BranchEvent, BranchState
+from txsaga.model.branch import BranchEvent, BranchId, BranchState
 from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import LocalState
+from txsaga.model.decision import Decision, LocalState
+from txsaga.model.records import Life
 from txsaga.ports.branches import Noted
 from txsaga.testing.checking import check_once
 
@@ -49,12 +50,12 @@ class Bank:
         """The producer of the bank; nobody can tell what became of its work but the coordinator."""
         return self.broker.producer("bank", checker=lambda _: LocalState.UNKNOWN)
 
-    def balances(self) -> dict[str, int]:
+    def balances(self, account: int = 1) -> dict[str, int | None]:
         """Return what everybody sees."""
-        found = {}
+        found: dict[str, int | None] = {}
         for name, engine in self.engines.items():
             with engine.connect() as connection:
-                found[name] = connection.execute(text("select balance from account where id = 1")).scalar_one()
+                found[name] = connection.execute(text(f"select balance from account where id = {account}")).scalar()
         return found
 
     def told(self) -> list[str]:
@@ -84,6 +85,28 @@ class Bank:
                     found += connection.execute(text(question)).scalars()
         return found
 
+    def left(self, *, decided: bool = True, account: int = 1) -> Life:
+        """Leave a transfer of ten as an owner does that dies behind the votes, or behind the decision."""
+        tx = self.producer.coordinated("current", "mortgage").__enter__()
+        for name, change in (("current", -10), ("mortgage", 10)):
+            with tx.on(name) as connection:
+                pay(connection, change, account)
+        owner = tx._owner
+        votes = owner.work.named(owner.work.prepare(owner.work.used))
+        if decided:
+            owner.decide(Decision.COMMIT, "the block ended", votes=votes)
+        owner.leave()
+        return owner.life
+
+    def overrule(self, life: Life, resource: str, decision: Decision) -> None:
+        """Decide a prepared branch in its database, as an administrator may."""
+        (number,) = [
+            each.number for each in self.broker.kernel.store.branches.of(life.txid) if each.resource == resource
+        ]
+        gid = BranchId(self.broker.identity.transaction(life.txid), number).gid
+        with self.engines[resource].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"{decision.name} PREPARED '{gid}'")
+
     def recover(self) -> int:
         """Let whoever is gone be found, and finish what is decided."""
         self.stored.let_pass(LONG_AGO)
@@ -92,6 +115,9 @@ class Bank:
         return Recovery(self.broker.kernel).run_once()
 
 
-def pay(connection: Connection, amount: int) -> None:
-    """Change the balance of the account."""
-    connection.execute(text("update account set balance = balance + :amount where id = 1"), {"amount": amount})
+def pay(connection: Connection, amount: int, account: int = 1) -> None:
+    """Change the balance of an account; one that is not there yet is opened."""
+    change = (
+        "insert into account values (:id, :amount) on conflict (id) do update set balance = account.balance + :amount"
+    )
+    connection.execute(text(change), {"id": account, "amount": amount})

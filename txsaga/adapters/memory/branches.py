@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from txsaga.adapters.memory.home import Home
@@ -43,16 +43,24 @@ class MemoryBranches:
         return [(each, ops[each.txid].decision) for each in waiting if each[:3] > after][:limit]
 
     def listed(
-        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self,
+        states: Collection[BranchState],
+        *,
+        resource: str | None = None,
+        after: tuple[int, int, int] = NONE,
+        limit: int = 1_000,
     ) -> Sequence[Branch]:
-        """Return branches that stand in one of these states."""
-        return [each for each in self._all() if each.state in states and each[:3] > after][:limit]
+        """Return branches that stand in one of these states, of one resource or of all."""
+        named = [each for each in self._all() if resource in (None, each.resource)]
+        return [each for each in named if each.state in states and each[:3] > after][:limit]
 
     def _all(self) -> list[Branch]:
         with self._home.lock:
             resource = self._names.resource_by_id
             rows = sorted(self._home.kept.branches.items())
-            return [Branch(*place, resource(row.resource).name, *row[1:], row.resource) for place, row in rows]
+            return [
+                Branch(*place, resource(row.resource).name, *row[1:4], row.resource, row.aux) for place, row in rows
+            ]
 
     def _one(self, call: Call) -> Answer | TxSagaError:
         try:
@@ -103,17 +111,17 @@ class MemoryBranches:
 
     def _note(self, kept: Kept, call: Noted) -> Answer:
         row = kept.branches.get(call[:3])
-        if row is None or call.txid not in kept.ops or not _may_follow(row.state, call.event):
+        if row is None or not (row.aux or call.txid in kept.ops) or not _may_follow(row, call.event):
             return False
-        kept.branches[call[:3]] = BranchRow(row.resource, STATES[call.event], self._home.now(), call.why)
+        kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True
 
 
-def _may_follow(state: BranchState, event: BranchEvent) -> bool:
+def _may_follow(row: BranchRow, event: BranchEvent) -> bool:
     match event:
         case BranchEvent.COMMIT:
-            return state is BranchState.PREPARED
+            return row.state is BranchState.PREPARED or (row.aux and row.state is BranchState.ACTIVE)
         case BranchEvent.FORGET:
-            return state in HEURISTIC
+            return row.state in HEURISTIC
         case _:
-            return state in OPEN
+            return row.state in OPEN

@@ -47,7 +47,7 @@ class MemoryDoubts:
         """List what is older than `age` and undecided; return how many were not listed before."""
         with self._home.lock:
             kept, (halves, found) = self._home.kept, self._found(age)
-            for txid in kept.doubts.keys() & kept.ops.keys():
+            for txid in (kept.doubts.keys() & kept.ops.keys()) - kept.questions.keys():
                 del kept.doubts[txid]
             self._seen |= halves
             kept.doubts |= {txid: Listed(self._first(txid, age), kept.lives.get(txid)) for txid in found}

@@ -23,6 +23,7 @@ class Names:
         self._places: dict[int, tuple[str, int]] = {}
         self._groups: dict[str, Group] = {}
         self._resources: dict[tuple[str, UUID], Resource] = {}
+        self._enlisted: set[int] = set()
 
     def create_topic(self, asked: Topic, queues: int) -> Topic:
         """Create a topic with so many new queues, or find the same one."""
@@ -127,6 +128,14 @@ class Names:
         with self._home.lock:
             fresh = Resource(id=len(self._resources) + 1, name=name, database=database)
             return self._resources.setdefault((name, database), fresh)
+
+    def enlist(self, id: int) -> None:
+        """Note that branches may be prepared in a resource."""
+        self._enlisted.add(id)
+
+    def enlisted(self) -> Sequence[Resource]:
+        """Return the resources in which branches may be prepared."""
+        return [self.resource_by_id(id) for id in sorted(self._enlisted)]
 
     def resource_by_id(self, id: int) -> Resource:
         """Return a resource."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from txsaga.adapters.memory.branches import OPEN
 from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.leases import MemoryLeases
@@ -13,10 +14,12 @@ from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.traces import trace
 from txsaga.model.asking import Remark
+from txsaga.model.branch import HEURISTIC
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import (
     Audited,
     Backlog,
+    BranchBacklog,
     Checks,
     Dispatch,
     DoubtView,
@@ -114,6 +117,11 @@ class MemoryOverview:
                 view for view in views if group in (None, view.group) and (view.checks.parked is not None or not parked)
             ][:limit]
 
+    def branches(self) -> Sequence[BranchBacklog]:
+        """Tell what is unfinished in each resource."""
+        with self._home.lock:
+            return [self._branches(name) for name in sorted({each.name for each in self._names.enlisted()})]
+
     def last_round(self, role: str) -> LastRound | None:
         """Tell who led the last round of a role."""
         return self._leases.last_round(role)
@@ -129,6 +137,22 @@ class MemoryOverview:
             age=doubt.age,
             member=kept.questions[txid].ask.member if txid in kept.questions else None,
             checks=checks,
+        )
+
+    def _branches(self, resource: str) -> BranchBacklog:
+        kept, now = self._home.kept, self._home.now()
+        named = {
+            place: row
+            for place, row in kept.branches.items()
+            if self._names.resource_by_id(row.resource).name == resource
+        }
+        waiting = [row.at for place, row in named.items() if row.state in OPEN and place[0] in kept.ops]
+        return BranchBacklog(
+            resource=resource,
+            undecided=sum(row.state in OPEN for row in named.values()) - len(waiting),
+            waiting=len(waiting),
+            oldest=now - min(waiting) if waiting else None,
+            heuristics=sum(row.state in HEURISTIC for row in named.values()),
         )
 
     def _backlog(self, group: Group) -> Backlog:

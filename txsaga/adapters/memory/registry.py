@@ -26,7 +26,6 @@ class MemoryRegistry:
         self._home = home
         self._names = names
         self._doubts = doubts
-        self._enlisted: set[int] = set()
 
     @property
     def identity(self) -> StoreId:
@@ -102,11 +101,11 @@ class MemoryRegistry:
 
     def enlist(self, id: int) -> None:
         """Note that branches may be prepared in a resource."""
-        self._enlisted.add(id)
+        self._names.enlist(id)
 
     def enlisted(self) -> Sequence[Resource]:
         """Return the resources in which branches may be prepared."""
-        return [self.resource_by_id(id) for id in sorted(self._enlisted)]
+        return self._names.enlisted()
 
     def resource_by_id(self, id: int) -> Resource:
         """Return a resource."""

@@ -11,6 +11,7 @@ from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import Kept, Opened, StoredHalf
 from txsaga.model import trace as model
+from txsaga.model.branch import Branch
 from txsaga.model.overview import Audited
 from txsaga.model.topic import TopicType
 from txsaga.model.trace import Bound, Given, Life, Listed, Op, Place, Sent, Trace
@@ -39,6 +40,7 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         audits=tuple(Audited(at=a.at, what=a.event, who=a.who, why=a.why) for a in kept.audits if a.txid == txid),
         op=op and Op(op.decision, op.from_check, log.seen(txid)),
         given=tuple(_given(names, log, txid)),
+        branches=tuple(_branches(kept, names, txid)),
         replays=next((old for old, new in kept.replays.items() if new == txid), None),
         replayed_as=kept.replays.get(txid),
     )
@@ -75,6 +77,12 @@ def _bound(kept: Kept, names: Names, txid: int) -> Iterator[Bound]:
         if row.txid == txid:
             place = Place(*names.place(row.qid))
             yield Bound(row.group, row.member or "", place, row.base, row.base + row.size - 1)
+
+
+def _branches(kept: Kept, names: Names, txid: int) -> Iterator[Branch]:
+    for place, row in sorted(kept.branches.items()):
+        if place[0] == txid:
+            yield Branch(*place, names.resource_by_id(row.resource).name, *row[1:4], row.resource, row.aux)
 
 
 def _given(names: Names, log: MemoryLog, txid: int) -> Iterator[Given]:

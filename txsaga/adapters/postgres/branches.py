@@ -8,7 +8,7 @@ branches that recovery commits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -78,21 +78,27 @@ class PostgresBranches:
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return the branches of a transaction, every attempt."""
-        return [_branch(row) for row in self._rows(sql.OF, {"txid": txid})]
+        return [branch_of(row) for row in self._rows(sql.OF, {"txid": txid})]
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
         """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
         rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
-        return [(_branch(row), Decision(row[8])) for row in rows]
+        return [(branch_of(row), Decision(row[9])) for row in rows]
 
     def listed(
-        self, states: Sequence[BranchState], *, after: tuple[int, int, int] = NONE, limit: int = 1_000
+        self,
+        states: Collection[BranchState],
+        *,
+        resource: str | None = None,
+        after: tuple[int, int, int] = NONE,
+        limit: int = 1_000,
     ) -> Sequence[Branch]:
-        """Return, in order, branches that stand in one of these states."""
-        values = {"states": [state.value for state in states], **_behind(after), "limit": limit}
-        return [_branch(row) for row in self._rows(sql.LISTED, values)]
+        """Return, in order, branches that stand in one of these states, of one resource or of all."""
+        named = {"states": [state.value for state in states], "resource": resource}
+        values = {**named, **_behind(after), "limit": limit}
+        return [branch_of(row) for row in self._rows(sql.LISTED, values)]
 
     def close(self) -> None:
         """Close the lines that nobody has."""
@@ -202,8 +208,9 @@ def _standing(word: Resolve, stands: tuple[Any, ...] | None) -> Answer | TxSagaE
     return EffectConflict(f"transaction {word.life.txid} has something bound to it that is decided with it")
 
 
-def _branch(row: Any) -> Branch:  # a row of any statement that begins like that
-    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), row[5], row[6], row[7])
+def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that
+    """Read a row."""
+    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), *row[5:9])
 
 
 def _behind(after: tuple[int, int, int]) -> dict[str, int]:

@@ -33,11 +33,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import claim_ends, naming, replays, schema
+from txsaga.adapters.postgres import ballots, claim_ends, naming, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
 from txsaga.model.asking import kept
+from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -199,13 +200,29 @@ class PostgresLedger:
             found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         """Name a branch for each resource."""
-        return naming.name(self._connection, life, resources)
+        return naming.name(self._connection, life, resources, aux=aux)
 
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted."""
         naming.elect(self._connection, txid, votes)
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot."""
+        ballots.call(self._connection, txid, ballot)
+
+    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+        """Cast a vote."""
+        return ballots.cast(self._connection, txid, ballot, cast)
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction."""
+        return ballots.polled(self._connection, txid)
+
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision."""
+        return naming.forget(self._connection, txid, number, attempt)
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

@@ -16,13 +16,25 @@ from typing import Any
 from sqlalchemy import Engine, exists, func, select, text
 
 from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.branch_statements import BACKLOG
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.doubts import remark_of
 from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.traces import trace
 from txsaga.model.asking import Remark
 from txsaga.model.identity import StoreId
-from txsaga.model.overview import Audited, Backlog, Checks, Dispatch, DoubtView, LastRound, Position, Reading, Undecided
+from txsaga.model.overview import (
+    Audited,
+    Backlog,
+    BranchBacklog,
+    Checks,
+    Dispatch,
+    DoubtView,
+    LastRound,
+    Position,
+    Reading,
+    Undecided,
+)
 from txsaga.model.trace import Trace
 
 # From the checkpoint of the sweep on; what lies before it is on the list.
@@ -200,6 +212,13 @@ class PostgresOverview:
             for number, name, key, age, member, *checks in self._rows(
                 DOUBTS, limit=limit, parked=parked, group=group, txid=txid
             )
+        ]
+
+    def branches(self) -> Sequence[BranchBacklog]:
+        """Tell what is unfinished in each resource."""
+        return [
+            BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
+            for name, undecided, waiting, oldest, heuristics in self._rows(BACKLOG)
         ]
 
     def last_round(self, role: str) -> LastRound | None:

@@ -42,6 +42,7 @@ NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
 MOVE_TX = "UPDATE (owner, state, evidence, touched)"
 NOTE = "INSERT (txid, what, who, why)"
+NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # What is replayed has its copy here: whoever may write that sends to a group what nobody sent.
 CLAIMED = (
@@ -77,11 +78,13 @@ TABLES = {
         f"SELECT, {MOVE_TX}",
     ),
     "branch": Needs(
-        "SELECT, INSERT (txid, number, attempt, resource, state), UPDATE (state, at, why)",
+        "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why)",
         "",
         "SELECT, UPDATE (state, at, why)",
         "SELECT, UPDATE (state, at, why)",
     ),
+    "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
+    "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of
+from txsaga.model.ballot import Rule
 from txsaga.model.branch import BranchState
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
@@ -220,6 +221,7 @@ branch = Table(
     Column("state", String, CheckConstraint(one_of("state", BranchState)), nullable=False),
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("why", String),
+    Column("aux", Boolean, nullable=False, server_default=FALSE),  # a unit of an auxiliary lane
     PrimaryKeyConstraint("txid", "number", "attempt"),
 )
 Index(
@@ -228,6 +230,29 @@ Index(
     branch.c.number,
     branch.c.attempt,
     postgresql_where=branch.c.state.not_in(["committed", "rolled_back", "forgotten"]),
+)
+
+ballot = Table(
+    "ballot",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("name", String, nullable=False),
+    Column("rule", String, CheckConstraint(one_of("rule", Rule)), nullable=False),
+    Column("needed", Integer),
+    Column("voters", ARRAY(String), nullable=False),
+    PrimaryKeyConstraint("txid", "name"),
+)
+
+vote = Table(
+    "vote",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("ballot", String, nullable=False),
+    Column("voter", String, nullable=False),
+    Column("yes", Boolean, nullable=False),
+    Column("evidence", JSONB, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    PrimaryKeyConstraint("txid", "ballot", "voter"),  # the first vote of a voter stands
 )
 
 effect = Table(

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
+from txsaga.adapters.postgres import branch_statements
+from txsaga.adapters.postgres.branches import branch_of
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.doubts import remark_of
 from txsaga.model.decision import Decision
@@ -54,6 +56,7 @@ SELECT c.grp, coalesce(c.member, ''), t.name, q.idx, c.base, c.base + c.size - 1
 SELECT checks, check_at, parked, remarks
   FROM {s}.doubt d WHERE txid = :txid""",
     "audits": "SELECT at, what, who, why FROM {s}.event WHERE txid = :txid ORDER BY id",
+    "branches": branch_statements.OF,
     "op": """
 SELECT decision, from_check, (SELECT k.at FROM {s}.tick k WHERE pg_visible_in_snapshot(o.xid, k.snap)
                                ORDER BY k.id LIMIT 1) AS before
@@ -76,6 +79,7 @@ class Rows(NamedTuple):
     due: Sequence[Any]
     doubt: Sequence[Any]
     audits: Sequence[Any]
+    branches: Sequence[Any]
     op: Sequence[Any]
 
 
@@ -111,6 +115,7 @@ def _trace(txid: int, found: Rows, resource: Resource | None, given: tuple[Given
         audits=tuple(Audited(at=row.at, what=row.what, who=row.who, why=row.why) for row in found.audits),
         op=next((Op(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
         given=given,
+        branches=tuple(map(branch_of, found.branches)),
         replays=others.get("replay"),
         replayed_as=others.get("replayed"),
     )

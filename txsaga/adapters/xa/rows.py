@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, insert, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence.answers import is_forbidden
 from txsaga.adapters.evidence.creation import Place
 from txsaga.adapters.evidence.key import EvidenceKey
-from txsaga.adapters.evidence.schema import EVIDENCE, database_table
+from txsaga.adapters.evidence.schema import EVIDENCE, MAIN, database_table
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.errors import RightsMissing
+from txsaga.errors import DecidedOtherwise, RightsMissing
 from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
 
@@ -39,6 +39,13 @@ class BranchRows:
     def write(self, connection: Connection, branch: BranchId) -> None:
         """Insert a branch's row in its own transaction; its key lets only one in."""
         connection.execute(insert(self.place.table).values(values(branch)))
+
+    def write_main(self, connection: Connection, branch: BranchId) -> None:
+        """Insert the row of the transaction itself beside it: `DecidedOtherwise` where the barrier stands."""
+        try:
+            connection.execute(insert(self.place.table).values({**values(branch), "branch": MAIN}))
+        except IntegrityError as error:
+            raise DecidedOtherwise(EvidenceKey.parse(branch.transaction).txid, Decision.ROLLBACK.name) from error
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
         """Tell whether a branch has been committed; the database says in the same answer which one it is."""

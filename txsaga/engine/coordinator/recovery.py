@@ -4,8 +4,8 @@ Recovery: resources are told what was decided when their owner could not do it.
 It decides nothing. A decided transaction's branches are committed where the decision names them, rolled back
 otherwise; a prepared branch that nobody decided yet is left alone, because its owner may live. One that no
 transaction of this incarnation knows was never decided and never will be: it is rolled back (presumed abort). Each
-resource is worked on by itself and has its own pause after a failure, so a dead one does not slow the others; what it
-holds waits for it for as long as it takes. Any number of copies may run. If it never runs, locks of dead owners stay.
+resource is worked on by itself, so a dead one does not slow the others; what it holds waits for it for as long as it
+takes. Any number of copies may run. If it never runs, locks of dead owners stay.
 """
 
 from __future__ import annotations
@@ -13,16 +13,28 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from uuid import UUID
 
+from txsaga.engine.check_round import CHECK_BACK
+from txsaga.engine.coordinator.orphans import Orphans
+from txsaga.engine.coordinator.reach import PATIENCE, Reach, Seen, briefly
 from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import EvidenceMissing, ResourceUnknown, TxSagaError, UnknownTransaction
-from txsaga.errors.xa import RetryLater
+from txsaga.errors import (
+    BrokerClosed,
+    NotPrimary,
+    OutcomeUnknown,
+    ResourceUnknown,
+    StoreUnavailable,
+    TxSagaError,
+    xa,
+)
 from txsaga.model import facts
-from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState
+from txsaga.model.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import NONE, Noted
 from txsaga.ports.participants import Participant
@@ -32,34 +44,12 @@ logger = logging.getLogger("txsaga")
 FRESH = timedelta(seconds=1)
 """What was decided less long ago is its owner's: he is about to tell the resources."""
 PAGE = 1_000
-SHORTEST, LONGEST = 1.0, 60.0
-"""Seconds of pause after a failure of a resource."""
 SCAN = 30.0
 """Seconds between two looks for prepared branches that no transaction waits for."""
-AT_ONCE = 8
+AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, xa.ResourceManagerFailed, xa.CommunicationFailed, BrokerClosed)
+"""After these nothing else is asked of a resource for a while; any other error is that of one branch."""
 
 Told = tuple[Branch, Decision]
-
-
-class Away:
-    """Resources that could not be reached, each with its own pause."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[str, tuple[float, float]] = {}  # how long, and until when
-
-    def is_due(self, resource: str) -> bool:
-        """Tell whether a resource may be tried."""
-        return time.monotonic() >= self._pauses.get(resource, (0.0, 0.0))[1]
-
-    def failed(self, resource: str) -> float:
-        """Note a failure; return the pause."""
-        pause = min(self._pauses.get(resource, (SHORTEST / 2, 0.0))[0] * 2, LONGEST)
-        self._pauses[resource] = pause, time.monotonic() + pause
-        return pause
-
-    def answered(self, resource: str) -> None:
-        """Note that it is there."""
-        self._pauses.pop(resource, None)
 
 
 class Recovery:
@@ -68,116 +58,128 @@ class Recovery:
     name = "recovery"
     pause, rest = 1.0, 5.0
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._away = kernel, Away()
+    def __init__(self, kernel: Kernel, *, patience: float = PATIENCE) -> None:
+        self._kernel, self._reach, self._orphans = kernel, Reach(patience), Orphans(kernel)
         self._scan_at = 0.0
+        self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
+        self.seen: dict[str, Seen] = {}
 
     def run_once(self) -> int:
-        """Tell resources what was decided; return how many branches are finished."""
-        done = self._finish_all()
+        """Look what resources hold, tell them what was decided; return how many branches are finished."""
+        done = 0
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN
             done += self._scan_all()
+        return done + self._finish_all()
+
+    def _scan_all(self) -> int:
+        enlisted = defaultdict[str, set[UUID]](set)
+        for recorded in self._kernel.store.registry.enlisted():
+            enlisted[recorded.name].add(recorded.database)
+        due = filter(self._reach.is_due, enlisted)
+        return self._reach.each({name: partial(self._scan, name, enlisted[name]) for name in due})
+
+    def _scan(self, resource: str, databases: Set[UUID]) -> int:
+        try:
+            participant = self._kernel.reach(resource)
+            if participant.database not in databases:
+                return 0  # the name leads elsewhere now
+            done, earlier = self._orphans.settle(participant)
+        except TxSagaError as failure:
+            self._failed(resource, failure, "can't be searched")
+            return 0
+        self.seen[resource] = replace(self.seen.get(resource, Seen()), earlier=earlier)
         return done
 
     def _finish_all(self) -> int:
         done, after = 0, NONE
         while page := self._kernel.store.branches.unfinished(after=after, older=FRESH, limit=PAGE):
             after = page[-1][0][:3]
-            done += sum(self._by_resource(page))
+            waiting: defaultdict[str, list[Told]] = defaultdict(list)
+            for told in page:
+                waiting[told[0].resource].append(told)
+            due = filter(self._reach.is_due, waiting)
+            done += self._reach.each({name: partial(self._finish, name, waiting[name]) for name in due})
         return done
 
-    def _by_resource(self, page: Sequence[Told]) -> list[int]:
-        waiting: defaultdict[str, list[Told]] = defaultdict(list)
-        for told in page:
-            if self._away.is_due(told[0].resource):
-                waiting[told[0].resource].append(told)
-        if not waiting:
-            return []
-        with ThreadPoolExecutor(min(len(waiting), AT_ONCE), "txsaga-recovery") as pool:
-            return list(pool.map(self._finish, waiting, waiting.values()))
-
     def _finish(self, resource: str, waiting: Sequence[Told]) -> int:
-        notes: list[Noted] = []
+        notes, refused, busy = list[Noted](), list[str](), 0
         try:
-            recorded, participant = self._kernel.participant(resource)
+            participant = self._kernel.reach(resource)
             for branch, decision in waiting:
-                if branch.recorded != recorded.id:
-                    raise EvidenceMissing(f"resource {resource!r} leads to another database than recorded")
-                if note := self._finish_one(participant, branch, decision):
-                    notes.append(note)
-            self._away.answered(resource)
-        except ResourceUnknown:
-            self._away.failed(resource)
-            logger.warning("resource %r is not registered here: %d branches wait for it", resource, len(waiting))
-        except TxSagaError as away:
-            pause = self._away.failed(resource)
-            logger.warning("resource %r is away, tried again in %.0f s: %s", resource, pause, away)
+                if self._recorded(branch.recorded) != participant.database:
+                    refused.append(f"resource {resource!r} leads to another database than the recorded one")
+                    continue
+                try:
+                    notes.append(self._finish_one(participant, branch, decision))
+                except AWAY:
+                    raise
+                except xa.RetryLater:
+                    busy += 1  # the session that prepared it still lives
+                except TxSagaError as reason:
+                    refused.append(str(reason))
+            self._answered(resource, len(notes), len(refused) + busy, briefly(refused))
+        except TxSagaError as failure:
+            left = len(waiting) - len(notes)
+            self._failed(resource, failure, f"is away, {left} branches wait for it", told=len(notes), left=left)
         return self._note(notes)
 
-    def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> Noted | None:
+    def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> Noted:
         # Of a decided COMMIT only what the decision names is committed (R9).
         due = decision if branch.state is BranchState.PREPARED else Decision.ROLLBACK
         id = self._id(branch)
-        try:
-            with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
-                return noted(branch.txid, id, due, participant.finish(id, due))
-        except RetryLater:
-            return None  # the session that prepared it still lives
+        if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in self._held(participant):
+            why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
+            return Noted(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
+        with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
+            found = participant.finish(id, due)
+        if branch.aux and due is Decision.ROLLBACK and found is Finish.COMMITTED:
+            due, found = Decision.COMMIT, Finish.DONE  # its lane committed it, and could not say so
+        return noted(branch.txid, id, due, found)
+
+    def _is_presumed(self, branch: Branch) -> bool:
+        """Tell whether nobody but check-back decided what an earlier life of the store began (R8)."""
+        identity = self._kernel.store.registry.identity
+        if identity.incarnation_of(branch.txid) == identity.incarnation:
+            return False
+        said = [each.who for each in self._kernel.store.overview.history(branch.txid) if each.what == "ROLLBACK"]
+        return said in ([], [CHECK_BACK])
+
+    def _held(self, participant: Participant) -> Sequence[BranchId]:
+        return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
 
     def _note(self, notes: Sequence[Noted]) -> int:
         if not notes:
             return 0
-        for note in notes:
-            if note.why:
-                logger.error("branch %d of transaction %d: %s", note.number, note.txid, note.why)
         with self._kernel.announce.around(facts.Noting, *dict.fromkeys(note.txid for note in notes)):
-            return sum(answer is True for answer in self._kernel.store.branches.write(notes))
+            answers = self._kernel.store.branches.write(notes)
+        for note, answer in zip(notes, answers, strict=True):
+            if answer is True and note.event in HEURISTIC_EVENTS:
+                logger.error(
+                    "branch %d of transaction %d: %s; see `txsaga heuristics`", note.number, note.txid, note.why
+                )
+        return sum(answer is True for answer in answers)
 
-    def _scan_all(self) -> int:
-        done = 0
-        for recorded in self._kernel.store.registry.enlisted():
-            resource = recorded.name
-            if not self._away.is_due(resource):
-                continue
-            try:
-                found, participant = self._kernel.participant(resource)
-                if found != recorded:
-                    continue  # the name leads elsewhere now
-                done += sum(self._settle_orphan(participant, id) for id in self._prepared(participant))
-            except ResourceUnknown:
-                self._away.failed(resource)  # others may reach it
-            except TxSagaError as away:
-                pause = self._away.failed(resource)
-                logger.warning("resource %r can't be searched, tried again in %.0f s: %s", resource, pause, away)
-        return done
+    def _answered(self, resource: str, told: int, left: int, why: str) -> None:
+        before = self.seen.get(resource, Seen())
+        self._reach.answered(resource)
+        self.seen[resource] = replace(before, told=before.told + told, left=left, why=why, away=False)
+        if why and why != before.why:
+            logger.error("resource %r was not told of %d branches: %s", resource, left, why)
 
-    def _prepared(self, participant: Participant) -> Sequence[BranchId]:
-        return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
+    def _failed(self, resource: str, failure: TxSagaError, what: str, *, told: int = 0, left: int = 0) -> None:
+        pause, before = self._reach.failed(resource), self.seen.get(resource, Seen())
+        unknown = isinstance(failure, ResourceUnknown)
+        self.seen[resource] = replace(
+            before, told=before.told + told, left=left or before.left, why=str(failure), away=not unknown
+        )
+        said = "is not registered here; its branches wait for a process that knows it" if unknown else what
+        logger.warning("resource %r %s; tried again in %.0f s: %s", resource, said, pause, failure)
 
-    def _settle_orphan(self, participant: Participant, id: BranchId) -> bool:
-        """Roll back a prepared branch that its transaction's decision does not name."""
-        try:
-            txid = self._kernel.store.registry.identity.own(id.transaction)
-        except UnknownTransaction:
-            logger.error(
-                "branch %s in %r is of an earlier life of the store: settle it by hand", id.gid, participant.name
-            )
-            return False
-        known = {(each.number, each.attempt): each for each in self._kernel.store.branches.of(txid)}
-        branch = known.get((id.number, id.attempt))
-        if branch is not None and (branch.unfinished or branch.state in HEURISTIC):
-            return False  # its turn comes with its transaction's decision
-        if branch is None and self._is_open(txid):
-            return False
-        logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)
-        with self._kernel.announce.around(facts.Finishing, txid, about=participant.name):
-            participant.finish(id, Decision.ROLLBACK)
-        return True
-
-    def _is_open(self, txid: int) -> bool:
-        with self._kernel.store.ledgers.open() as ledger:
-            return ledger.lock(txid) is not None and ledger.standing(txid) is None
+    def _recorded(self, resource: int) -> UUID:
+        if resource not in self._databases:
+            self._databases[resource] = self._kernel.store.registry.resource_by_id(resource).database
+        return self._databases[resource]
 
     def _id(self, branch: Branch) -> BranchId:
         transaction = self._kernel.store.registry.identity.transaction(branch.txid)

@@ -1,0 +1,163 @@
+"""Resources in memory that vote, hold and forget as a test wants it, and a coordinator of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+from txsaga.adapters.memory import MemoryStore
+from txsaga.engine.announce import Announcer
+from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.engine.kernel import Kernel
+from txsaga.errors import ResourceUnknown
+from txsaga.model.branch import BranchId, BranchState, Finish, Vote
+from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
+from txsaga.model.decision import Decision
+from txsaga.model.records import Life
+from txsaga.ports.branches import Begin, Resolve, Voted
+from txsaga.ports.participants import Enlisted
+from txsaga.testing import FakeClock
+from txsaga.testing.samples import new_group
+
+COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
+
+
+@dataclass(eq=False)
+class FakeResource:
+    """One resource: what it holds, what is committed in it, and how it fails."""
+
+    name: str
+    database: UUID = field(default_factory=uuid4)
+    held: set[BranchId] = field(default_factory=set)
+    committed: set[BranchId] = field(default_factory=set)
+    calls: list[str] = field(default_factory=list)
+    failure: Exception | None = None  # of every call
+    refused: dict[BranchId, Exception] = field(default_factory=dict)
+    hazards: set[BranchId] = field(default_factory=set)
+    forgotten: list[BranchId] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None  # what others do once its branches were listed
+    open: Event = field(default_factory=Event)  # while it is closed, nothing is answered
+
+    def __post_init__(self) -> None:
+        self.open.set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities_of(Kind.POSTGRESQL)
+
+    def probe(self) -> None:
+        self._called("probe")
+
+    def enlist(self, branch: BranchId) -> Enlisted:
+        raise NotImplementedError
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        self._called(f"{decision.name} {branch.qualifier}")
+        if branch in self.refused:
+            raise self.refused[branch]
+        if branch in self.hazards:
+            return Finish.HAZARD
+        held = branch in self.held
+        self.held.discard(branch)
+        if branch in self.committed:
+            return Finish.DONE if decision is COMMIT else Finish.COMMITTED
+        if held and decision is COMMIT:
+            self.committed.add(branch)
+        return Finish.DONE if held or decision is ROLLBACK else Finish.ROLLED_BACK
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        self._called("prepared")
+        found = sorted(each for each in self.held if each.store == store)
+        self.meanwhile()
+        return found
+
+    def forget(self, branch: BranchId) -> None:
+        self._called("forget")
+        self.forgotten.append(branch)
+
+    def close(self) -> None:
+        pass
+
+    def _called(self, what: str) -> None:
+        self.calls.append(what)
+        assert self.open.wait(30)
+        if self.failure is not None:
+            raise self.failure
+
+
+@dataclass(eq=False)
+class Desk:
+    """A coordinator in memory, and what lies in its resources."""
+
+    kernel: Kernel
+    clock: FakeClock
+    resources: dict[str, FakeResource]
+    facts: list[str]
+    group: int = 0
+
+    @property
+    def store(self) -> Any:  # noqa: ANN401  # one in memory, with its insides
+        return self.kernel.store
+
+    def begun(self, *names: str) -> Life:
+        """Begin a transaction with branches in these resources, all of which hold them prepared."""
+        ids = [self.kernel.participant(name)[0].id for name in names]
+        (life,) = self.store.branches.write([Begin(self.group, ids)])
+        for number, name in enumerate(names, 1):
+            self.resources[name].held.add(self.id(life, number))
+        return life  # type: ignore[no-any-return]
+
+    def decided(self, *names: str, decision: Decision = COMMIT) -> Life:
+        """Decide such a transaction, long enough ago for its owner to be dead."""
+        life = self.begun(*names)
+        votes = [self.voted(number) for number in range(1, len(names) + 1)] if decision is COMMIT else []
+        self.store.branches.write([Resolve(life, decision, "owner 1", "the block ended", votes=votes)])
+        self.clock.advance(60)
+        return life
+
+    def voted(self, number: int) -> Voted:
+        """Return a vote of yes."""
+        return Voted(number, 1, Vote.PREPARED)
+
+    def id(self, life: Life, number: int, attempt: int = 1) -> BranchId:
+        """Name a branch as its resource knows it."""
+        return BranchId(self.store.registry.identity.transaction(life.txid), number, attempt)
+
+    def states(self, life: Life) -> list[BranchState]:
+        """Return where the branches of a transaction stand."""
+        return [each.state for each in self.store.branches.of(life.txid)]
+
+    def recovery(self, **options: float) -> Recovery:
+        """Start recovery as another process would."""
+        return Recovery(self.kernel, **options)
+
+
+@contextmanager
+def desk(*names: str) -> Iterator[Desk]:
+    """Open a coordinator of some resources."""
+    resources, clock, heard = {name: FakeResource(name) for name in names}, FakeClock(), list[str]()
+
+    def participant(name: str) -> FakeResource:
+        if name not in resources:
+            raise ResourceUnknown(name, list(resources))
+        return resources[name]
+
+    def evidence(name: object) -> tuple[str, Any]:
+        return str(name), SimpleNamespace(database=resources[str(name)].database)
+
+    kernel = Kernel(
+        MemoryStore(clock),
+        evidence=evidence,
+        participants=participant,
+        announce=Announcer([lambda fact: heard.append(fact.name)]),
+        member="desk",
+    )
+    opened = Desk(kernel, clock, resources, heard)
+    opened.group = new_group(kernel.store)
+    yield opened
+    kernel.close()
