@@ -8,7 +8,8 @@ written, check-back rolls the transaction back once its owner is silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from txsaga.engine.coordinator.ballots import ballots
 from txsaga.engine.coordinator.work import Part, Work, noted
@@ -74,6 +75,7 @@ class Owner:
         else:
             self.life = self._lives.enter(self._group, self._key, self._run)
             numbers = list(self._named(ids))
+            self._free_of_earlier()
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
         self.work = Work(self.life.txid, self._kernel.announce)
         for number, (_, each) in zip(numbers, self._resources, strict=True):
@@ -100,10 +102,11 @@ class Owner:
         """Write the decision, with all that belongs to it; return what stands."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
         word = Resolve(self.life, decision, f"owner {self.life.owner}", why, rows, votes)
-        try:
-            standing = self._kernel.branches.call(word)
-        except EffectConflict:
-            return self._decide_with_effects(word)
+        with self._none_left_behind():
+            try:
+                standing = self._kernel.branches.call(word)
+            except EffectConflict:
+                return self._decide_with_effects(word)
         assert isinstance(standing, Decision)
         return standing
 
@@ -120,7 +123,8 @@ class Owner:
         end = Resolve(
             self.life, None, f"owner {self.life.owner}", "its last resource decides", rows, votes, evidence.id
         )
-        self._kernel.branches.call(end)
+        with self._none_left_behind():
+            self._kernel.branches.call(end)
         closed()
         try:
             self.work.commit(last, transaction)
@@ -178,6 +182,27 @@ class Owner:
         with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.own(ledger, self.life)
             return ledger.name(self.life, resources, aux=aux)
+
+    def _free_of_earlier(self) -> None:
+        """Roll back what owners before prepared: no decision names it any more, and its locks would keep us waiting."""
+        if self.life.owner == 1:
+            return
+        identity, participants = self._kernel.store.registry.identity, {each.id: one for each, one in self._resources}
+        for branch in self._kernel.store.branches.of(self.life.txid):
+            participant = participants.get(branch.recorded)
+            if participant is not None and branch.unfinished and branch.attempt < self.life.owner:
+                id = BranchId(identity.transaction(branch.txid), branch.number, branch.attempt)
+                with self._kernel.announce.around(facts.Finishing, branch.txid, about=branch.resource):
+                    participant.finish(id, Decision.ROLLBACK)
+
+    @contextmanager
+    def _none_left_behind(self) -> Iterator[None]:
+        """Roll back what was prepared here once a later owner has the transaction: it may wait for our locks."""
+        try:
+            yield
+        except Superseded:
+            self.work.finish(Decision.ROLLBACK, self.work.used)
+            raise
 
     def _follow_evidence(self, evidence: int, error: Exception) -> tuple[Decision, Exception | None]:
         checked = self._kernel.settler.check(Doubt.of(self.life, evidence))
