@@ -117,7 +117,7 @@ class Bank:
 
 def pay(connection: Connection, amount: int, account: int = 1) -> None:
     """Change the balance of an account; one that is not there yet is opened."""
-    change = (
-        "insert into account values (:id, :amount) on conflict (id) do update set balance = account.balance + :amount"
-    )
-    connection.execute(text(change), {"id": account, "amount": amount})
+    values = {"id": account, "amount": amount}
+    changed = connection.execute(text("update account set balance = balance + :amount where id = :id"), values)
+    if not changed.rowcount:
+        connection.execute(text("insert into account values (:id, :amount)"), values)
