@@ -94,3 +94,9 @@ SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), 
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
  WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND}
    AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""
+
+GUESTS = f"""
+SELECT txid, key, coordinator, state FROM {{s}}.tx
+ WHERE coordinator IS NOT NULL AND coordinator = coalesce(CAST(:coordinator AS uuid), coordinator) AND txid > :after
+   AND state IN ('{TxState.PREPARED}', '{TxState.COMMITTED}', '{TxState.ROLLED_BACK}')
+ ORDER BY txid LIMIT :limit"""
