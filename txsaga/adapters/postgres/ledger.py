@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import (
     Connection,
     Engine,
     String,
     TextClause,
+    Uuid,
     delete,
     exists,
     func,
@@ -99,7 +101,9 @@ class PostgresLedger:
         """Return a life, locked FOR SHARE."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
 
-    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
+    def create(
+        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+    ) -> Life | None:
         """Open a life with a new number."""
         fresh: dict[str, ColumnElement[Any]] = {
             "txid": schema.tx_seq.next_value(),
@@ -108,6 +112,7 @@ class PostgresLedger:
             "epoch": literal(epoch),
             "state": literal(TxState.ACTIVE.value),
             "run": literal(run, String),
+            "coordinator": literal(coordinator, Uuid),
         }
         statement = (
             upsert(tx)
@@ -121,6 +126,11 @@ class PostgresLedger:
             self._refuse_if_rejecting()
             return None
         return self.lock(txid)
+
+    def release(self, txid: int) -> None:
+        """Let a life be nobody's branch any more."""
+        with translating():
+            self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of a locked, ACTIVE life."""
@@ -388,6 +398,7 @@ class PostgresLedger:
             state=TxState(row.state),
             evidence=row.evidence,
             run=row.run,
+            coordinator=row.coordinator,
         )
 
     def _count(self, statement: Any) -> int:

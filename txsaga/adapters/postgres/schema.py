@@ -64,6 +64,7 @@ store = Table(
     Column("token_outer", LargeBinary, nullable=False),
     Column("token_key", LargeBinary, nullable=False),
     Column("rejecting", Boolean, nullable=False, server_default=FALSE),
+    Column("cluster", String),  # the one that it belongs to
 )
 
 may = Table(  # holds nothing: who may read a column has the right of its name, so the catalog knows it and nobody else
@@ -198,8 +199,10 @@ tx = Table(
     Column("opened", Moment, nullable=False, server_default=NOW),
     Column("touched", Moment, CheckConstraint(finite("touched")), nullable=False, server_default=NOW),
     Column("run", String),  # the flow that it belongs to
+    Column("coordinator", Uuid),  # the store whose branch it is, until that is finished or forgotten
     UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
 )
+Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))
 Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
 
 part = Table(
@@ -224,13 +227,8 @@ branch = Table(
     Column("aux", Boolean, nullable=False, server_default=FALSE),  # a unit of an auxiliary lane
     PrimaryKeyConstraint("txid", "number", "attempt"),
 )
-Index(
-    "branch_open",
-    branch.c.txid,
-    branch.c.number,
-    branch.c.attempt,
-    postgresql_where=branch.c.state.not_in(["committed", "rolled_back", "forgotten"]),
-)
+OVER = ["committed", "rolled_back", "forgotten"]
+Index("branch_open", *branch.primary_key, postgresql_where=branch.c.state.not_in(OVER))
 
 ballot = Table(
     "ballot",
