@@ -27,6 +27,10 @@ class Scenario:
     """What holds after the last of them, and after a run that nobody killed."""
     before: tuple[tuple[Stage, str | None], ...] = ()
     """Programs that ran before, to their end or to their own kill."""
+    copies: int = 1
+    """In how many processes at once each program runs after the kill."""
+    roles_from: str | None = None
+    """The point from which on only roles are at work, which other programs kill."""
 
     def prepare(self, world: World) -> None:
         """Run what comes before."""
@@ -42,7 +46,8 @@ class Scenario:
         points = child.record(self.run, world)
         self._assert_all(world, {})
         self.end(world)
-        return points
+        names = [str(point) for point in points]
+        return points[: names.index(self.roles_from)] if self.roles_from else points
 
     def kill(self, world: World, point: KillPoint) -> bool:
         """Kill the program at a point, go on as a user would, and check; tell whether it was killed."""
@@ -50,7 +55,7 @@ class Scenario:
         killed = child.kill(self.run, world, point)
         stood = decisions(world)
         for stage in self.after:
-            child.finish(stage, world)
+            child.finish(stage, world, self.copies)
             self._assert_all(world, stood)
             stood = decisions(world)
         self.end(world)

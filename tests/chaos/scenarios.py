@@ -11,8 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
-from tests.chaos.child import BANK
-from tests.chaos.world import World, database, debit
+from tests.chaos.world import BANK, World, database, debit
 from txsaga.engine.broker import Broker
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question

@@ -15,8 +15,7 @@ import pytest
 
 import txsaga
 from tests.chaos import scenarios
-from tests.chaos.child import BANK
-from tests.chaos.world import World, database
+from tests.chaos.world import BANK, World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
 from txsaga.adapters.postgres.branches import PostgresBranches
