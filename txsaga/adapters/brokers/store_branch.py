@@ -87,7 +87,7 @@ class StoreBranch:
             return lambda: Finish.DONE  # its store rolls back what has not voted
         return sent(lambda: self._finished(decision))
 
-    def decide(self, transaction: str) -> Callable[[], None]:
+    def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse: a broker holds no evidence of another store's transaction."""
         raise xa.ProtocolError(f"branch {self._branch.gid} of {transaction} can't decide; a broker votes")
 
