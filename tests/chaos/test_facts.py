@@ -38,7 +38,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Ledger, PostgresLedger): {
         *{"call", "cast"},
         *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
-        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume", "forget"},
+        *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
     (ports.Branches, PostgresBranches): {"write"},
     (ports.Log, PostgresLog): {
@@ -83,7 +83,7 @@ READS = {
         "offset_at",
         "wait",
     },
-    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted", "ballots"},
+    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted", "ballots", "guests"},
     *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},

@@ -21,11 +21,12 @@ from txsaga.engine.consumer import Consumer
 from txsaga.engine.coordinator.ballots import ballots, vote
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
-from txsaga.engine.home import Home, Joined
+from txsaga.engine.home import Home
+from txsaga.engine.joining import JoiningProducer as JoiningProducer
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
-from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.producer import Settings
 from txsaga.engine.replays import Replays
 from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
@@ -50,19 +51,7 @@ from txsaga.model.topic import Topic, TopicType, check_name
 from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
-
-class JoiningProducer(Producer):
-    """A producer that can send inside the caller's own transaction."""
-
-    def __init__(self, kernel: Kernel, name: str, settings: Settings, home: Home) -> None:
-        super().__init__(kernel, name, settings)
-        self._home = home
-
-    def join(self, connection: Connection) -> Joined:
-        """Send inside your own transaction in the home database: one commit, no half."""
-        return self._home.join(connection, self._kernel, self.group.id)
+    from sqlalchemy import Engine
 
 
 logger = logging.getLogger("txsaga")

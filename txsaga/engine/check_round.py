@@ -18,7 +18,7 @@ from typing import TypeVar
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By
 from txsaga.engine.inquiry import Inquiry
-from txsaga.engine.judge import Basis, Verdict
+from txsaga.engine.judge import UNCOUNTED, Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease, checkers_of
 from txsaga.engine.surrender import Surrender
@@ -127,11 +127,13 @@ class Round:
             self._asked.append(case)
         else:
             self._kernel.settler.report(case, verdict.state, verdict.why)
-            self._put(doubt, verdict.why, counted=verdict.basis is not Basis.NOBODY)
+            self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
 
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
         """Say why a transaction is not to be asked about any more."""
         policy = self._policy(doubt)
+        if verdict.basis is Basis.COORDINATOR:
+            return None  # what voted yes is never given up here
         if doubt.age > policy.total_limit:
             return f"not decided within {policy.total_limit}: {verdict.why}"
         if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:

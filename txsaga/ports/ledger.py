@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
+from uuid import UUID
 
 from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.claim import Claim
@@ -28,8 +29,16 @@ class Ledger(Protocol):
     def share(self, txid: int) -> Life | None:
         """Return a life, locked against its decision until the block ends (R3)."""
 
-    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
-        """Open a life with a new number; None when another opened that epoch first."""
+    def create(
+        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+    ) -> Life | None:
+        """Open a life with a new number; None when another opened that epoch first.
+
+        With a coordinator it is a branch of that store's, and its key is the branch's name.
+        """
+
+    def release(self, txid: int) -> None:
+        """Let a locked life be nobody's branch any more."""
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of a locked, ACTIVE life and return it.

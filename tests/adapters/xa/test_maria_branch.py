@@ -145,14 +145,10 @@ def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
 ) -> None:
     branch, hasty = new_branch(), MysqlParticipant(make_engine(url), name="shelf", patience=0.2)
     enlisted = begun(hasty, shelf, branch)
-    with shelf.engine.connect() as connection:
-        connection.exec_driver_sql("flush tables with read lock")
+    with shelf.silence():
         with pytest.raises(xa.ResourceManagerFailed, match="no answer"):
             enlisted.prepare()()
-        with pytest.raises(xa.ResourceManagerFailed):
-            enlisted.finish(ROLLBACK)()
-        enlisted.leave()  # closes when the answer is there
-        connection.exec_driver_sql("unlock tables")
+        enlisted.leave()  # it is closed when the answer is there
     recovering = MysqlParticipant(make_engine(url), name="shelf")
 
     def roll_back_what_is_listed() -> None:
@@ -161,6 +157,30 @@ def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
         assert recovering.finish(branch, ROLLBACK) is Finish.DONE
 
     patiently(roll_back_what_is_listed)
+    assert shelf.items() == set()
+
+
+@pytest.mark.req("WM-46")
+def test_a_rollback_that_nobody_waited_for_is_done_when_the_server_answers_again(
+    engine: Engine, shelf: MariaShelf
+) -> None:
+    branch, hasty = new_branch(), MysqlParticipant(engine, name="shelf", patience=0.2)
+    enlisted = hasty.enlist(branch)
+    shelf.put(enlisted.handle, 1)
+    with shelf.silence():
+        for call in (enlisted.prepare, lambda: enlisted.finish(ROLLBACK)):
+            wait = call()
+            with pytest.raises(xa.ResourceManagerFailed, match="no answer"):
+                wait()
+        enlisted.leave()
+
+    def wait_for_the_session() -> None:
+        if engine.pool.checkedout():  # type: ignore[attr-defined]  # only pools with a queue count
+            raise xa.RetryLater("it is still at work")
+
+    patiently(wait_for_the_session)
+    assert not hasty.prepared(branch.store)
+    assert hasty.finish(branch, ROLLBACK) is Finish.DONE
     assert shelf.items() == set()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.ledger import MemoryLedger
@@ -13,11 +14,12 @@ from txsaga.errors import EffectConflict, Superseded, TransactionError, TxSagaEr
 from txsaga.model.branch import BRANCH, HEURISTIC, Branch, BranchEvent, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.ports.branches import NONE, Answer, Begin, Call, Noted, Resolve
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Guest, Noted, Resolve
 
 OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
+GUESTS = (TxState.PREPARED, TxState.COMMITTED, TxState.ROLLED_BACK)
 
 
 class MemoryBranches:
@@ -53,6 +55,17 @@ class MemoryBranches:
         """Return branches that stand in one of these states, of one resource or of all."""
         named = [each for each in self._all() if resource in (None, each.resource)]
         return [each for each in named if each.state in states and each[:3] > after][:limit]
+
+    def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
+        """Return, in order, what voted yes here for another store, or for any."""
+        with self._home.lock:
+            lives = [opened.life for _, opened in sorted(self._home.kept.lives.items())]
+        found = [
+            Guest(life.txid, life.key or "", life.coordinator, life.state)
+            for life in lives
+            if life.coordinator is not None and life.state in GUESTS and life.txid > after
+        ]
+        return [each for each in found if coordinator in (None, each.coordinator)][:limit]
 
     def _all(self) -> list[Branch]:
         with self._home.lock:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 from txsaga.adapters.memory import claim_ends
 from txsaga.adapters.memory.home import Home
@@ -57,7 +58,9 @@ class MemoryLedger:
 
     share = lock
 
-    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
+    def create(
+        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+    ) -> Life | None:
         """Open a life, unless that epoch of the key is open."""
         taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
         if key is not None and (group, key, epoch) in taken:
@@ -74,8 +77,13 @@ class MemoryLedger:
             owner=1,
             state=TxState.ACTIVE,
             run=run,
+            coordinator=coordinator,
         )
         return self._put(life)
+
+    def release(self, txid: int) -> None:
+        """Let a life be nobody's branch any more."""
+        self._put(replace(self._life(txid), coordinator=None))
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of an ACTIVE life."""

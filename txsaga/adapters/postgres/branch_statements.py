@@ -105,3 +105,9 @@ SELECT r.name, count(*) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NULL),
   FROM {{s}}.resource r LEFT JOIN {{s}}.branch b ON b.resource = r.id AND {WAITING}
   LEFT JOIN {{s}}.op o ON o.txid = b.txid
  WHERE r.enlisted GROUP BY r.name ORDER BY r.name"""
+
+GUESTS = f"""
+SELECT txid, key, coordinator, state FROM {{s}}.tx
+ WHERE coordinator IS NOT NULL AND coordinator = coalesce(CAST(:coordinator AS uuid), coordinator) AND txid > :after
+   AND state IN ('{TxState.PREPARED}', '{TxState.COMMITTED}', '{TxState.ROLLED_BACK}')
+ ORDER BY txid LIMIT :limit"""

@@ -40,7 +40,7 @@ STORE = _but("store", "token_inner", "token_outer", "token_key")
 WITHOUT_BODY = _but("half", "body")
 NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
-MOVE_TX = "UPDATE (owner, state, evidence, touched)"
+MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"
 NOTE = "INSERT (txid, what, who, why)"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
@@ -54,7 +54,7 @@ POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, long
 TABLES = {
     "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
     SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
-    "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting)", STORE),
+    "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting, cluster)", STORE),
     "topic": Needs(
         "SELECT",
         "SELECT",
@@ -72,7 +72,7 @@ TABLES = {
     "log": Needs("", "SELECT", "SELECT", "SELECT, INSERT (qid, base, n, txid, part, attempt, chunk)"),
     "tick": Needs("", "", "SELECT", "SELECT, INSERT (id, snap, last_txid), DELETE"),
     "tx": Needs(
-        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run), {MOVE_TX}",
+        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator), {MOVE_TX}",
         "",
         f"SELECT, {MOVE_TX}",
         f"SELECT, {MOVE_TX}",

@@ -82,6 +82,7 @@ def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> 
             tx.c.touched <= now - shortest,
             tx.c.touched <= now - func.coalesce(said, age),
             or_(tx.c.state.in_(closed), tx.c.touched <= now - LEASE),
+            or_(tx.c.coordinator.is_(None), tx.c.state != TxState.PREPARED.value),  # what voted yes waits to be told
         )
     )
     statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)

@@ -90,7 +90,7 @@ class MysqlBranch:
         return lambda: self._waited(end)
 
     def leave(self) -> None:
-        """Give the session back where the branch is over, else close it; one that is waited for closes later."""
+        """Give the session back where the branch is over, else close it; one at work closes when it has its answer."""
         if self._last is not None and not self._last.done():
             self._last.add_done_callback(lambda _: self._left())
         else:
@@ -150,7 +150,7 @@ class MysqlBranch:
 
     def _end(self, decision: Decision) -> Finish:
         if self._vote is not None:
-            self._vote.exception(self._patience)  # it may be under way still
+            self._vote.exception()  # two threads on one session would not hear the end of each other
         match self._stage:
             case _Stage.PREPARED:
                 return self._second_phase(decision)
