@@ -32,6 +32,10 @@ class Seen:
     away: bool = False
     earlier: tuple[str, ...] = ()  # prepared branches of an earlier life of the store
 
+    def document(self) -> dict[str, object]:
+        """Write it for programs."""
+        return {"told": self.told, "away": self.away, "why": self.why or None, "earlier": list(self.earlier)}
+
 
 class Reach:
     """The resources that are worked on from here."""

@@ -88,7 +88,8 @@ class Recovery:
         except TxSagaError as failure:
             self._failed(resource, failure, "can't be searched")
             return 0
-        self.seen[resource] = replace(self.seen.get(resource, Seen()), earlier=earlier)
+        before = self.seen.get(resource, Seen())
+        self.seen[resource] = replace(before, told=before.told + done, earlier=earlier)
         return done
 
     def _finish_all(self) -> int:
