@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 import txsaga
+from tests.adapters.postgres.logins import logins
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank
@@ -20,6 +21,7 @@ from txsaga.errors.xa import ResourceManagerFailed
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life
+from txsaga.model.rights import Right
 
 pytestmark = pytest.mark.postgres
 PAID = {"current": START - 10, "mortgage": START + 10}
@@ -35,7 +37,7 @@ class Desk:
 
     def __call__(self, *words: str, **env: str) -> Said:
         """Call a command that knows both databases."""
-        return self.call(*words, TXSAGA_URL=self.url, **(self.known | env))
+        return self.call(*words, **({"TXSAGA_URL": self.url} | self.known | env))
 
     @property
     def known(self) -> dict[str, str]:
@@ -133,6 +135,43 @@ def test_a_heuristic_is_listed_and_forgotten_with_who_and_why(desk: Desk) -> Non
     assert states == ["committed", "forgotten"]
     assert set(desk.bank.states(prepared.txid).values()) == {BranchState.COMMITTED}
     assert desk("forget", "--all", "--reason", "r").out == "0 forgotten\n"
+
+
+@pytest.mark.req("WM-45", "BEYOND-6")
+def test_what_was_not_told_and_what_stands_against_its_decision_is_seen_at_a_glance(desk: Desk) -> None:
+    def findings() -> dict[str, str]:
+        said = desk("doctor", "--json").documents
+        return {each["what"]: each["severity"] for each in said if each["what"] in ("branches", "heuristics")}
+
+    assert findings() == {"branches": "ok", "heuristics": "ok"}
+    desk.left(overruled=True)
+    (current, mortgage) = desk("status", "--json").document["branches"]
+    assert (current["resource"], current["undecided"], current["waiting"], current["heuristics"]) == (
+        "current",
+        0,
+        1,
+        0,
+    )
+    assert 3_600 <= current["oldest"] < 4_200
+    assert "current" in [line.split()[0] for line in desk("status").lines if line]
+    assert findings() == {"branches": "warning", "heuristics": "ok"}
+    desk("recover")
+    (current, mortgage) = desk("status", "--json").document["branches"]
+    assert (current["waiting"], current["oldest"]) == (0, None)
+    assert (mortgage["waiting"], mortgage["heuristics"]) == (0, 1)
+    assert findings() == {"branches": "ok", "heuristics": "error"}
+
+
+@pytest.mark.rule("R10")
+def test_an_engine_login_recovers_and_an_operator_forgets(desk: Desk) -> None:
+    life = desk.left(overruled=True)
+    with logins(desk.url) as made:
+        assert desk("recover", TXSAGA_URL=made.url_with(Right.ENGINE)).code == 0
+        operator = made.url_with(Right.OPERATOR)
+        (found,) = desk("heuristics", "--json", TXSAGA_URL=operator).documents
+        assert found["resource"] == "mortgage"
+        assert desk("forget", str(life.txid), "--reason", "paid", TXSAGA_URL=operator).out == "1 forgotten\n"
+        assert desk("heuristics", "--json", TXSAGA_URL=operator).documents == []
 
 
 @pytest.mark.req("WM-48")

@@ -23,7 +23,7 @@ PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Sight:
     """What the last round found of a resource."""
 
     told: int = 0
