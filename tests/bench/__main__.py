@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w2, w3, w8
+from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w2, w2r, w3, w8
 from tests.bench.home import Home, home
 from tests.bench.report import Row
 
@@ -31,6 +31,7 @@ WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W1c": ("ms", w1c.run, True),
     "W1d": ("messages/s", _w1d, False),
     "W2": ("tx/s", w2.run, False),
+    "W2r": ("s", w2r.run, True),
     "W3": ("s", w3.run, True),
     "W8": ("tx/s", w8.run, False),
 }

@@ -10,28 +10,33 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from multiprocessing.process import BaseProcess
+
+from sqlalchemy import create_engine
 
 import txsaga
-from tests.chaos.world import World, database
+from tests.chaos.world import World
 from txsaga.engine.broker import Broker
 from txsaga.testing.kill import FACTS, KILL, KillPoint, recorded
 
 Stage = Callable[[Broker, World], None]
 
-BANK = "bank"
 PATIENCE = 60
 _warm = multiprocessing.get_context("forkserver")
-_warm.set_forkserver_preload(["tests.chaos.scenarios"])
+_warm.set_forkserver_preload(["tests.chaos.scenarios", "tests.chaos.coordinated"])
 
 
 class StageFailed(AssertionError):
     """A child ended otherwise than it should; what it raised is in the message."""
 
 
-def finish(stage: Stage, world: World) -> None:
-    """Run a stage to its end."""
-    _expect(0, _run(stage, world, {}), stage, world)
+def finish(stage: Stage, world: World, copies: int = 1) -> None:
+    """Run a stage to its end, in so many processes at once."""
+    running = [_started(stage, world, {}) for _ in range(copies)]
+    for child in running:
+        _expect(0, _ended(child, stage), stage, world)
 
 
 def record(stage: Stage, world: World) -> list[KillPoint]:
@@ -57,8 +62,16 @@ def kill(stage: Stage, world: World, point: KillPoint) -> bool:
 
 
 def _run(stage: Stage, world: World, env: Mapping[str, str]) -> int | None:
+    return _ended(_started(stage, world, env), stage)
+
+
+def _started(stage: Stage, world: World, env: Mapping[str, str]) -> BaseProcess:
     child = _warm.Process(target=_main, args=(stage, world, dict(env)))
     child.start()
+    return child
+
+
+def _ended(child: BaseProcess, stage: Stage) -> int | None:
     child.join(PATIENCE)
     if child.exitcode is None:
         child.kill()
@@ -76,11 +89,18 @@ def _expect(code: int, ended: int | None, stage: Stage, world: World) -> None:
 def _main(stage: Stage, world: World, env: Mapping[str, str]) -> None:
     os.environ.update(env)
     try:
-        with (
-            database(world.bank) as bank,
-            txsaga.connect(world.home, resources={BANK: bank}, roles=False, answering=False, env=env) as broker,
-        ):
+        with opened(world, env) as broker:
             stage(broker, world)
     except BaseException:
         world.note("errors", traceback.format_exc())
         raise
+
+
+@contextmanager
+def opened(world: World, env: Mapping[str, str]) -> Iterator[Broker]:
+    """Open a broker and every database of a world."""
+    with ExitStack() as stack:
+        engines = {name: create_engine(url) for name, url in world.resources.items()}
+        for engine in engines.values():
+            stack.callback(engine.dispose)
+        yield stack.enter_context(txsaga.connect(world.home, resources=engines, roles=False, answering=False, env=env))

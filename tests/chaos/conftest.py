@@ -1,5 +1,7 @@
 """What tests of kills share: worlds of their own."""
 
+import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ class Kills:
     seed: int
 
 
+SEED = "TXSAGA_KILL_SEED"
 FIGURES = ("points", "killed", "missed", "wrong")
 DONE = pytest.StashKey[list[Kills]]()
 
@@ -48,6 +51,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
     points, killed, missed, wrong = (sum(getattr(k, name) for k in done) for name in FIGURES)
     terminalreporter.write_line(f"{'together':60} {points:6} {killed:6} {missed:6} {wrong:6}")
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Give the seed of this session's sample; set TXSAGA_KILL_SEED to see the same again."""
+    return int(os.environ.get(SEED) or random.randrange(10_000))
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import text
 
 import txsaga
 from tests.chaos.world import World, database
 from tests.services.databases import fresh_name
+from txsaga.adapters.postgres import schema
 
 # Each of these must find nothing once everything is settled and dispatched.
 WRONG = {
@@ -26,7 +27,8 @@ WRONG = {
                WHERE (p.txid, p.part, p.attempt) = (h.txid, h.part, h.attempt)))
          GROUP BY 1, 2, 3, h.part, h.attempt HAVING count(l.base) <> 1""",
     "a gap in the offsets": """
-        SELECT * FROM (SELECT qid, base, sum(n) OVER (PARTITION BY qid ORDER BY base) - n AS due FROM {s}.log) l
+        SELECT * FROM (SELECT qid, base, tail + sum(n) OVER (PARTITION BY qid ORDER BY base) - n AS due
+                         FROM {s}.log JOIN {s}.queue USING (qid)) l
          WHERE base <> due""",
     "a life that says otherwise than its decision": """
         SELECT t.txid, t.state, o.decision FROM {s}.tx t FULL JOIN (SELECT * FROM {s}.op WHERE keyed) o USING (txid)
@@ -49,6 +51,13 @@ WRONG["parked or decided without a record"] = """
     SELECT d.txid FROM {s}.doubt d WHERE d.parked IS NOT NULL
        AND NOT EXISTS (SELECT FROM {s}.event e WHERE e.txid = d.txid AND e.what = 'PARKED')"""
 WRONG["a message bound to a decided transaction"] = "SELECT c.* FROM {s}.claim c JOIN {s}.op o USING (txid)"
+DROPPED = """
+SELECT x.txid FROM unnest(cast(:txids AS int8[])) x (txid), {s}.tx_seq q
+ WHERE x.txid / :span < q.last_value / :span
+   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = x.txid)
+   AND NOT EXISTS (SELECT FROM {s}.half h WHERE h.txid = x.txid)
+   AND NOT EXISTS (SELECT FROM {s}.log l WHERE l.txid = x.txid)
+   AND NOT EXISTS (SELECT FROM {s}.tx t WHERE t.txid = x.txid)"""
 EVIDENCE = "SELECT txid, outcome FROM txsaga_evidence WHERE branch = ''"
 
 
@@ -69,12 +78,25 @@ def assert_sound(world: World, before: Mapping[int, int]) -> None:
         }
     assert not wrong, wrong
     now = decisions(world)
-    assert {txid: now.get(txid) for txid in before} == dict(before)
+    assert {txid: now.get(txid) for txid in before} == dict(before) | dict.fromkeys(_dropped(world, before))
     with database(world.bank) as engine, engine.connect() as connection:
         if connection.execute(text("SELECT to_regclass('txsaga_evidence')")).scalar() is not None:
             assert {txid: now.get(txid, outcome) for txid, outcome in connection.execute(text(EVIDENCE))} == {
                 txid: outcome for txid, outcome in connection.execute(text(EVIDENCE))
             }
+
+
+def _dropped(world: World, txids: Iterable[int]) -> set[int]:
+    """Return those that went with their partition: nothing is left of them, and none of its numbers is to come."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        found = connection.execute(text(DROPPED.format(s=world.name)), {"txids": list(txids), "span": schema.SPAN})
+        return set(found.scalars())
+
+
+def old_halves(world: World) -> int:
+    """Count the halves in the first partition."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        return int(connection.execute(text(f"SELECT count(*) FROM {world.name}.half_0")).scalar_one())
 
 
 def delivered(world: World, topic: str) -> list[str]:

@@ -16,9 +16,8 @@ from itertools import count
 
 from sqlalchemy.exc import DBAPIError
 
-from tests.chaos.child import BANK
 from tests.chaos.scenarios import CREDITS
-from tests.chaos.world import debit
+from tests.chaos.world import BANK, debit
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.stream import Stream

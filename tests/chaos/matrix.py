@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.chaos import child, scenarios
 from tests.chaos.child import Stage
-from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, positions
+from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, old_halves, positions
 from tests.chaos.world import World
 from txsaga.testing.kill import KillPoint
 
@@ -27,6 +27,10 @@ class Scenario:
     """What holds after the last of them, and after a run that nobody killed."""
     before: tuple[tuple[Stage, str | None], ...] = ()
     """Programs that ran before, to their end or to their own kill."""
+    copies: int = 1
+    """In how many processes at once each program runs after the kill."""
+    roles_from: str | None = None
+    """The point from which on only roles are at work, which other programs kill."""
 
     def prepare(self, world: World) -> None:
         """Run what comes before."""
@@ -42,7 +46,8 @@ class Scenario:
         points = child.record(self.run, world)
         self._assert_all(world, {})
         self.end(world)
-        return points
+        names = [str(point) for point in points]
+        return points[: names.index(self.roles_from)] if self.roles_from else points
 
     def kill(self, world: World, point: KillPoint) -> bool:
         """Kill the program at a point, go on as a user would, and check; tell whether it was killed."""
@@ -50,7 +55,7 @@ class Scenario:
         killed = child.kill(self.run, world, point)
         stood = decisions(world)
         for stage in self.after:
-            child.finish(stage, world)
+            child.finish(stage, world, self.copies)
             self._assert_all(world, stood)
             stood = decisions(world)
         self.end(world)
@@ -125,6 +130,12 @@ def debits_are_credits_but_for_the_secretive(world: World) -> None:
 def the_secretive_are_delivered(world: World) -> None:
     """What was parked came in the end, each once."""
     assert credits(world) == ["never", "never either"]
+
+
+def only_the_secretive_are_left(world: World) -> None:
+    """They were delivered, and of all that was as old nothing else is there."""
+    the_secretive_are_delivered(world)
+    assert old_halves(world) == 2
 
 
 def everything_was_worked_off(world: World) -> None:
@@ -255,6 +266,14 @@ BY_HAND = Scenario(
     check=debits_are_credits_but_for_the_secretive,
     end=the_secretive_are_delivered,
 )
+ROOM = Scenario(
+    name="drop the partition of what was parked, then decide by hand",
+    before=((scenarios.leave_in_doubt, None), (scenarios.check_back, None), (scenarios.chat, None)),
+    run=scenarios.make_room,
+    after=(scenarios.make_room,),
+    check=debits_are_credits_but_for_the_secretive,
+    end=only_the_secretive_are_left,
+)
 LONG = Scenario(
     name="work for longer than a lease",
     run=scenarios.work_for_long,
@@ -291,6 +310,7 @@ SCENARIOS = (
     CHECK_BACK,
     RESUME,
     BY_HAND,
+    ROOM,
     LONG,
     WORK,
     WORK_IN_ORDER,

@@ -11,8 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
-from tests.chaos.child import BANK
-from tests.chaos.world import World, database, debit
+from tests.chaos.world import BANK, World, database, debit
 from txsaga.engine.broker import Broker
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question
@@ -26,6 +25,9 @@ AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3
 CREDITS = "credits"
 ORDERS = "orders"
 REMINDERS = "reminders"
+CHATTER = "chatter"
+PAST = "SELECT setval('{s}.tx_seq', greatest(last_value, 1000100)) FROM {s}.tx_seq"
+"""No number is left in the first partition."""
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 ROUNDS = 60
 HOLD = timedelta(seconds=0.5)
@@ -39,7 +41,7 @@ def nobody_knows(_: Question) -> LocalState:
 
 def settle(broker: Broker, _: World) -> None:
     """Run the roles until everything that can be settled is settled and dispatched."""
-    broker.create_topic("nudges", queues=1)
+    broker.create_topic("nudges", queues=1, retention=timedelta(0))
     # News make the next tick cover all numbers before them: the sweep looks no further than the ticks.
     broker.producer("nudger").send("nudges", b"")
     roles = [*broker.own_roles(), *broker.roles(AT_ONCE)]
@@ -246,6 +248,23 @@ def decide_by_hand(broker: Broker, world: World) -> None:
         if view.state == "parked":
             ByHand(broker.kernel).decide(view.txid, Decision.COMMIT, who="anna", why="asked the bank")
     settle(broker, world)
+
+
+def chat(broker: Broker, world: World) -> None:
+    """Send what nobody keeps into the partition of what is parked."""
+    broker.create_topic(CHATTER, queues=2, retention=timedelta(0))
+    producer = broker.producer("chatter")
+    for _ in range(40):
+        producer.send(CHATTER, b"hello")
+    settle(broker, world)
+
+
+def make_room(broker: Broker, world: World) -> None:
+    """Drop the partition of what is parked, then settle that by hand: it was copied out."""
+    with database(world.home_database) as engine, engine.begin() as connection:
+        connection.exec_driver_sql(PAST.format(s=world.name))
+    settle(broker, world)
+    decide_by_hand(broker, world)
 
 
 def work_for_long(broker: Broker, world: World) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 import txsaga
 from tests.chaos import scenarios
-from tests.chaos.child import BANK
-from tests.chaos.world import World, database
+from tests.chaos.world import BANK, World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
 from txsaga.adapters.postgres.branches import PostgresBranches
@@ -37,8 +36,9 @@ from txsaga.model.facts import ALL, Fact
 WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
+        *{"call", "cast"},
         *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
-        *{"apply_intents", "write_op", "record", "copy", "tie", "park", "resume", "forget"},
+        *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
     (ports.Branches, PostgresBranches): {"write"},
     (ports.Log, PostgresLog): {
@@ -83,7 +83,7 @@ READS = {
         "offset_at",
         "wait",
     },
-    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted"},
+    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted", "ballots", "guests"},
     *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},

@@ -9,11 +9,10 @@ import pytest
 from sqlalchemy import text
 
 import txsaga
-from tests.chaos.child import BANK
 from tests.chaos.invariants import assert_sound, delivered
 from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
-from tests.chaos.world import World, database, debit
+from tests.chaos.world import BANK, World, database, debit
 from txsaga.adapters.postgres import batch
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.broker import Broker, JoiningProducer

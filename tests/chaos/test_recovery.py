@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 import txsaga
-from tests.chaos.child import BANK
 from tests.chaos.invariants import assert_sound, delivered
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.test_server_killed import broker_on, closing_engine, kill_all
 from tests.chaos.transfers import QUICK
-from tests.chaos.world import World, debit, fresh_world
+from tests.chaos.world import BANK, World, debit, fresh_world
 from tests.services.embedded import embedded_server
 from txsaga import COMMIT, UNKNOWN
 from txsaga.adapters.embedded import EmbeddedServer

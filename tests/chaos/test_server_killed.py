@@ -14,11 +14,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 import txsaga
-from tests.chaos.child import BANK
 from tests.chaos.invariants import assert_sound, decisions, delivered
 from tests.chaos.load import NEWS, PRODUCERS, Load, Tally, reads, works_off
 from tests.chaos.scenarios import CREDITS, settle
-from tests.chaos.world import World, database, fresh_world
+from tests.chaos.world import BANK, World, database, fresh_world
 from tests.services.embedded import embedded_server
 from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.engine.broker import Broker

@@ -22,9 +22,8 @@ from pkgutil import resolve_name
 from sqlalchemy import text
 
 import txsaga
-from tests.chaos.child import BANK
 from tests.chaos.scenarios import CREDITS, booked, nobody_knows
-from tests.chaos.world import World, database, debit
+from tests.chaos.world import BANK, World, database, debit
 from txsaga import COMMIT, LocalState, Message, inbox
 from txsaga.engine.broker import Broker
 from txsaga.engine.loop import Loop

@@ -5,9 +5,9 @@ Nothing of one world is seen in another, so a point that fails spoils no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
@@ -16,7 +16,12 @@ from tests.services.databases import fresh_name
 from txsaga.wiring import open_store
 
 # Nothing is unique here: what happens twice must be seen twice.
-BANK = "CREATE TABLE debit (id text NOT NULL, half text)"
+TABLES = (
+    "CREATE TABLE debit (id text NOT NULL, half text)",
+    "CREATE TABLE account (balance int NOT NULL)",
+    "INSERT INTO account VALUES (0)",
+)
+BANK = "bank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class World:
     home_database: str
     bank_database: str
     folder: Path
+    branches: Mapping[str, str] = field(default_factory=dict)
+    """More databases that books are kept in, by the names of their resources."""
 
     @property
     def home(self) -> str:
@@ -36,7 +43,13 @@ class World:
     @property
     def bank(self) -> str:
         """The URL of the bank, whose tables lie in a schema of this world alone."""
-        return f"{self.bank_database}?options=-csearch_path%3D{self.name}"
+        return self.resources[BANK]
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """The URLs of all databases that books are kept in; each holds a schema of this world alone."""
+        places = {BANK: self.bank_database, **self.branches}
+        return {resource: f"{place}?options=-csearch_path%3D{self.name}" for resource, place in places.items()}
 
     def note(self, kind: str, line: str) -> None:
         """Write a line down; it outlives a kill."""
@@ -51,8 +64,9 @@ class World:
     def let_leases_run_out(self) -> None:
         """Let so much time pass that nobody who died holds anything any more."""
         moments = (("lease", "until"), ("question", "asked"), ("question", "until"), ("doubt", "check_at"))
+        stood = (("tx", "touched"), ("branch", "at"))
         with database(self.home_database) as engine, engine.begin() as connection:
-            for table, column in (*moments, ("tx", "touched")):
+            for table, column in (*moments, *stood):
                 passed = f"UPDATE {self.name}.{table} SET {column} = {column} - interval '1 hour'"
                 connection.execute(text(passed))
 
@@ -78,17 +92,26 @@ def database(url: str) -> Iterator[Engine]:
 
 
 @contextmanager
-def fresh_world(home_database: str, bank_database: str, folder: Path) -> Iterator[World]:
+def fresh_world(
+    home_database: str, bank_database: str, folder: Path, branches: Mapping[str, str] | None = None
+) -> Iterator[World]:
     """Make a world; it is taken away again unless something in it went wrong."""
     name = fresh_name("w")
-    world = World(name=name, home_database=home_database, bank_database=bank_database, folder=folder / name)
+    world = World(
+        name=name,
+        home_database=home_database,
+        bank_database=bank_database,
+        folder=folder / name,
+        branches=branches or {},
+    )
     world.folder.mkdir()
     open_store(world.home).close()
-    with database(bank_database) as engine, engine.begin() as connection:
-        connection.execute(text(f"CREATE SCHEMA {name}"))
-    with database(world.bank) as engine, engine.begin() as connection:
-        connection.execute(text(BANK))
+    for url in world.resources.values():
+        with database(url) as engine, engine.begin() as connection:
+            connection.execute(text(f"CREATE SCHEMA {name}"))
+            for statement in TABLES:
+                connection.execute(text(statement))
     yield world
-    for url in (home_database, bank_database):
+    for url in (home_database, bank_database, *world.branches.values()):
         with database(url) as engine, engine.begin() as connection:
             connection.execute(text(f"DROP SCHEMA {name} CASCADE"))

@@ -19,7 +19,7 @@ def every_error(base: type[errors.TxSagaError] = errors.TxSagaError) -> Iterator
     """Yield the classes of the one tree."""
     yield base
     for kind in base.__subclasses__():
-        if kind.__module__ == errors.__name__:
+        if kind.__module__.partition(".")[0] == "txsaga":
             yield from every_error(kind)
 
 

@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from txsaga.model import facts
+from txsaga.model import facts, modes
 from txsaga.model.lifecycle import MESSAGE, TRANSACTION
+from txsaga.model.policies import ABOUT
+from txsaga.model.refusals import Refusal
 from txsaga.model.topic import ALLOWED, TopicType, Way
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -44,6 +46,67 @@ def topics_table() -> str:
     return table(("type", *(f"{way.value}: {CALLS[way]}" for way in Way)), rows)
 
 
+def inputs_table() -> str:
+    """Say what the mode of an input means."""
+    rows = (
+        (*_cells(key), found.settles.value, "take part" if found.inherited else "stay outside")
+        for key, found in modes.INPUTS.items()
+    )
+    heads = ("transaction", "coordinated", "persistent", "the input settles", "steps and outputs in automatic mode")
+    return table(heads, rows)
+
+
+def input_kinds_table() -> str:
+    """Say which inputs a rollback puts back."""
+    rows = (
+        (f"`{kind}`", "by a rollback" if back else "never: it settles at its own end", "–" if back else "yes")
+        for kind, back in modes.PUT_BACK.items()
+    )
+    return table(("input", "is put back", "`retries`"), rows)
+
+
+def steps_table() -> str:
+    """Say where the work of a step is settled."""
+    rows = ((*_cells(key), found.value, modes.QUEUES[found].value) for key, found in modes.STEPS.items())
+    heads = ("resource", "step", "statement is marked", "resource takes part", "settles", "on a queue or broker")
+    return table(heads, rows)
+
+
+def outputs_table() -> str:
+    """Say when an output leaves."""
+    rows = ((*_cells(key), found.value) for key, found in modes.OUTPUTS.items())
+    return table(("transaction", "automatic takes part", "leaves"), rows)
+
+
+def persistence_table() -> str:
+    """Say whether what is sent is persistent."""
+    rows = ((*_cells(key), _cell(found)) for key, found in modes.PERSISTENCE.items())
+    return table(("persistence", "the input was persistent", "the topic is", "what is sent is persistent"), rows)
+
+
+def refusals_table() -> str:
+    """List what a flow may not ask for."""
+    return table(("refused", "what to do"), ((each.asked, each.remedy) for each in Refusal))
+
+
+def policies_table() -> str:
+    """List the policies of clusters."""
+    rows = ((f"`{name}`", *about) for name, about in ABOUT.items())
+    return table(("policy", "sends to", "must accept"), rows)
+
+
+def _cells(key: Iterable[object]) -> Iterable[str]:
+    return map(_cell, key)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "any"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"`{value}`"
+
+
 def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Write a table."""
     lines = [heads, ("---",) * len(heads), *rows]
@@ -55,6 +118,13 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "message": message_diagram,
     "facts": facts_table,
     "topics": topics_table,
+    "flow-inputs": inputs_table,
+    "flow-input-kinds": input_kinds_table,
+    "flow-steps": steps_table,
+    "flow-outputs": outputs_table,
+    "flow-persistence": persistence_table,
+    "flow-refusals": refusals_table,
+    "cluster-policies": policies_table,
 }
 
 

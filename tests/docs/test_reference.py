@@ -14,6 +14,8 @@ from txsaga import errors
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.groups import DeadLetters
 from txsaga.engine.late import Slot
 from txsaga.engine.producer import Producer
@@ -21,6 +23,7 @@ from txsaga.engine.received import Received
 from txsaga.engine.settle import Question
 from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
+from txsaga.errors import xa
 from txsaga.model.checks import CheckProfile
 from txsaga.model.cut import Cut
 from txsaga.model.layout import Batch
@@ -34,6 +37,8 @@ PUBLIC: Mapping[str, type] = {
     "Broker": Broker,
     "Producer": JoiningProducer,
     "Transaction": Transaction,
+    "Coordinated": Coordinated,
+    "Lane": Lane,
     "Slot": Slot,
     "JoinedSends": JoinedSends,
     "Consumer": Consumer,
@@ -57,6 +62,7 @@ PUBLIC: Mapping[str, type] = {
 SET_WHEN_MADE: Mapping[type, set[str]] = {
     Producer: {"checker", "group"},
     Transaction: {"decision"},
+    Coordinated: {"decision"},
     Stream: {"group", "member"},
     Consumer: {"group", "member"},
     Received: {"delivered"},
@@ -117,7 +123,7 @@ def test_every_error_is_listed_as_it_is() -> None:
     listed = {name: [cell.strip().strip("`") for cell in rest.split("|")][:3] for name, rest in rows}
     tree = {
         name: [_base(cls), "yes" if cls.retryable else "no", cls.code]
-        for name, cls in vars(errors).items()
+        for name, cls in {**vars(errors), **vars(xa)}.items()
         if inspect.isclass(cls) and issubclass(cls, errors.TxSagaError)
     }
     assert listed == tree

@@ -26,12 +26,11 @@ PATIENCE = 10.0
 class Member:
     """One process: what runs in its background is done by hand, step by step."""
 
-    def __init__(self, shop: Shop, *observers: Observer, threads: int = 4, room: int = 0, **resources: Engine) -> None:
+    def __init__(self, shop: Shop, *observers: Observer, threads: int = 4, **resources: Engine) -> None:
         self.broker = broker_on(shop.store, *observers, **resources)
         self.kernel = self.broker.kernel
         self.name = self.kernel.member
         self._answering = Answering(self.kernel, threads)
-        self._answering._room = max(threads, room)
 
     def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> JoiningProducer:
         """Open a transactional producer."""

@@ -10,9 +10,11 @@ import pytest
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.engine.shop import ORDERS, Shop
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.engine.answering import Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.settle import Question
 from txsaga.model.checks import CheckProfile
+from txsaga.model.facts import Fact, Hearing
 
 
 @pytest.mark.req("RMQ-61")
@@ -142,3 +144,50 @@ def test_what_a_member_whose_threads_all_hang_does_not_take_up_is_put_to_another
     assert [any_shop.state(txid) for txid in txids[1:]] == ["committed"] * 5
     go.set()
     stuck.answer()
+
+
+@pytest.mark.req("RMQ-77")
+def test_a_hanging_checker_makes_its_member_look_no_more_often_than_an_idle_one(
+    any_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answering, "pause", 3600)
+    monkeypatch.setattr(Answering, "rest", 3600)
+    looks, go = list[Fact](), threading.Event()
+    member = Member(any_shop, lambda fact: looks.append(fact) if isinstance(fact, Hearing) else None)
+    producer = member.producer(checker=lambda _: COMMIT if go.wait(30) else UNKNOWN)
+    hung = producer.prepare_now(ORDERS, b"a chair")
+    age(any_shop)
+    member.beat()
+    member.lead()
+    for _ in range(5):
+        assert member.take_up() > 0
+    assert len(looks) == 1
+    go.set()
+    member.answer()
+    assert any_shop.state(hung.txid) == "committed"
+
+
+@pytest.mark.req("RMQ-77")
+def test_what_there_was_no_room_for_is_taken_up_as_soon_as_there_is_while_one_checker_hangs(
+    any_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answering, "pause", 3600)
+    monkeypatch.setattr(Answering, "rest", 3600)
+    go, hung = threading.Event(), list[int]()
+
+    def checker(question: Question) -> LocalState:
+        if question.txid in hung:
+            assert go.wait(30)
+        return COMMIT
+
+    member = Member(any_shop, threads=2)
+    producer = member.producer(checker=checker)
+    txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(30)]
+    hung.append(txids[0])
+    age(any_shop)
+    member.beat()
+    assert member.lead() == 30
+    until(lambda: member.take_up() == 1)  # the one that hangs
+    assert [any_shop.state(txid) for txid in txids] == ["prepared"] + ["committed"] * 29
+    go.set()
+    member.answer()

@@ -13,8 +13,7 @@ from txsaga.errors import TooFewBrokers
 from txsaga.model.policies import (
     ABOUT,
     MADE,
-    BestEffort,
-    Guaranteed,
+    Multisend,
     Policy,
     PolicyName,
     Randomly,
@@ -46,12 +45,10 @@ def test_plain_messages_go_round_one_by_one() -> None:
     assert chosen(RoundRobin(NAMES), times=5) == ["b1", "b2", "b3", "b1", "b2"]
 
 
-@pytest.mark.req("WM-01", "WM-03")
-def test_a_transaction_asks_once_so_the_next_one_goes_to_the_next_broker() -> None:
-    policy = RoundRobin(NAMES)
-    first, second = policy.choose(NAMES), policy.choose(NAMES)
-    assert [first for _ in range(5)] == [("b1",)] * 5
-    assert second == ("b2",)
+@pytest.mark.req("WM-03")
+@pytest.mark.parametrize("policy", [RoundRobin(NAMES), WeightedRoundRobin(dict.fromkeys(NAMES, 1))])
+def test_a_turn_moves_by_one_broker_each_time_it_is_asked(policy: Policy) -> None:
+    assert [policy.choose(NAMES) for _ in range(4)] == [("b1",), ("b2",), ("b3",), ("b1",)]
 
 
 @pytest.mark.req("WM-07", "WM-26")
@@ -111,15 +108,15 @@ def test_who_was_absent_comes_back_without_a_burst(cuts: list[set[str]]) -> None
 
 @pytest.mark.req("WM-30")
 def test_best_effort_takes_all_or_a_maximum_and_one_is_enough() -> None:
-    assert BestEffort(NAMES).choose(NAMES) == NAMES
-    assert BestEffort(NAMES, 2).choose(NAMES) == ("b1", "b2")
-    assert BestEffort(NAMES, 2).choose(("b3",)) == ("b3",)
-    assert BestEffort(NAMES).needed == 1
+    assert Multisend(NAMES).choose(NAMES) == NAMES
+    assert Multisend(NAMES, most=2).choose(NAMES) == ("b1", "b2")
+    assert Multisend(NAMES, most=2).choose(("b3",)) == ("b3",)
+    assert Multisend(NAMES).needed == 1
 
 
 @pytest.mark.req("WM-31", "WM-32")
 def test_guaranteed_takes_all_and_needs_enough_of_them() -> None:
-    policy = Guaranteed(NAMES, 2)
+    policy = Multisend(NAMES, needed=2)
     assert policy.choose(NAMES) == NAMES
     assert policy.choose(("b3", "b1")) == ("b1", "b3")
     with pytest.raises(TooFewBrokers, match=r"1 of 3 brokers \(b1, b2, b3\) are available and 2 are needed") as caught:

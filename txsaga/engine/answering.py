@@ -3,10 +3,10 @@ Answering: the questions that check-back puts to this member, and what its check
 
 Checkers run in threads of their own, as many as the user says; one that hangs keeps one of them. An answer is processed
 like any end: the decision is written first, through the batches that every end goes through, and then the question is
-taken away. If this dies in between, the decision stands and the next round takes the question away. A question that is
-not answered in its time counts as UNKNOWN; an answer that comes later is an end all the same. That time runs from when
-a question is taken up, so no more are taken up than begin soon. What waits here for a thread until half of its time is
-over is given back and does not count: no checker has seen it.
+taken away. If this dies in between, the decision stands, and a round takes the question away when its time is over or
+this member's lease is. A question that is not answered in its time counts as UNKNOWN; an answer that comes later is an
+end all the same. That time runs from when a question is taken up, so no more are taken up than begin soon. What waits
+here for a thread until half of its time is over is given back and does not count: no checker has seen it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from txsaga.engine.case import Case
 from txsaga.engine.decide import By
 from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.taken import Room, Taken
 from txsaga.errors import DecidedOtherwise, InDoubt, TxSagaError
 from txsaga.model import facts
 from txsaga.model.asking import Answer, Asked
@@ -32,50 +33,15 @@ from txsaga.model.records import End, Standing
 logger = logging.getLogger("txsaga")
 
 THREADS = 4
-MOST = 2_000
-"""Questions that are taken up and not answered yet."""
 A_MOMENT = 0.02
-SOON = 0.5
-"""Seconds that a question may wait here for a thread, while more are taken up."""
 NOT_SEEN = "no thread was free for its checker"
-
-
-class Taken:
-    """A question that was taken up: it waits for a thread, or a checker is at it."""
-
-    def __init__(self, asked: Asked, at: float) -> None:
-        self._lock = threading.Lock()
-        self.renew(asked, at)
-        self.begun = self.given_back = False
-
-    @property
-    def txid(self) -> int:
-        """The transaction that it is about."""
-        return self.asked.doubt.txid
-
-    def renew(self, asked: Asked, at: float) -> None:
-        """Note that it was put again."""
-        self.asked, self.at = asked, at
-        self.until = at + asked.patience.total_seconds() / 2
-
-    def begin(self) -> bool:
-        """Let a checker be at it; False when it is too late for that."""
-        with self._lock:
-            self.begun = not self.given_back and time.monotonic() < self.until
-            return self.begun
-
-    def give_back(self) -> bool:
-        """Let no checker begin any more; False while that may still be, or has been."""
-        with self._lock:
-            self.given_back = not self.begun and time.monotonic() >= self.until
-            return self.given_back
 
 
 class Answering:
     """Takes up questions, has them answered, and takes them away."""
 
     name = "answering"
-    pause, rest = 0.05, 1.0
+    pause, rest = 0.05, 0.5
 
     def __init__(self, kernel: Kernel, threads: int = THREADS) -> None:
         self._kernel, self._threads = kernel, threads
@@ -83,21 +49,21 @@ class Answering:
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._mine: dict[int, Taken] = {}  # once each, also what is put again while its checker hangs
         self._started = 0
-        self._room = threads  # grows while checkers are quick
-        self._waited = 0.0  # what the last question waited for its thread
+        self._room = Room(threads)
+        self._look_at, self._wait = 0.0, self.pause
 
     def run_once(self) -> int:
-        """Take up what is asked and take away what is answered; return how many were either."""
+        """Take up what is asked and take away what is answered; return how many were either, or are with a checker."""
         if not self._kernel.checkers.by_id:
             return 0
         taken = self._take_up()
         return taken + self._take_away() + len(self._mine)
 
     def _take_up(self) -> int:
-        free = self._room - len(self._mine)
-        if free <= 0:
-            return 0
+        free = self._room.places - len(self._mine)
         at = time.monotonic()  # before the store's time for them begins
+        if free <= 0 or (self._mine and at < self._look_at):
+            return 0
         with self._kernel.announce.around(facts.Hearing):
             taken = self._kernel.store.questions.take(self._kernel.member, free)
         for asked in taken:
@@ -105,6 +71,8 @@ class Answering:
         while taken and self._started < self._threads:
             self._started += 1
             threading.Thread(target=self._work, name=f"txsaga-checker-{self._started}", daemon=True).start()
+        self._wait = self.pause if taken else min(2 * self._wait, self.rest)
+        self._look_at = at if len(taken) == free else at + self._wait  # there was no more than that
         return len(taken)
 
     def _wait_for_thread(self, asked: Asked, at: float) -> None:
@@ -124,8 +92,7 @@ class Answering:
         if answers:
             for answer in answers:
                 self._mine.pop(answer.txid, None)
-            quick = self._waited < SOON and not late
-            self._room = min(self._room + len(answers), MOST) if quick else max(self._room // 2, self._threads)
+            self._room.learn(len(answers), len(late))
             with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
                 self._kernel.store.questions.answered(self._kernel.member, answers)
         return len(answers)
@@ -144,7 +111,7 @@ class Answering:
             taken = self._questions.get()
             if not taken.begin():
                 continue
-            self._waited = time.monotonic() - taken.at
+            self._room.waited = time.monotonic() - taken.at
             txid = taken.txid
             try:
                 self._answer(taken.asked)

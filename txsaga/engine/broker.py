@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from threading import Lock
@@ -18,13 +18,15 @@ from txsaga.engine.answering import THREADS, Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.coordinator.ballots import ballots, vote
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
-from txsaga.engine.home import Home, Joined
+from txsaga.engine.home import Home
+from txsaga.engine.joining import JoiningProducer as JoiningProducer
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
-from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.producer import Settings
 from txsaga.engine.replays import Replays
 from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
@@ -34,6 +36,8 @@ from txsaga.engine.stream import Stream
 from txsaga.errors import BrokerClosed, ConfigError, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_function, check_kind, list_of
+from txsaga.model.ballot import Cast as CastVote
+from txsaga.model.ballot import Polled
 from txsaga.model.checks import CheckProfile, kept
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.cut import Cut
@@ -47,19 +51,7 @@ from txsaga.model.topic import Topic, TopicType, check_name
 from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
-
-class JoiningProducer(Producer):
-    """A producer that can send inside the caller's own transaction."""
-
-    def __init__(self, kernel: Kernel, name: str, settings: Settings, home: Home) -> None:
-        super().__init__(kernel, name, settings)
-        self._home = home
-
-    def join(self, connection: Connection) -> Joined:
-        """Send inside your own transaction in the home database: one commit, no half."""
-        return self._home.join(connection, self._kernel, self.group.id)
+    from sqlalchemy import Engine
 
 
 logger = logging.getLogger("txsaga")
@@ -150,6 +142,17 @@ class Broker:
             return replays.plan(txid, key)
         self._start()
         return replays.run(txid, key, who=who, why=why)
+
+    def vote(
+        self, txid: int, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None
+    ) -> bool:
+        """Cast a vote on an open transaction, from any process; False when this voter has voted: the first stands."""
+        check_kind(txid, int, "txid", "give the number of a transaction")
+        return vote(self._kernel, txid, ballot, CastVote(voter=voter, yes=yes, evidence=evidence or {}))
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction with their votes."""
+        return ballots(self._kernel, txid)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""

@@ -8,6 +8,7 @@ A person may not contradict what can be known, unless the decision is forced:
     no row, COMMIT wanted                   refused: the local work has not committed
     no row, ROLLBACK wanted                 the rollback barrier is written first
     nobody can answer, work still running   refused: in doubt
+    it voted yes for another store          refused: that store decides
 
 Forced, a refusal is passed over; the barrier is still written where it can be. What was judged holds only for the
 state that was judged: when the owner closes meanwhile, it is judged anew. The decision and its audit row are one step.
@@ -41,7 +42,7 @@ class ByHand:
         """Decide a transaction; `DecidedOtherwise` when the other decision stands."""
         require_reason(why)
         doubt = self._known(txid)
-        by = By(who=who, why=why, from_check=True)
+        by = By(who=who, why=why, from_check=True, forced=force)
         standing = self._standing(txid) or self._decided(doubt, decision, by, force)
         if standing.decision is not decision:
             raise DecidedOtherwise(txid, standing.decision.name)
@@ -112,6 +113,8 @@ def require_reason(why: str) -> None:
 
 
 def _require_agreement(txid: int, verdict: Verdict, decision: Decision) -> None:
+    if verdict.basis is Basis.COORDINATOR:
+        raise InDoubt(f"transaction {txid} is not for you to decide: {verdict.why}; wait, or force the decision")
     if verdict.basis is Basis.NOBODY:
         raise InDoubt(
             f"the evidence of transaction {txid} can't be read: {verdict.why}; try again later, or force the decision"

@@ -37,7 +37,7 @@ class CheckBack:
     """One round after the other, while nobody else has the lead."""
 
     name = "check-back"
-    pause, rest = 0.5, 1.0
+    pause, rest = 0.1, 1.0
     LIMIT = 2_000
 
     def __init__(self, kernel: Kernel, profile: CheckProfile | None = None, limit: int = LIMIT) -> None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from txsaga.engine.case import Case
 from txsaga.engine.decide import By
 from txsaga.engine.inquiry import Inquiry
-from txsaga.engine.judge import Basis, Verdict
+from txsaga.engine.judge import UNCOUNTED, Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease, checkers_of
 from txsaga.engine.surrender import Surrender
@@ -33,12 +33,13 @@ logger = logging.getLogger("txsaga")
 
 Item = TypeVar("Item")
 Settled = tuple[Case, asking.Verdict]
-HANDS_FULL = timedelta(seconds=2)
+HANDS_FULL = timedelta(seconds=0.1)
+"""Till the next look: quick hands are free by then."""
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
 MOST_ASKED = 5_000
-"""Questions that one member has at a time; the rest stays due."""
+"""Questions that one member has at a time; the rest stays due. A fifth must be free: for less no round is worth it."""
 
 
 class Round:
@@ -126,11 +127,13 @@ class Round:
             self._asked.append(case)
         else:
             self._kernel.settler.report(case, verdict.state, verdict.why)
-            self._put(doubt, verdict.why, counted=verdict.basis is not Basis.NOBODY)
+            self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
 
     def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
         """Say why a transaction is not to be asked about any more."""
         policy = self._policy(doubt)
+        if verdict.basis is Basis.COORDINATOR:
+            return None  # what voted yes is never given up here
         if doubt.age > policy.total_limit:
             return f"not decided within {policy.total_limit}: {verdict.why}"
         if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
@@ -165,10 +168,11 @@ class Round:
             return
         alive = self._store.leases.alive(sorted({checkers_of(case.doubt.group) for case in cases}))
         backlog = Counter(self._store.questions.backlog())
+        full = {member for member, count in backlog.items() if count > MOST_ASKED * 4 // 5}
         asks, alone = [], defaultdict(list)
         for case in cases:
             members = alive.get(checkers_of(case.doubt.group), ())
-            free = [member for member in members if backlog[member] < MOST_ASKED]
+            free = [member for member in members if member not in full and backlog[member] < MOST_ASKED]
             if free:
                 member = free[next(self._turns) % len(free)]
                 backlog[member] += 1

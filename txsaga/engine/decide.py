@@ -6,6 +6,7 @@ applied, the op row is written, all in one database transaction. A decision writ
 make messages appear without the cursors and late bodies that belong to it (R2).
 
 * Others may commit only what its owner has closed (R1), and roll back what they judged open only while it is.
+* A branch that voted yes is decided by its coordinator, or by a person's force, which that coordinator hears of (R15).
 * The first decision stands; repeating it is success, the other one is `DecidedOtherwise`.
 * Once an answer was lost, only a definite one ends the asking: "unavailable" would say that nothing was done.
 """
@@ -28,6 +29,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model import facts
+from txsaga.model.ballot import require_carried
 from txsaga.model.decision import Decision
 from txsaga.model.late import LATE_PART, lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
@@ -46,6 +48,8 @@ class By:
     owner: int | None = None
     from_check: bool = False
     found: TxState | None = None  # the state that was judged; in another one the verdict means nothing
+    told: bool = False  # by the store that coordinates this branch
+    forced: bool = False  # by a person, over the head of whoever coordinates it
     unheard: bool = False  # it holds only while nobody was heard of: whoever took it over, or woke up, goes on
 
 
@@ -90,9 +94,12 @@ class Decider:
         if by.unheard and not ledger.due(txid):
             raise InDoubt(f"somebody works on transaction {txid}")
         if decision is Decision.COMMIT:
+            require_carried(ledger.ballots(txid))
             self._apply(ledger, life, bodies or {})
         ledger.apply_intents(txid, decision, why=by.why)
         ledger.move(txid, EVENTS[decision])
+        if life.coordinator is not None and (by.told or not life.voted):
+            ledger.release(txid)  # what was forced stays its coordinator's: it has to hear of it
         ledger.write_op(txid, decision, from_check=by.from_check)
         ledger.record(txid, decision.name, who=by.who, why=by.why)
         return Standing(txid, decision, True)
@@ -103,6 +110,11 @@ class Decider:
         if by.found is not None and by.found is not life.state:
             raise InDoubt(
                 f"transaction {life.txid} went from {by.found} to {life.state} while it was judged; judge it anew"
+            )
+        if life.voted and not (by.told or by.forced):
+            raise InDoubt(
+                f"transaction {life.txid} voted yes for store {life.coordinator}, which decides it; "
+                "wait for that store, or force the decision"
             )
         if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
             raise IllegalTransition(

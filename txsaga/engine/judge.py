@@ -6,6 +6,7 @@ impossible. What can't be known stays UNKNOWN; nothing is guessed. If this never
 decide.
 
     still ACTIVE                              ROLLBACK: others may do nothing else (R1)
+    it voted yes for another store            UNKNOWN: that store decides, this check does not count (R15)
     evidence row there                        COMMIT, late bodies with it
     no row: barrier written                   ROLLBACK
     no row: local transaction still running   UNKNOWN, nobody could answer
@@ -49,6 +50,7 @@ class Basis(Enum):
     OPEN = auto()  # its owner never closed it
     EVIDENCE = auto()  # the row or the barrier in the recorded database
     WORD = auto()  # what a checker or a person says
+    COORDINATOR = auto()  # it voted yes for another store, which decides it
     NOBODY = auto()  # nobody was there to answer: such a check does not count
 
 
@@ -65,6 +67,7 @@ class Verdict:
 
 AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
 """The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
+UNCOUNTED = (Basis.NOBODY, Basis.COORDINATOR)
 UNREADABLE = (*AWAY, StoreError)
 """Nobody was there to answer."""
 
@@ -117,6 +120,9 @@ class Judge:
             return self._closed(case, doubt.evidence, fence)
         if life.state is TxState.ACTIVE:
             return Verdict(LocalState.ROLLBACK, "its owner never closed it", Basis.OPEN, found=life.state)
+        if life.voted:
+            why = f"it voted yes for store {life.coordinator}, which decides it"
+            return Verdict(LocalState.UNKNOWN, why, Basis.COORDINATOR, found=life.state)
         # The doubt may be older than the end that named the resource.
         return replace(self._closed(case, life.evidence or doubt.evidence, fence), found=life.state)
 

@@ -103,8 +103,8 @@ class Kernel:
         if known is None:
             participant = self._participants(name)
             participant.probe()
-            recorded, _ = self.resource(name)
             with self.announce.around(facts.Registering, about=f"participant {name}"):
+                recorded = self.store.registry.resource(name, participant.database)
                 self.store.registry.enlist(recorded.id)
             known = self._enlisted[name] = recorded, participant
         return known

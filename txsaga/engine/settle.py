@@ -17,7 +17,7 @@ from txsaga.engine.case import Case
 from txsaga.engine.checkers import Checker, Question
 from txsaga.engine.decide import By, Decider
 from txsaga.engine.hooks import EndHooks
-from txsaga.engine.judge import Basis, Judge, Verdict
+from txsaga.engine.judge import UNCOUNTED, Basis, Judge, Verdict
 from txsaga.engine.writing import Writing
 from txsaga.errors import EffectConflict, InDoubt
 from txsaga.model.decision import Decision, LocalState
@@ -55,7 +55,7 @@ class Settler:
         self.report(case, verdict.state, verdict.why)
         decision = verdict.state.decision
         if decision is None:
-            return Checked(standing=None, why=verdict.why, counted=verdict.basis is not Basis.NOBODY)
+            return Checked(standing=None, why=verdict.why, counted=verdict.basis not in UNCOUNTED)
         by = By(who="check-back", why=verdict.why, from_check=True, found=verdict.found)
         try:
             return Checked(standing=self.written(case, decision, by, verdict), why=verdict.why)

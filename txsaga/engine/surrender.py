@@ -82,6 +82,8 @@ class Surrender:
             life = ledger.lock(txid)
             if ledger.standing(txid) is not None:
                 return "settled"  # a decision came first
+            if life is not None and life.voted:
+                raise InDoubt(f"transaction {txid} voted yes for store {life.coordinator}, which decides it")
             if not ledger.due(txid):
                 raise InDoubt(f"somebody works on transaction {txid}, or had it asked about again")
             if life is not None and life.state in TRANSACTION.sources(TxEvent.PARK):

@@ -29,6 +29,7 @@ TxSagaError
 │   ├── EndRefused                   the store refused the end of a half message, with its code
 │   ├── Unfinished                   it stands committed; resources that were away are told by recovery
 │   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
+│       └── NotCarried               a ballot does not stand for COMMIT
 ├── SendFailed                       the half could not be stored; local work did not run
 ├── ResourceUnknown                  a resource name or an engine that was never registered
 ├── EvidenceMissing                  the evidence table is absent and can't be created here
@@ -63,12 +64,19 @@ invisible and is settled by the evidence later.
 
 from collections.abc import Sequence
 
-
-class TxSagaError(Exception):
-    """Base of all errors that txsaga raises on purpose."""
-
-    retryable: bool = False
-    code: str = "SYSTEM_ERROR"
+from txsaga.errors.root import TxSagaError as TxSagaError
+from txsaga.errors.store import ChunkDamaged as ChunkDamaged
+from txsaga.errors.store import EmbeddedDatabaseError as EmbeddedDatabaseError
+from txsaga.errors.store import IdentityChanged as IdentityChanged
+from txsaga.errors.store import NotPrimary as NotPrimary
+from txsaga.errors.store import OutcomeUnknown as OutcomeUnknown
+from txsaga.errors.store import RightsMissing as RightsMissing
+from txsaga.errors.store import SchemaMissing as SchemaMissing
+from txsaga.errors.store import SchemaTooNew as SchemaTooNew
+from txsaga.errors.store import ServerTooOld as ServerTooOld
+from txsaga.errors.store import StoreBusy as StoreBusy
+from txsaga.errors.store import StoreError as StoreError
+from txsaga.errors.store import StoreUnavailable as StoreUnavailable
 
 
 class ConfigError(TxSagaError):
@@ -267,6 +275,14 @@ class EffectConflict(TransactionError):
     """A home effect can't be applied: the transaction rolls back, or is parked where its local work committed."""
 
 
+class NotCarried(EffectConflict):
+    """A ballot does not stand for COMMIT."""
+
+    def __init__(self, ballot: str, why: str) -> None:
+        super().__init__(f"ballot {ballot!r} is not carried: {why}")
+        self.ballot = ballot
+
+
 class SendFailed(TxSagaError):
     """The half could not be stored; local work did not run and nothing is visible."""
 
@@ -343,58 +359,3 @@ class BrokerClosed(TxSagaError):
 
     def __init__(self) -> None:
         super().__init__("this broker is closed; open another with txsaga.connect()")
-
-
-class StoreError(TxSagaError):
-    """The home database said no."""
-
-
-class StoreUnavailable(StoreError):
-    """The home database can't be reached or did not answer in time; safe to retry."""
-
-    retryable = True
-    code = "SERVICE_NOT_AVAILABLE"
-
-
-class OutcomeUnknown(StoreError):
-    """The connection broke while a commit was under way; read back before anything else."""
-
-
-class StoreBusy(StoreError):
-    """Too many calls wait already."""
-
-    retryable = True
-
-
-class NotPrimary(StoreError):
-    """A standby was asked to write."""
-
-    code = "SLAVE_NOT_AVAILABLE"
-
-
-class ChunkDamaged(StoreError):
-    """A stored chunk of messages is not what was written."""
-
-
-class SchemaMissing(StoreError):
-    """The namespace holds no schema of txsaga, or an older one."""
-
-
-class SchemaTooNew(StoreError):
-    """The schema is newer than this program."""
-
-
-class ServerTooOld(StoreError):
-    """The server is older than txsaga can work with."""
-
-
-class RightsMissing(StoreError):
-    """The database user lacks a right."""
-
-
-class IdentityChanged(StoreError):
-    """The server is not the one this store was created on."""
-
-
-class EmbeddedDatabaseError(StoreError):
-    """The embedded PostgreSQL can't run; the message says what to do."""

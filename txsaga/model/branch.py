@@ -145,6 +145,7 @@ class Branch(NamedTuple):
     at: datetime
     why: str = ""
     recorded: int = 0  # the number of the resource, pinned by its uuid
+    aux: bool = False  # a unit of an auxiliary lane: committed or rolled back by itself
 
     @property
     def unfinished(self) -> bool:

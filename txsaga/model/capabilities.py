@@ -66,7 +66,9 @@ CAPABILITIES: Mapping[Kind, Capabilities] = MappingProxyType(
             _database(Kind.MARIADB),
             _database(Kind.MYSQL),
             _database(Kind.SQLITE, two_phase=False),
-            Capabilities(kind=Kind.BROKER, two_phase=True, joint_commit=True, isolated=True, evidence=True),
+            Capabilities(
+                kind=Kind.BROKER, two_phase=True, joint_commit=True, isolated=True, tells_reads=True, evidence=True
+            ),
             Capabilities(kind=Kind.HTTP, two_phase=True),
             Capabilities(kind=Kind.CALLABLE, two_phase=True),
             Capabilities(kind=Kind.FILES, two_phase=True, isolated=True),

@@ -8,20 +8,20 @@ the list of facts: a step that does not announce itself is a step that nobody ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A durable step of some transactions, or of a role."""
-
-    txids: tuple[int, ...] = ()
-    about: str = ""
-
-    @property
-    def name(self) -> str:
-        """The word that logs and kill points use."""
-        return type(self).__name__
+from txsaga.model.coordination_facts import Called as Called
+from txsaga.model.coordination_facts import Calling as Calling
+from txsaga.model.coordination_facts import Cast as Cast
+from txsaga.model.coordination_facts import Casting as Casting
+from txsaga.model.coordination_facts import Finished as Finished
+from txsaga.model.coordination_facts import Finishing as Finishing
+from txsaga.model.coordination_facts import Named as Named
+from txsaga.model.coordination_facts import Naming as Naming
+from txsaga.model.coordination_facts import Noted as Noted
+from txsaga.model.coordination_facts import Noting as Noting
+from txsaga.model.coordination_facts import Voted as Voted
+from txsaga.model.coordination_facts import Voting as Voting
+from txsaga.model.fact import Fact as Fact
 
 
 class Registering(Fact):
@@ -94,38 +94,6 @@ class Deciding(Fact):
 
 class Decided(Fact):
     """The decision stands."""
-
-
-class Naming(Fact):
-    """The branches of a transaction are about to be named, before their work begins."""
-
-
-class Named(Fact):
-    """Whoever recovers knows where to look."""
-
-
-class Voting(Fact):
-    """A branch is about to be asked for its vote."""
-
-
-class Voted(Fact):
-    """It voted yes: it is held by its resource until somebody tells it what was decided."""
-
-
-class Finishing(Fact):
-    """A branch is about to be told what was decided."""
-
-
-class Finished(Fact):
-    """It is committed or rolled back in its resource."""
-
-
-class Noting(Fact):
-    """What became of branches is about to be written down."""
-
-
-class Noted(Fact):
-    """Nobody asks their resources about them any more."""
 
 
 class Fencing(Fact):

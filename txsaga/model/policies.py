@@ -137,33 +137,17 @@ class WeightedRoundRobin:
         """Change nothing: the turn goes on."""
 
 
-class BestEffort:
-    """All that are available, or the first of them; one that accepts is enough. Outside transactions only."""
+class Multisend:
+    """All that are available, or the first of them; so many of them must accept."""
 
-    needed = 1
-
-    def __init__(self, names: Sequence[str], most: int | None = None) -> None:
+    def __init__(self, names: Sequence[str], *, needed: int = 1, most: int | None = None) -> None:
         self._names = tuple(names)
         self._most = most
-
-    def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return all available brokers, up to the maximum."""
-        return _there(self._names, available)[: self._most]
-
-    def reconnect(self) -> None:
-        """Change nothing: nothing is held."""
-
-
-class Guaranteed:
-    """All that are available; so many must accept, each as a resource of its own, or none keeps it."""
-
-    def __init__(self, names: Sequence[str], needed: int) -> None:
-        self._names = tuple(names)
         self.needed = needed
 
     def choose(self, available: Collection[str]) -> tuple[str, ...]:
-        """Return all available brokers."""
-        return _there(self._names, available, self.needed)
+        """Return all available brokers, up to the maximum."""
+        return _there(self._names, available, self.needed)[: self._most]
 
     def reconnect(self) -> None:
         """Change nothing: nothing is held."""
@@ -190,8 +174,8 @@ MADE: Mapping[PolicyName, Callable[[Terms, Random], Policy]] = {
     PolicyName.STICKY: lambda terms, _: Sticky(tuple(terms.weights)),
     PolicyName.RANDOM: lambda terms, generator: Randomly(tuple(terms.weights), generator),
     PolicyName.WEIGHTED: lambda terms, _: WeightedRoundRobin(terms.weights),
-    PolicyName.BEST_EFFORT: lambda terms, _: BestEffort(tuple(terms.weights), terms.most),
-    PolicyName.GUARANTEED: lambda terms, _: Guaranteed(tuple(terms.weights), terms.needed or len(terms.weights)),
+    PolicyName.BEST_EFFORT: lambda terms, _: Multisend(tuple(terms.weights), most=terms.most),
+    PolicyName.GUARANTEED: lambda terms, _: Multisend(tuple(terms.weights), needed=terms.needed or 1),
 }
 """How each is made."""
 

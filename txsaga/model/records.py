@@ -87,6 +87,12 @@ class Life:
     state: TxState
     evidence: int | None = None
     run: str | None = None  # the flow that it belongs to
+    coordinator: UUID | None = None  # the store whose branch it is; its key is the branch's name
+
+    @property
+    def voted(self) -> bool:
+        """Tell whether it is a branch that voted yes: only its coordinator decides it now (R15)."""
+        return self.coordinator is not None and self.state is TxState.PREPARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from txsaga.errors import TxSagaError
 from txsaga.model.branch import Branch, BranchEvent, BranchState, Vote
 from txsaga.model.decision import Decision
+from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life, Row
 
 NONE = (0, 0, 0)
@@ -60,6 +62,15 @@ class Noted(NamedTuple):
     why: str = ""
 
 
+class Guest(NamedTuple):
+    """A transaction of this store that is a branch of another store's: it voted yes, or was decided by force."""
+
+    txid: int
+    gid: str
+    coordinator: UUID
+    state: TxState
+
+
 Call = Begin | Resolve | Noted
 Answer = Life | Decision | bool | None
 """An open life; the decision that stands, None for an end; whether the branch was still waiting."""
@@ -95,3 +106,9 @@ class Branches(Protocol):
         limit: int = 1_000,
     ) -> Sequence[Branch]:
         """Return, in order, branches that stand in one of these states, of one resource or of all."""
+
+    def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
+        """Return, in order, what voted yes here for another store, or for any.
+
+        What was decided by force stays listed until it is told the same, or forgotten.
+        """

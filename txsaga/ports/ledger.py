@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
+from uuid import UUID
 
+from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
@@ -27,8 +29,16 @@ class Ledger(Protocol):
     def share(self, txid: int) -> Life | None:
         """Return a life, locked against its decision until the block ends (R3)."""
 
-    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
-        """Open a life with a new number; None when another opened that epoch first."""
+    def create(
+        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+    ) -> Life | None:
+        """Open a life with a new number; None when another opened that epoch first.
+
+        With a coordinator it is a branch of that store's, and its key is the branch's name.
+        """
+
+    def release(self, txid: int) -> None:
+        """Let a locked life be nobody's branch any more."""
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of a locked, ACTIVE life and return it.
@@ -58,11 +68,23 @@ class Ledger(Protocol):
     def replay_of(self, txid: int) -> int | None:
         """Return the transaction that replays this one."""
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
-        """Name a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt."""
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+        """Name a branch for each resource, in this owner's attempt; return their numbers, the same in each attempt.
+
+        A unit of an auxiliary lane gets a number of its own each time.
+        """
 
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted, in the block of the decision that names them."""
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot on a locked life."""
+
+    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+        """Cast a vote on a locked life; False when that voter has voted."""
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction with their votes."""
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
         """Forget a branch that stands against its decision; tell whether it was such a one."""

@@ -32,4 +32,8 @@ class Log(Protocol):
         """Make sure that numbers up to `ahead` beyond the newest have a partition; return how many were added."""
 
     def drop_partitions(self) -> int:
-        """Drop partitions in which everything is settled, acknowledged and read, past its topic's retention."""
+        """Drop partitions in which everything is settled, acknowledged and read, past its topic's retention.
+
+        What is parked or due far ahead holds none; it stays, and is found as before. Return how many partitions went,
+        those that left something behind included.
+        """

@@ -37,11 +37,11 @@ class Enlisted(Protocol):
         ROLLBACK is for any moment. An error leaves it to recovery.
         """
 
-    def decide(self, transaction: str) -> Callable[[], None]:
-        """Commit in one phase, leaving the evidence of the branch and of the transaction itself behind.
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Commit in one phase, leaving the evidence of the branch behind; the function that is returned waits.
 
-        That commit is the decision: others find it by the evidence, or write the barrier there first (R12). The
-        function that is returned waits. `DecidedOtherwise` when a barrier stands; `OutcomeUnknown` when nobody can
+        With a transaction its own evidence is left too, and that commit is the decision: others find it, or write the
+        barrier there first (R12). `DecidedOtherwise` when a barrier stands; `OutcomeUnknown` when nobody can
         tell.
         """
 

@@ -30,5 +30,6 @@ class Questions(Protocol):
     def collect(self) -> int:
         """Take away questions that nobody answers, with a remark; one that nobody took up does not count.
 
-        A question waits twenty times its patience to be taken up, and has it once to be answered.
+        A question waits twenty times its patience to be taken up, and has it once to be answered. One about what is
+        decided goes at once where nobody took it up; who did takes it away.
         """

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from txsaga.testing.end_contract import EndContract
     from txsaga.testing.expiry_contract import ExpiryContract
     from txsaga.testing.group_contract import GroupContract
+    from txsaga.testing.guest_contract import GuestContract
     from txsaga.testing.half_contract import HalfContract
     from txsaga.testing.intent_contract import IntentContract
     from txsaga.testing.lease_contract import LeaseContract
@@ -70,6 +71,7 @@ __all__ = [
     "ExpiryContract",
     "FakeClock",
     "GroupContract",
+    "GuestContract",
     "HalfContract",
     "IntentContract",
     "Later",

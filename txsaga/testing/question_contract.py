@@ -225,3 +225,34 @@ class QuestionContract:
         assert store.questions.collect() == 1
         assert [backlog.answers for backlog in store.overview.backlogs()] in ([], [{}])  # nobody was silent
         assert store.questions.take("anna", 10) == []
+
+    @pytest.mark.req("RMQ-12", "RMQ-85")
+    def test_what_its_member_took_up_and_is_decided_is_left_to_it(self, store: Store) -> None:
+        group, lead = new_group(store), led(store)
+        enlist(store, group, "anna")
+        (txid,) = in_doubt(store, group)
+        store.questions.ask([ask(txid, group)], lead)
+        (asked,) = store.questions.take("anna", 10)
+        decided(store, end_of(asked.doubt, ROLLBACK))  # type: ignore[arg-type]  # its token is genuine
+        assert store.questions.collect() == 0
+        assert swept(store, group) == []
+        assert store.questions.backlog() == {"anna": 1}
+        store.questions.answered("anna", [Answer(txid, LocalState.ROLLBACK, "no")])
+        assert store.questions.backlog() == {}
+        assert [backlog.answers for backlog in store.overview.backlogs()] == [{"ROLLBACK": 1}]
+
+    @pytest.mark.req("RMQ-12", "RMQ-85")
+    def test_what_is_decided_goes_when_its_member_does_not_take_it_away_in_time(
+        self, store: Store, later: Later
+    ) -> None:
+        group, lead = new_group(store), led(store)
+        enlist(store, group, "anna")
+        (txid,) = in_doubt(store, group)
+        store.questions.ask([ask(txid, group, patience=SOON)], lead)
+        (asked,) = store.questions.take("anna", 10)
+        decided(store, end_of(asked.doubt, ROLLBACK))  # type: ignore[arg-type]
+        later(LATE)
+        assert store.questions.collect() == 1
+        assert swept(store, group) == []
+        assert (store.questions.backlog(), store.overview.checks(txid)) == ({}, None)
+        assert [backlog.answers for backlog in store.overview.backlogs()] in ([], [{}])  # nobody was silent

@@ -27,6 +27,11 @@ NAMES = """
 SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = to_regclass(:table) ORDER BY length(c.relname), c.relname"""
 
+MORE = """
+INSERT INTO half (txid, pgroup, qid, chunk, n, body)
+SELECT txid, pgroup, qid, i, 1, body FROM half, generate_series(1, 12) i WHERE txid = :txid AND chunk = 0"""
+"""Twelve rows more for a transaction."""
+
 
 def partitions(stored: Stored) -> dict[str, list[str]]:
     return {table: [name for (name,) in stored.rows(NAMES, table=table)] for table in ("half", "op")}

@@ -36,6 +36,8 @@ MINE = list(range(70_010, 70_210, 10))  # undecided, and asked about at me
 FILL = f"""
 SELECT setval('tx_seq', {COUNT});
 INSERT INTO producer_group (id, name, transactional) VALUES (1, 'shop', true) ON CONFLICT DO NOTHING;
+INSERT INTO topic (id, name, type) VALUES (1, 'orders', 'transaction') ON CONFLICT DO NOTHING;
+INSERT INTO queue (qid, topic, idx) VALUES (1, 1, 0) ON CONFLICT DO NOTHING;
 INSERT INTO half (txid, pgroup, qid, chunk, n, body)
 SELECT i, 1, 1, 0, 1, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, {COUNT}) i;
 INSERT INTO op (txid, decision) SELECT i, 1 FROM generate_series(1, {COUNT}) i WHERE i % 10 <> 0;
@@ -66,6 +68,7 @@ CALLS: dict[str, Callable[[PostgresStore], object]] = {
         [Ask(txid, 1, "me", SECOND, SECOND) for txid in SOME], Lead("round", "check-back", "me", 1)
     ),
     "take": lambda store: store.questions.take("me", 50),
+    "views": lambda store: store.halves.views_of(SOME),
     "answered": lambda store: store.questions.answered("me", [Answer(txid, LocalState.COMMIT, "x") for txid in MINE]),
     "collect": lambda store: store.questions.collect(),
     "forget": lambda store: forgotten(store),
@@ -78,12 +81,13 @@ TOUCHED = {
     "put off": {"doubt"},
     "ask": {"doubt", "question", "op_1"},
     "take": {"question"},
+    "views": {"half_1", "op_1"},
     "answered": {"doubt", "question"},
     "collect": {"question", "op_0", "op_2"},
     "forget": {"doubt", "op_0", "op_1", "op_2"},
 }
 READ_WHOLE = {"collect": {"question"}, "waiting": {"question"}, "forget": {"doubt"}}
-"""Of each doubt the decision is looked up. There are no more questions than members have at a time; each is seen."""
+"""Of each doubt its decision and its question are looked up. Each question is seen: a member has so many at a time."""
 
 
 def forgotten(store: PostgresStore) -> None:
@@ -167,5 +171,5 @@ def check(name: str, scans: list[Scan]) -> None:
     assert TOUCHED[name] <= {scan.table for scan in looked}, told
     wide = [scan for scan in looked if scan.table not in READ_WHOLE.get(name, ())]
     assert [scan for scan in wide if not scan.by_index] == [], told
-    for_each = {"op_0", "op_1", "op_2"} if name in READ_WHOLE else set()
+    for_each = {"op_0", "op_1", "op_2", "question"} if name in READ_WHOLE else set()
     assert [scan for scan in wide if scan.rows > FEW and scan.table not in for_each] == [], told

@@ -10,6 +10,8 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import Connection, NullPool, create_engine, text
+from sqlalchemy.exc import ProgrammingError
 
 import txsaga
 from tests.adapters.postgres.logins import Logins
@@ -24,7 +26,7 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     run_roles,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker
 from txsaga.engine.loop import Loop
 from txsaga.errors import RightsMissing
@@ -33,6 +35,11 @@ from txsaga.model.rights import Right
 from txsaga.testing.samples import drain
 
 pytestmark = pytest.mark.postgres
+
+
+def rival_of(made: Logins) -> Connection:
+    """Connect as another producer, past the product."""
+    return create_engine(parse_url(made.url_with(Right.PRODUCER))[0], poolclass=NullPool).connect()
 
 
 class TestEngine:
@@ -81,7 +88,7 @@ class TestEngine:
 
     @pytest.mark.rule("R13")
     def test_copies_out_what_is_parked_and_others_see_no_more_of_it_than_before(
-        self, home_url: str, engine: Broker, operator: Broker, open_as: Open
+        self, home_url: str, made: Logins, engine: Broker, operator: Broker, open_as: Open
     ) -> None:
         operator.create_topic("short", "transaction", queues=1, retention=timedelta(0))
         stored, log = Stored(home_url), engine.kernel.store.log
@@ -99,8 +106,8 @@ class TestEngine:
         assert stored.rows("SELECT txid FROM half_0") == [(parked.txid,)]
         assert stored.value("SELECT count(*) FROM half") == 1
         assert rival.kernel.store.halves.views(parked.txid) == []
-        with pytest.raises(RightsMissing), transaction(rival.kernel.store.engine) as connection:
-            connection.exec_driver_sql(f"SELECT txid FROM {stored.namespace}.half_0")
+        with pytest.raises(ProgrammingError, match="permission denied"), closing(rival_of(made)) as connection:
+            connection.execute(text(f"SELECT txid FROM {stored.namespace}.half_0"))
         assert [doubt.txid for doubt in operator.kernel.store.overview.doubts(limit=9)] == [parked.txid]
         assert shop.commit(parked).won
         drain(engine.kernel.store)

@@ -14,7 +14,7 @@ from tests.rules.probe import Probe, pid_of
 from txsaga.adapters.postgres import partitions as dropping
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.testing.samples import COMMIT, PATIENCE, ROLLBACK, decided, drain, end_of, start
+from txsaga.testing.samples import COMMIT, PATIENCE, ROLLBACK, decided, drain, end_of, is_held, start
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
@@ -184,6 +184,16 @@ class TestGivingWay:
             assert scene.drop() == 0
             assert untouched(scene)
         assert scene.drop() == 1
+
+    @pytest.mark.usefixtures("patient")
+    def test_a_reader_is_waited_for_longer_than_those_who_came_behind_it(self, scene: Scene, probe: Probe) -> None:
+        with probe.session() as reader:
+            reader.execute(text("LOCK TABLE ONLY half IN ACCESS SHARE MODE"))
+            dropped = start(scene.drop)
+            probe.wait_for_block(pid_of(reader))
+            assert all(is_held(dropped) for _ in range(3))  # for longer than it waits for what comes behind
+            reader.commit()
+            assert dropped.result(PATIENCE) == 1
 
     @pytest.mark.kill
     @pytest.mark.usefixtures("patient")

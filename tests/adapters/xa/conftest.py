@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, NullPool, create_engine
+
+from tests.services.databases import fresh_name
+from tests.services.mariadb import MariaServer
 
 MakeEngine = Callable[..., Engine]
 
@@ -21,3 +24,27 @@ def make_engine() -> Iterator[MakeEngine]:
     yield make
     for engine in made:
         engine.dispose()
+
+
+@pytest.fixture
+def maria_databases(maria: MariaServer) -> Iterator[Callable[[], str]]:
+    """Give a factory of empty databases on MariaDB, gone after the test; nothing may stay prepared there."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(fresh_name("shelf"))
+        maria.execute(f"create database {made[-1]}")
+        return maria.url(made[-1])
+
+    yield make
+    roll_back_all(maria.url("mysql"))
+    for name in made:
+        maria.execute(f"drop database {name}")
+
+
+def roll_back_all(url: str) -> None:
+    """Roll back whatever a test left prepared: it would block the drop of its database."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection:
+        for row in connection.exec_driver_sql("XA RECOVER FORMAT='SQL'").all():
+            connection.exec_driver_sql(f"XA ROLLBACK {row.data}")

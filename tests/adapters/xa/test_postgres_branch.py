@@ -22,7 +22,7 @@ pytestmark = pytest.mark.postgres
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 AT_END = "after insert on item deferrable initially deferred for each row execute function"
 SLOW_END = f"""create function slow() returns trigger language plpgsql as
-  'begin perform pg_sleep(0.5); return null; end';
+  'begin perform pg_sleep(1.5); return null; end';
 create constraint trigger slow {AT_END} slow()"""
 LOOKS_AT_END = f"""create table seen (what text);
 create function look() returns trigger language plpgsql as
@@ -73,7 +73,7 @@ def test_a_session_that_falls_silent_at_the_vote_leaves_it_to_recovery(
     with shelf.engine.begin() as connection:
         connection.exec_driver_sql(SLOW_END)
     branch = new_branch()
-    enlisted = begun(PostgresParticipant(engine, name="shelf", patience=0.05), shelf, branch)
+    enlisted = begun(PostgresParticipant(engine, name="shelf", patience=0.7), shelf, branch)
     with pytest.raises(xa.ResourceManagerFailed, match="no answer"):
         enlisted.prepare()()
     with pytest.raises(xa.ResourceManagerFailed, match="recovery"):

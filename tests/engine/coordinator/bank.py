@@ -117,7 +117,11 @@ class Bank:
 
 def pay(connection: Connection, amount: int, account: int = 1) -> None:
     """Change the balance of an account; one that is not there yet is opened."""
-    change = (
-        "insert into account values (:id, :amount) on conflict (id) do update set balance = account.balance + :amount"
+    mysql = connection.dialect.name in ("mysql", "mariadb")
+    again = (
+        "on duplicate key update balance = balance"
+        if mysql
+        else "on conflict (id) do update set balance = account.balance"
     )
+    change = f"insert into account values (:id, :amount) {again} + :amount"
     connection.execute(text(change), {"id": account, "amount": amount})

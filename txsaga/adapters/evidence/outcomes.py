@@ -14,7 +14,10 @@ from txsaga.model.records import Outcome
 
 
 def outcomes(rows: Iterable[Row[*tuple[Any, ...]]]) -> dict[EvidenceKey, Outcome]:
-    """Return the outcome of each transaction whose own row is among these, with its late bodies."""
+    """Return the outcome of each transaction whose own row is among these, with its late bodies.
+
+    The rows of branches under two-phase commit lie beside them and say nothing here.
+    """
     standing: dict[EvidenceKey, Decision] = {}
     bodies: dict[EvidenceKey, dict[int, bytes]] = defaultdict(dict)
     for store, incarnation, txid, branch, outcome, body in rows:

@@ -51,10 +51,10 @@ def _written(table: Table, dialect: Dialect) -> Compiled:
     return statement.compile(dialect=dialect)
 
 
-def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision) -> None:
+def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> None:
     """Insert the row by its finished text: it opens every local transaction, so the way there is kept short."""
     compiled = _written(table, connection.dialect)
-    values = row(key, outcome)
+    values = row(key, outcome, branch)
     driver = connection.connection.driver_connection
     if isinstance(driver, psycopg.Connection) and connection.in_transaction():
         _execute(connection, driver, str(compiled), values)
@@ -78,9 +78,9 @@ def _execute(connection: Connection, driver: psycopg.Connection[Any], sql: str, 
         raise told from error
 
 
-def row(key: EvidenceKey, outcome: Decision) -> dict[str, object]:
+def row(key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> dict[str, object]:
     """Fill the parameters of `write`."""
-    return {**key._asdict(), "branch": MAIN, "outcome": int(outcome)}
+    return {**key._asdict(), "branch": branch, "outcome": int(outcome)}
 
 
 def write_body(table: Table, key: EvidenceKey, slot: int, body: bytes) -> Insert:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.ledger import MemoryLedger
@@ -13,11 +14,12 @@ from txsaga.errors import EffectConflict, Superseded, TransactionError, TxSagaEr
 from txsaga.model.branch import BRANCH, HEURISTIC, Branch, BranchEvent, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.ports.branches import NONE, Answer, Begin, Call, Noted, Resolve
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Guest, Noted, Resolve
 
 OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
+GUESTS = (TxState.PREPARED, TxState.COMMITTED, TxState.ROLLED_BACK)
 
 
 class MemoryBranches:
@@ -54,11 +56,24 @@ class MemoryBranches:
         named = [each for each in self._all() if resource in (None, each.resource)]
         return [each for each in named if each.state in states and each[:3] > after][:limit]
 
+    def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
+        """Return, in order, what voted yes here for another store, or for any."""
+        with self._home.lock:
+            lives = [opened.life for _, opened in sorted(self._home.kept.lives.items())]
+        found = [
+            Guest(life.txid, life.key or "", life.coordinator, life.state)
+            for life in lives
+            if life.coordinator is not None and life.state in GUESTS and life.txid > after
+        ]
+        return [each for each in found if coordinator in (None, each.coordinator)][:limit]
+
     def _all(self) -> list[Branch]:
         with self._home.lock:
             resource = self._names.resource_by_id
             rows = sorted(self._home.kept.branches.items())
-            return [Branch(*place, resource(row.resource).name, *row[1:], row.resource) for place, row in rows]
+            return [
+                Branch(*place, resource(row.resource).name, *row[1:4], row.resource, row.aux) for place, row in rows
+            ]
 
     def _one(self, call: Call) -> Answer | TxSagaError:
         try:
@@ -109,17 +124,17 @@ class MemoryBranches:
 
     def _note(self, kept: Kept, call: Noted) -> Answer:
         row = kept.branches.get(call[:3])
-        if row is None or call.txid not in kept.ops or not _may_follow(row.state, call.event):
+        if row is None or not (row.aux or call.txid in kept.ops) or not _may_follow(row, call.event):
             return False
-        kept.branches[call[:3]] = BranchRow(row.resource, STATES[call.event], self._home.now(), call.why)
+        kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True
 
 
-def _may_follow(state: BranchState, event: BranchEvent) -> bool:
+def _may_follow(row: BranchRow, event: BranchEvent) -> bool:
     match event:
         case BranchEvent.COMMIT:
-            return state is BranchState.PREPARED
+            return row.state is BranchState.PREPARED or (row.aux and row.state is BranchState.ACTIVE)
         case BranchEvent.FORGET:
-            return state in HEURISTIC
+            return row.state in HEURISTIC
         case _:
-            return state in OPEN
+            return row.state in OPEN

@@ -47,7 +47,7 @@ class MemoryDoubts:
         """List what is older than `age` and undecided; return how many were not listed before."""
         with self._home.lock:
             kept, (halves, found) = self._home.kept, self._found(age)
-            for txid in kept.doubts.keys() & kept.ops.keys():
+            for txid in (kept.doubts.keys() & kept.ops.keys()) - kept.questions.keys():
                 del kept.doubts[txid]
             self._seen |= halves
             kept.doubts |= {txid: Listed(self._first(txid, age), kept.lives.get(txid)) for txid in found}
@@ -143,6 +143,7 @@ class MemoryDoubts:
         waiting = _undecided_halves(kept) - kept.scheduled.keys() - self._seen
         halves = {txid for txid in waiting if kept.halves[txid][0].born <= now - self._age(txid, age)}
         lives = {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= now - self._age(txid, age)}
+        lives -= {txid for txid, opened in kept.lives.items() if opened.life.voted}  # its coordinator decides it
         lives -= {txid for txid in _lives(kept, (TxState.ACTIVE,)) if kept.lives[txid].touched > now - LEASE}
         return halves, (halves | lives) - {txid for txid, each in kept.doubts.items() if _holds(kept, txid, each)}
 

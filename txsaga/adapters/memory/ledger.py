@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 from txsaga.adapters.memory import claim_ends
 from txsaga.adapters.memory.home import Home
@@ -24,6 +25,7 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
+from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.branch import HEURISTIC, BranchState
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
@@ -56,7 +58,9 @@ class MemoryLedger:
 
     share = lock
 
-    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
+    def create(
+        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+    ) -> Life | None:
         """Open a life, unless that epoch of the key is open."""
         taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
         if key is not None and (group, key, epoch) in taken:
@@ -73,8 +77,13 @@ class MemoryLedger:
             owner=1,
             state=TxState.ACTIVE,
             run=run,
+            coordinator=coordinator,
         )
         return self._put(life)
+
+    def release(self, txid: int) -> None:
+        """Let a life be nobody's branch any more."""
+        self._put(replace(self._life(txid), coordinator=None))
 
     def take_over(self, txid: int) -> Life:
         """Raise the owner of an ACTIVE life."""
@@ -135,13 +144,14 @@ class MemoryLedger:
         """Return the transaction that replays this one."""
         return self._kept.replays.get(txid)
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         """Name a branch for each resource."""
         branches = self._kept.branches
-        numbers = {row.resource: place[1] for place, row in branches.items() if place[0] == life.txid}
+        known = {place[1]: row for place, row in branches.items() if place[0] == life.txid}
+        numbers = {} if aux else {row.resource: number for number, row in known.items() if not row.aux}
         for resource in resources:
-            number = numbers.setdefault(resource, len(numbers) + 1)
-            row = BranchRow(resource, BranchState.ACTIVE, self._home.now())
+            number = numbers.setdefault(resource, max([0, *known, *numbers.values()]) + 1)
+            row = BranchRow(resource, BranchState.ACTIVE, self._home.now(), aux=aux)
             branches.setdefault((life.txid, number, life.owner), row)
         return [numbers[resource] for resource in resources]
 
@@ -150,6 +160,27 @@ class MemoryLedger:
         for number, attempt, vote in votes:
             row = self._kept.branches[txid, number, attempt]
             self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now())
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot."""
+        if (txid, ballot.name) in self._kept.ballots:
+            raise StoreError(f"ballot {ballot.name!r} of transaction {txid} was called already")
+        self._kept.ballots[txid, ballot.name] = Polled(ballot=ballot)
+
+    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+        """Cast a vote."""
+        poll = self._kept.ballots[txid, ballot]
+        if any(known.voter == cast.voter for known in poll.casts):
+            return False
+        said = replace(cast, at=self._home.now())
+        self._kept.ballots[txid, ballot] = replace(poll, casts=(*poll.casts, said))
+        return True
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction."""
+        return [
+            poll for place, poll in sorted(self._kept.ballots.items(), key=lambda kept: kept[0]) if place[0] == txid
+        ]
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
         """Forget a branch that stands against its decision."""

@@ -94,7 +94,7 @@ class MemoryQuestions:
         kind = f"checker:{put.ask.group}"
         dead = put.ask.member not in self._leases.alive([kind])[kind]
         late = (put.until or put.at + TURNS * put.ask.patience) <= self._home.now()
-        return late or dead or put.ask.txid in kept.ops
+        return late or dead or (put.until is None and put.ask.txid in kept.ops)
 
     def _may_ask(self, kept: Kept, txid: int) -> bool:
         listed = kept.doubts.get(txid)

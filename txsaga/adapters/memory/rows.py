@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from txsaga.model.asking import Ask, Remark
+from txsaga.model.ballot import Polled
 from txsaga.model.branch import BranchState
 from txsaga.model.claim import Burial, Claim
 from txsaga.model.dead_letter import Copy
@@ -63,6 +64,7 @@ class BranchRow(NamedTuple):
     state: BranchState
     at: datetime
     why: str = ""
+    aux: bool = False
 
 
 class Listed(NamedTuple):
@@ -169,6 +171,7 @@ class Kept:
     order: list[int] = field(default_factory=list)  # decided transactions in the order of their decision
     lives: dict[int, Opened] = field(default_factory=dict)
     branches: dict[tuple[int, int, int], BranchRow] = field(default_factory=dict)
+    ballots: dict[tuple[int, str], Polled] = field(default_factory=dict)
     winners: dict[tuple[int, int], int] = field(default_factory=dict)
     slots: dict[int, tuple[LateSlot, ...]] = field(default_factory=dict)
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
@@ -195,6 +198,8 @@ class Kept:
     def is_bound(self, txid: int) -> bool:
         """Tell whether something hangs on a transaction's decision that is decided with it."""
         consumed = {each.txid for each in self.intents.values()} | {each.txid for each in self.claims.values()}
+        if any(place[0] == txid for place in self.ballots):
+            return True
         return txid in self.slots or txid in self.replays or txid in consumed
 
     def put(self, *rows: ClaimRow) -> None:

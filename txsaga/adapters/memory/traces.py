@@ -82,7 +82,7 @@ def _bound(kept: Kept, names: Names, txid: int) -> Iterator[Bound]:
 def _branches(kept: Kept, names: Names, txid: int) -> Iterator[Branch]:
     for place, row in sorted(kept.branches.items()):
         if place[0] == txid:
-            yield Branch(*place, names.resource_by_id(row.resource).name, *row[1:], row.resource)
+            yield Branch(*place, names.resource_by_id(row.resource).name, *row[1:4], row.resource, row.aux)
 
 
 def _given(names: Names, log: MemoryLog, txid: int) -> Iterator[Given]:

@@ -1,8 +1,8 @@
 """
 What is written about branches, in one statement for any number of transactions.
 
-What is bound to a transaction (late bodies, offsets, messages) only the one way to decide applies: such a transaction
-is left as it is here, and whoever asked decides it there.
+What is bound to a transaction (ballots, late bodies, offsets, messages) only the one way to decide applies: such a
+transaction is left as it is here, and whoever asked decides it there.
 """
 
 from txsaga.model.branch import BRANCH, BranchEvent, BranchState
@@ -43,7 +43,8 @@ WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decisi
         WHERE tx.txid = r.txid AND tx.owner = r.owner
           AND (tx.state = '{TxState.ACTIVE}' OR (tx.state = '{TxState.ENDED}' AND r.decision <> 0))
           AND (r.decision = 0 OR NOT (
-               EXISTS (SELECT FROM {{s}}.effect e WHERE e.txid = r.txid)
+               EXISTS (SELECT FROM {{s}}.ballot b WHERE b.txid = r.txid)
+               OR EXISTS (SELECT FROM {{s}}.effect e WHERE e.txid = r.txid)
                OR EXISTS (SELECT FROM {{s}}.intent i WHERE i.txid = r.txid)
                OR EXISTS (SELECT FROM {{s}}.claim c WHERE c.txid = r.txid)))
     RETURNING tx.txid, tx.pgroup, tx.owner, r.decision, r.who, r.why),
@@ -74,16 +75,17 @@ NOTE = f"""
 UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_timestamp()
   FROM unnest($1, $2, $3, $4, $5) AS n(txid, number, attempt, state, why)
  WHERE b.txid = n.txid AND b.number = n.number AND b.attempt = n.attempt
-   AND CASE n.state WHEN '{BranchState.COMMITTED}' THEN b.state = '{BranchState.PREPARED}'
+   AND CASE n.state WHEN '{BranchState.COMMITTED}'
+                    THEN b.state = '{BranchState.PREPARED}' OR (b.aux AND b.state = '{BranchState.ACTIVE}')
                     WHEN '{BranchState.FORGOTTEN}' THEN b.state LIKE 'heuristic%' ELSE b.state IN ({OPEN}) END
-   AND EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid)
+   AND (b.aux OR EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid))
 RETURNING b.txid, b.number, b.attempt"""
 
 WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"
 """What its index holds."""
 
 BRANCHES = """
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
   FROM {s}.branch b JOIN {s}.resource r ON r.id = b.resource"""
 BEHIND = "(b.txid, b.number, b.attempt) > (:txid, :number, :attempt)"
 NAMED = "(CAST(:resource AS text) IS NULL OR r.name = :resource)"
@@ -91,7 +93,7 @@ ORDER = "ORDER BY b.txid, b.number, b.attempt LIMIT :limit"
 OF = BRANCHES + " WHERE b.txid = :txid ORDER BY b.number, b.attempt"
 LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {NAMED} AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, o.decision
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux, o.decision
   FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
  WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND}
    AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""
@@ -103,3 +105,9 @@ SELECT r.name, count(*) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NULL),
   FROM {{s}}.resource r LEFT JOIN {{s}}.branch b ON b.resource = r.id AND {WAITING}
   LEFT JOIN {{s}}.op o ON o.txid = b.txid
  WHERE r.enlisted GROUP BY r.name ORDER BY r.name"""
+
+GUESTS = f"""
+SELECT txid, key, coordinator, state FROM {{s}}.tx
+ WHERE coordinator IS NOT NULL AND coordinator = coalesce(CAST(:coordinator AS uuid), coordinator) AND txid > :after
+   AND state IN ('{TxState.PREPARED}', '{TxState.COMMITTED}', '{TxState.ROLLED_BACK}')
+ ORDER BY txid LIMIT :limit"""

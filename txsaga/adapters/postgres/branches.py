@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Engine, text
 
@@ -35,7 +36,7 @@ from txsaga.model.branch import BRANCH, Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
-from txsaga.ports.branches import NONE, VOTED, Answer, Begin, Call, Noted, Resolve
+from txsaga.ports.branches import NONE, VOTED, Answer, Begin, Call, Guest, Noted, Resolve
 
 RESENDS = 3
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
@@ -85,7 +86,7 @@ class PostgresBranches:
     ) -> Sequence[tuple[Branch, Decision]]:
         """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
         rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
-        return [(branch_of(row), Decision(row[8])) for row in rows]
+        return [(branch_of(row), Decision(row[9])) for row in rows]
 
     def listed(
         self,
@@ -99,6 +100,12 @@ class PostgresBranches:
         named = {"states": [state.value for state in states], "resource": resource}
         values = {**named, **_behind(after), "limit": limit}
         return [branch_of(row) for row in self._rows(sql.LISTED, values)]
+
+    def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
+        """Return, in order, what voted yes here for another store, or for any."""
+        values = {"coordinator": coordinator, "after": after, "limit": limit}
+        rows = self._rows(sql.GUESTS, values)
+        return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]
 
     def close(self) -> None:
         """Close the lines that nobody has."""
@@ -210,7 +217,7 @@ def _standing(word: Resolve, stands: tuple[Any, ...] | None) -> Answer | TxSagaE
 
 def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that
     """Read a row."""
-    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), row[5], row[6], row[7])
+    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), *row[5:9])
 
 
 def _behind(after: tuple[int, int, int]) -> dict[str, int]:

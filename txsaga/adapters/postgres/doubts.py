@@ -46,6 +46,7 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
                   AND touched <= (SELECT clock_timestamp()) - interval '1 second'
                       * coalesce((SELECT (p.checks ->> 'min_age')::float8 FROM {s}.producer_group p
                                    WHERE p.id = tx.pgroup), %(age)s)
+                  AND (coordinator IS NULL OR state <> 'prepared')
                   AND (state <> 'active' OR touched <= (SELECT clock_timestamp()) - %(lease)s * interval '1 second')
                   AND NOT EXISTS (SELECT FROM {s}.doubt d WHERE d.txid = tx.txid))
     OR EXISTS (

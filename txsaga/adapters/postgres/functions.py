@@ -11,13 +11,13 @@ They name no object without its schema, and their search path holds nothing that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
 from txsaga.adapters.postgres import branch_statements, claim_ends, doubts, hot, joining, ledger, partitions, questions
+from txsaga.adapters.postgres.parameters import numbered
 
 # Who says otherwise than the head of a chunk gives out offsets behind which there is nothing.
 COUNTED = """({n} < 1 OR octet_length({body}) < 8 OR {n} <> get_byte({body}, 4) + (get_byte({body}, 5) << 8)
@@ -180,7 +180,7 @@ BEGIN
     IF {COUNTED.format(n=1, body="$7")} THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
     END IF;
-    {sql.strip()};
+    {sql};
 END"""
 
 
@@ -224,8 +224,3 @@ def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, s
 def _of_partitions(s: str) -> Iterator[Function]:
     yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
     yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))
-
-
-def numbered(sql: str, names: Sequence[str]) -> str:
-    """Write named parameters as numbered ones."""
-    return re.sub(r"(?<!:):(\w+)", lambda found: f"${names.index(found[1]) + 1}", sql)

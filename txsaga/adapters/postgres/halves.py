@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.batch import Batch, kind_of, standing
-from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.connection import by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
 from txsaga.adapters.postgres.wire import Rows
@@ -70,17 +70,18 @@ class PostgresHalves(HalfStore):
         """Show the halves of several transactions."""
         h, q, t, o, g = schema.half, schema.queue, schema.topic, schema.op, schema.producer_group
         p, sender = schema.part, func.coalesce(g.c.name, "").label("group_name")
+        # Looked up one by one: a join may read every decision there is.
+        decision = select(o.c.decision).where(o.c.txid == h.c.txid).scalar_subquery().label("decision")
+        winner = select(p.c.attempt).where(p.c.txid == h.c.txid, p.c.part == h.c.part).scalar_subquery().label("winner")
         query = (
-            select(*SHOWN, q.c.idx, t.c.name, sender, o.c.decision, p.c.attempt.label("winner"))
+            select(*SHOWN, q.c.idx, t.c.name, sender, decision, winner)
             .join_from(h, q, q.c.qid == h.c.qid)
             .join(t, t.c.id == q.c.topic)
             .outerjoin(g, g.c.id == h.c.pgroup)
-            .outerjoin(o, o.c.txid == h.c.txid)
-            .outerjoin(p, (p.c.txid == h.c.txid) & (p.c.part == h.c.part))
-            .where(h.c.txid.in_(txids))
+            .where(h.c.txid == any_(literal(txids, ARRAY(BigInteger))))
             .order_by(h.c.txid, h.c.part, h.c.attempt, h.c.qid, h.c.chunk)
         )
-        with transaction(self._engine) as connection:
+        with by_index(self._engine) as connection:
             rows = connection.execute(query).all()
         return {txid: tuple(map(self._view, lying)) for txid, lying in groupby(rows, lambda row: row.txid)}
 

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import (
     Connection,
     Engine,
     String,
     TextClause,
+    Uuid,
     delete,
     exists,
     func,
@@ -27,17 +29,15 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy import (
-    Row as ResultRow,
-)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import claim_ends, naming, replays, schema
+from txsaga.adapters.postgres import ballots, claim_ends, intents, naming, replays, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
-from txsaga.errors import DecidedOtherwise, EffectConflict, LeaseLost, TransactionsRejected, UnknownTransaction
+from txsaga.errors import DecidedOtherwise, TransactionsRejected, UnknownTransaction
 from txsaga.model.asking import kept
+from txsaga.model.ballot import Ballot, Cast, Polled
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -98,7 +98,9 @@ class PostgresLedger:
         """Return a life, locked FOR SHARE."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
 
-    def create(self, group: int, key: str | None, epoch: int, run: str | None = None) -> Life | None:
+    def create(
+        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+    ) -> Life | None:
         """Open a life with a new number."""
         fresh: dict[str, ColumnElement[Any]] = {
             "txid": schema.tx_seq.next_value(),
@@ -107,6 +109,7 @@ class PostgresLedger:
             "epoch": literal(epoch),
             "state": literal(TxState.ACTIVE.value),
             "run": literal(run, String),
+            "coordinator": literal(coordinator, Uuid),
         }
         statement = (
             upsert(tx)
@@ -121,6 +124,11 @@ class PostgresLedger:
             return None
         return self.lock(txid)
 
+    def release(self, txid: int) -> None:
+        """Let a life be nobody's branch any more."""
+        with translating():
+            self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
+
     def take_over(self, txid: int) -> Life:
         """Raise the owner of a locked, ACTIVE life."""
         statement = (
@@ -133,8 +141,8 @@ class PostgresLedger:
             raise UnknownTransaction(f"transaction {txid} is not open")
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
-            intents, claims = self._consumed(txid)
-            if intents:
+            bound, claims = self._consumed(txid)
+            if bound:
                 self._connection.execute(delete(intent).where(intent.c.txid == txid))
             if claims:
                 claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
@@ -199,13 +207,25 @@ class PostgresLedger:
             found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
         return found
 
-    def name(self, life: Life, resources: Sequence[int]) -> Sequence[int]:
+    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         """Name a branch for each resource."""
-        return naming.name(self._connection, life, resources)
+        return naming.name(self._connection, life, resources, aux=aux)
 
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted."""
         naming.elect(self._connection, txid, votes)
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot."""
+        ballots.call(self._connection, txid, ballot)
+
+    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+        """Cast a vote."""
+        return ballots.cast(self._connection, txid, ballot, cast)
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction."""
+        return ballots.polled(self._connection, txid)
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
         """Forget a branch that stands against its decision."""
@@ -233,32 +253,7 @@ class PostgresLedger:
     def intend(self, intent: Intent, member: str) -> None:
         """Bind offsets of a claimed queue to a transaction."""
         self._require_undecided(intent.txid)
-        mine = (cursor.c.grp == intent.group, cursor.c.qid == intent.qid)
-        with translating():
-            row = self._connection.execute(select(cursor).where(*mine).with_for_update()).one_or_none()
-        if row is None or row.owner != member or row.epoch != intent.epoch:
-            raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} is not {member}'s any more")
-        t = schema.intent
-        values = {
-            "start": intent.start,
-            "end": intent.end,
-            "epoch": intent.epoch,
-            "txid": intent.txid,
-            "member": member,
-        }
-        statement = upsert(t).values(grp=intent.group, qid=intent.qid, **values)
-        again = (t.c.end == intent.end) & (t.c.start <= intent.start)
-        extend = statement.on_conflict_do_update(
-            index_elements=["grp", "qid"],
-            set_={"end": intent.end},
-            where=(t.c.txid == intent.txid) & ((t.c.end == intent.start) | again),
-        )
-        with translating():
-            start = self._connection.execute(extend.returning(t.c.start)).scalar()
-        if start is None:
-            raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} is bound to another undecided transaction")
-        if start != row.off:  # found now, not after local work that could not be undone
-            raise LeaseLost(f"queue {intent.qid} of group {intent.group!r} stands at {row.off}, not at {start}")
+        intents.bind(self._connection, intent, member)
 
     def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
         """Make a claimed message a transaction's."""
@@ -268,16 +263,10 @@ class PostgresLedger:
 
     def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
         """Move the cursors of a transaction's intents and end the intents."""
-        same = (cursor.c.grp == intent.c.grp) & (cursor.c.qid == intent.c.qid)
-        query = select(cursor.c.off, intent).join_from(intent, cursor, same).where(intent.c.txid == txid)
-        intents, claims = self._consumed(txid)
+        bound, claims = self._consumed(txid)
         with translating():
-            if intents:
-                query = query.order_by(intent.c.grp, intent.c.qid).with_for_update(of=cursor)
-                rows = self._connection.execute(query).all()
-                if decision is Decision.COMMIT:
-                    self._move_cursors(rows)
-                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if bound:
+                intents.apply(self._connection, txid, decision)
             if claims:
                 cause = why if decision is Decision.ROLLBACK else None
                 claim_ends.decided(self._connection, self._schema, txid, why=cause)
@@ -351,15 +340,6 @@ class PostgresLedger:
         if row.rejecting:
             raise TransactionsRejected(str(StoreId(row.uuid, row.incarnation)))
 
-    def _move_cursors(self, rows: Sequence[ResultRow[Any]]) -> None:
-        for row in rows:
-            if row.off != row.start:
-                raise EffectConflict(
-                    f"the cursor of group {row.grp!r} on queue {row.qid} stands at {row.off}, not {row.start}"
-                )
-            mine = (cursor.c.grp == row.grp, cursor.c.qid == row.qid)
-            self._connection.execute(update(cursor).where(*mine).values(off=row.end))
-
     def _life(self, query: Any) -> Life | None:
         with translating():
             row = self._connection.execute(query).one_or_none()
@@ -375,6 +355,7 @@ class PostgresLedger:
             state=TxState(row.state),
             evidence=row.evidence,
             run=row.run,
+            coordinator=row.coordinator,
         )
 
     def _count(self, statement: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from sqlalchemy import Connection, func, insert, select, update
 
@@ -17,26 +18,22 @@ STANDING = [state.value for state in HEURISTIC]
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 
 
-def name(connection: Connection, life: Life, resources: Sequence[int]) -> Sequence[int]:
+def name(connection: Connection, life: Life, resources: Sequence[int], *, aux: bool) -> Sequence[int]:
     """Name a branch for each resource; one that was named in an attempt before keeps its number."""
+    query = select(branch.c.resource, branch.c.number, branch.c.attempt, branch.c.aux)
     with translating():
-        known = connection.execute(
-            select(branch.c.resource, branch.c.number, branch.c.attempt).where(branch.c.txid == life.txid)
-        ).all()
-        numbers = {row.resource: row.number for row in known}
-        named = {row.resource for row in known if row.attempt == life.owner}
+        known = connection.execute(query.where(branch.c.txid == life.txid)).all()
+        fresh = count(max((row.number for row in known), default=0) + 1)
+        numbers = {} if aux else {row.resource: row.number for row in known if not row.aux}
+        named = {row.number for row in known if row.attempt == life.owner}
         for resource in resources:
-            numbers.setdefault(resource, len(numbers) + 1)
+            if resource not in numbers:
+                numbers[resource] = next(fresh)
+        common = {"txid": life.txid, "attempt": life.owner, "state": BranchState.ACTIVE.value, "aux": aux}
         values = [
-            {
-                "txid": life.txid,
-                "number": numbers[resource],
-                "attempt": life.owner,
-                "resource": resource,
-                "state": BranchState.ACTIVE.value,
-            }
+            {**common, "number": numbers[resource], "resource": resource}
             for resource in resources
-            if resource not in named
+            if numbers[resource] not in named
         ]
         if values:
             connection.execute(insert(branch), values)

@@ -47,7 +47,7 @@ DELETE FROM {s}.tick WHERE id IN (
                            FROM {s}.checkpoint WHERE name = ANY (:names))
      ORDER BY id LIMIT :most)"""
 
-OF_TRANSACTIONS = ("part", "effect", "branch", "tx", "doubt", "event", "scheduled")
+OF_TRANSACTIONS = ("part", "effect", "branch", "ballot", "vote", "tx", "doubt", "event", "scheduled")
 """Tables whose rows go with the partition of their transaction."""
 
 # A million rows may go: as long as that takes nobody but writers to this partition waits. The queues come last of all,
@@ -145,7 +145,7 @@ class Partitions:
             return extend(connection, self._namespace, ahead)
 
     def drop(self) -> int:
-        """Drop the oldest partitions while nothing in them is needed, and old ticks; return how many partitions."""
+        """Drop the oldest partitions while only what is spared is needed in them, and old ticks; return how many."""
         self._drop_ticks()
         there = self._bounds()
         weigh(self._engine, self._namespace, there)

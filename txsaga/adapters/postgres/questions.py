@@ -7,7 +7,6 @@ asked twice, one after the other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
+from txsaga.adapters.postgres.parameters import numbered
 from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead, kept
 from txsaga.model.records import HalfView
 
@@ -65,16 +65,20 @@ INSERT INTO {s}.tally (pgroup, answer, n)
 SELECT pgroup, answer, count(*) FROM q GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n"""
 
+# What its member has taken up and decided is left to it: it takes it away in a moment, in an order of its own, and each
+# would wait for the other. So would who answers just when its time is over.
 COLLECT = """
-WITH gone AS (
-    DELETE FROM {s}.question q
+WITH o AS MATERIALIZED (
+    SELECT q.txid, (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL AS decided FROM {s}.question q
      WHERE q.until <= clock_timestamp()
         OR (q.until IS NULL AND q.asked + {turns} * q.patience <= clock_timestamp())
         OR NOT EXISTS (SELECT FROM {s}.lease l WHERE l.kind = 'checker:' || q.pgroup AND l.name = q.member
               AND l.until > clock_timestamp())
-        OR (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL
-    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late,
-              (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL AS decided),
+        OR (q.until IS NULL AND (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL)
+       FOR UPDATE SKIP LOCKED),
+ gone AS (
+    DELETE FROM {s}.question q USING o WHERE q.txid = o.txid
+    RETURNING q.txid, q.pgroup, q.member, q.until IS NOT NULL AS late, o.decided),
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (NOT g.late)::int,
            check_at = CASE WHEN g.late THEN d.check_at ELSE clock_timestamp() END
@@ -102,11 +106,6 @@ def answering(s: str) -> str:
     """Write what takes away the questions to a login's own groups."""
     sql = _answered(MINE.replace("pgroup", "question.pgroup"), DECIDED).format(s=s)
     return numbered(sql, ("member", "txids", "answers", "whys"))
-
-
-def numbered(sql: str, names: Sequence[str]) -> str:
-    """Write named parameters as numbered ones."""
-    return re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", sql).strip()
 
 
 def _answered(mine: str, decided: str) -> str:

@@ -40,8 +40,9 @@ STORE = _but("store", "token_inner", "token_outer", "token_key")
 WITHOUT_BODY = _but("half", "body")
 NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
-MOVE_TX = "UPDATE (owner, state, evidence, touched)"
+MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"
 NOTE = "INSERT (txid, what, who, why)"
+NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # What is replayed has its copy here: whoever may write that sends to a group what nobody sent.
 CLAIMED = (
@@ -53,7 +54,7 @@ POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, long
 TABLES = {
     "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
     SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
-    "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting)", STORE),
+    "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting, cluster)", STORE),
     "topic": Needs(
         "SELECT",
         "SELECT",
@@ -71,17 +72,19 @@ TABLES = {
     "log": Needs("", "SELECT", "SELECT", "SELECT, INSERT (qid, base, n, txid, part, attempt, chunk)"),
     "tick": Needs("", "", "SELECT", "SELECT, INSERT (id, snap, last_txid), DELETE"),
     "tx": Needs(
-        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run), {MOVE_TX}",
+        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator), {MOVE_TX}",
         "",
         f"SELECT, {MOVE_TX}",
         f"SELECT, {MOVE_TX}",
     ),
     "branch": Needs(
-        "SELECT, INSERT (txid, number, attempt, resource, state), UPDATE (state, at, why)",
+        "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why)",
         "",
         "SELECT, UPDATE (state, at, why)",
         "SELECT, UPDATE (state, at, why)",
     ),
+    "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
+    "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),

@@ -11,13 +11,11 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     ForeignKey,
     Index,
     Integer,
     Interval,
     LargeBinary,
-    MetaData,
     PrimaryKeyConstraint,
     Sequence,
     SmallInteger,
@@ -30,22 +28,19 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from txsaga.adapters.postgres.columns import EMPTY, FALSE, NONE, NOW, ZERO, Moment
+from txsaga.adapters.postgres.columns import metadata as metadata
+from txsaga.adapters.postgres.coordination_tables import ballot as ballot
+from txsaga.adapters.postgres.coordination_tables import branch as branch
+from txsaga.adapters.postgres.coordination_tables import vote as vote
 from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of
-from txsaga.model.branch import BranchState
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
 from txsaga.model.rights import Right
 from txsaga.model.topic import TopicType
 
-NOW = text("clock_timestamp()")
-FALSE = text("false")
-ZERO = text("0")
-EMPTY, NONE = text("'{}'"), text("'[]'")
-Moment = DateTime(timezone=True)
 SPAN = 1_000_000
 """Transaction numbers per partition."""
-
-metadata = MetaData()
 
 tx_seq = Sequence("tx_seq", metadata=metadata, cache=1, data_type=BigInteger)  # the sweep relies on rising numbers
 
@@ -63,6 +58,7 @@ store = Table(
     Column("token_outer", LargeBinary, nullable=False),
     Column("token_key", LargeBinary, nullable=False),
     Column("rejecting", Boolean, nullable=False, server_default=FALSE),
+    Column("cluster", String),  # the one that it belongs to
 )
 
 may = Table(  # holds nothing: who may read a column has the right of its name, so the catalog knows it and nobody else
@@ -197,8 +193,10 @@ tx = Table(
     Column("opened", Moment, nullable=False, server_default=NOW),
     Column("touched", Moment, CheckConstraint(finite("touched")), nullable=False, server_default=NOW),
     Column("run", String),  # the flow that it belongs to
+    Column("coordinator", Uuid),  # the store whose branch it is, until that is finished or forgotten
     UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
 )
+Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))
 Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
 
 part = Table(
@@ -208,26 +206,6 @@ part = Table(
     Column("part", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),  # the one that won
     PrimaryKeyConstraint("txid", "part"),
-)
-
-branch = Table(
-    "branch",
-    metadata,
-    Column("txid", BigInteger, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("resource", Integer, nullable=False),
-    Column("state", String, CheckConstraint(one_of("state", BranchState)), nullable=False),
-    Column("at", Moment, nullable=False, server_default=NOW),
-    Column("why", String),
-    PrimaryKeyConstraint("txid", "number", "attempt"),
-)
-Index(
-    "branch_open",
-    branch.c.txid,
-    branch.c.number,
-    branch.c.attempt,
-    postgresql_where=branch.c.state.not_in(["committed", "rolled_back", "forgotten"]),
 )
 
 effect = Table(

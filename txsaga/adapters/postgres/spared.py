@@ -27,7 +27,7 @@ SELECT EXISTS (SELECT FROM {{s}}.doubt d WHERE d.txid >= :low AND d.txid < :boun
     OR EXISTS (SELECT FROM {{s}}.scheduled w
                 WHERE w.txid >= :low AND w.txid < :bound AND w.at > clock_timestamp() + {FAR})"""
 
-# Is this partition held by what is spared, and not to be copied? There may be nothing else in it, or too much of that.
+# Is anything spared in this partition that is not to be copied? There may be nothing beside it, or too much of it.
 LEFT = f"""
 WITH k AS MATERIALIZED (
     SELECT txid FROM (
@@ -49,8 +49,8 @@ SELECT EXISTS (SELECT FROM k) AND NOT (
              LIMIT {SHARE} * (SELECT count(*) FROM r)) a)
         >= {SHARE} * (SELECT count(*) FROM r))"""
 
-# Asked while nobody writes to it, and when nothing in it is needed: what is undecided then is what is spared. Asked
-# in these words, one that is resumed meanwhile is spared too.
+# Asked when nobody may write to the partition and nothing in it is needed: all that is undecided is spared then. So
+# that is what is copied, and one that was resumed since the last look goes along.
 SPARES = """
 SELECT EXISTS (SELECT FROM {s}.half h WHERE h.txid >= :low AND h.txid < :bound
                   AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = h.txid))

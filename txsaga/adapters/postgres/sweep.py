@@ -36,11 +36,12 @@ def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
 
 
 def forget(connection: Connection) -> None:
-    """Take off the list what somebody has decided since."""
-    op, doubt = schema.op, schema.doubt
+    """Take off the list what somebody has decided since; what a question is about goes with its question."""
+    op, doubt, question = schema.op, schema.doubt, schema.question
     # Looked up one by one: a join would read every decision there is, each time.
     decision = select(op.c.txid).where(op.c.txid == doubt.c.txid).scalar_subquery()
-    connection.execute(delete(doubt).where(decision.is_not(None)))
+    asked = select(question.c.txid).where(question.c.txid == doubt.c.txid).scalar_subquery()
+    connection.execute(delete(doubt).where(decision.is_not(None), asked.is_(None)))
 
 
 def _shortest(connection: Connection, age: timedelta) -> timedelta:
@@ -81,6 +82,7 @@ def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> 
             tx.c.touched <= now - shortest,
             tx.c.touched <= now - func.coalesce(said, age),
             or_(tx.c.state.in_(closed), tx.c.touched <= now - LEASE),
+            or_(tx.c.coordinator.is_(None), tx.c.state != TxState.PREPARED.value),  # what voted yes waits to be told
         )
     )
     statement = insert(doubt).from_select(["txid", "pgroup", "keyed"], found)

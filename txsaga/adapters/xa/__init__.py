@@ -10,11 +10,13 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
+from txsaga.adapters.xa.mysql import MysqlParticipant
 from txsaga.adapters.xa.postgres import PostgresParticipant
+from txsaga.adapters.xa.sqlite import SqliteParticipant
 from txsaga.errors import ConfigError
 from txsaga.ports.participants import Participant
 
-__all__ = ["PostgresParticipant", "participant_for"]
+__all__ = ["MysqlParticipant", "PostgresParticipant", "SqliteParticipant", "participant_for"]
 
 
 def participant_for(engine: Engine, name: str, *, create: bool = True, database: UUID | None = None) -> Participant:
@@ -22,8 +24,12 @@ def participant_for(engine: Engine, name: str, *, create: bool = True, database:
     match engine.dialect.name:
         case "postgresql":
             return PostgresParticipant(engine, name=name, create=create, database=database)
+        case "mysql" | "mariadb":
+            return MysqlParticipant(engine, name=name, create=create, database=database)
+        case "sqlite":
+            return SqliteParticipant(engine, name=name, create=create, database=database)
         case other:
             raise ConfigError(
-                f"resource {name!r} is of kind {other!r}, which can't vote in two-phase commit; "
-                "the databases that can are postgresql"
+                f"resource {name!r} is of kind {other!r}, which takes no part in coordinated transactions; "
+                "the databases that do are postgresql, mariadb and mysql, and sqlite as the last of one"
             )

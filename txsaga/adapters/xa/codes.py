@@ -42,3 +42,32 @@ _CLASSES: Mapping[str, type[xa.XaError]] = MappingProxyType(
 def of_state(state: str) -> type[xa.XaError]:
     """Return what an SQLSTATE of PostgreSQL means for a branch that was asked for its vote."""
     return _STATES.get(state) or _CLASSES.get(state[:2]) or xa.OtherReason
+
+
+UNKNOWN_XID = 1397
+OUTSIDE = 1400
+DUPLICATE_XID = 1440
+ROLLED_BACK_BY_SERVER = frozenset({1402, 1613, 1614})
+
+_NUMBERS: Mapping[int, type[xa.XaError]] = MappingProxyType(
+    {
+        1397: xa.UnknownBranch,
+        1398: xa.InvalidArguments,
+        1399: xa.RolledBack,  # at XA END: it is not the open branch any more
+        1400: xa.OutsideTransaction,
+        1401: xa.ResourceManagerError,
+        1402: xa.RolledBack,
+        1440: xa.DuplicateBranch,
+        1613: xa.TimedOut,
+        1614: xa.Deadlocked,
+        1213: xa.Deadlocked,
+        1205: xa.TimedOut,
+        1969: xa.TimedOut,
+        3024: xa.TimedOut,
+    }
+)
+
+
+def of_number(number: object) -> type[xa.XaError]:
+    """Return what an error number of MariaDB or MySQL means for a branch."""
+    return _NUMBERS.get(number, xa.OtherReason) if isinstance(number, int) else xa.OtherReason

@@ -89,15 +89,14 @@ class PostgresBranch:
             return self._rolled_back
         return lambda: Finish.DONE  # the server rolls back what lost its session
 
-    def decide(self, transaction: str) -> Callable[[], None]:
-        """Send both evidence rows and COMMIT: that commit is the decision."""
-        assert transaction == self._branch.transaction
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Send the evidence and COMMIT; with the transaction's own row, that commit is the decision."""
         if self._stage is not _Stage.OPEN:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = _Stage.UNKNOWN
         try:
-            self._session.send(f"{self._evidence}; {self._main}; COMMIT")
+            self._session.send("; ".join([self._evidence, *([self._main] if transaction else []), "COMMIT"]))
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         return self._committed

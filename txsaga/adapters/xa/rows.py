@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, insert, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, select
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from txsaga.adapters.evidence import statements
 from txsaga.adapters.evidence.answers import is_forbidden
 from txsaga.adapters.evidence.creation import Place
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import EVIDENCE, database_table
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.errors import RightsMissing
+from txsaga.errors import DecidedOtherwise, RightsMissing
 from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
 
@@ -38,7 +39,16 @@ class BranchRows:
 
     def write(self, connection: Connection, branch: BranchId) -> None:
         """Insert a branch's row in its own transaction; its key lets only one in."""
-        connection.execute(insert(self.place.table).values(values(branch)))
+        key = EvidenceKey.parse(branch.transaction)
+        statements.write_now(connection, self.place.table, key, Decision.COMMIT, branch.evidence)
+
+    def write_main(self, connection: Connection, branch: BranchId) -> None:
+        """Insert the row of the transaction itself beside it: `DecidedOtherwise` where the barrier stands."""
+        key = EvidenceKey.parse(branch.transaction)
+        try:
+            statements.write_now(connection, self.place.table, key, Decision.COMMIT)
+        except IntegrityError as error:
+            raise DecidedOtherwise(key.txid, Decision.ROLLBACK.name) from error
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
         """Tell whether a branch has been committed; the database says in the same answer which one it is."""
@@ -67,8 +77,7 @@ class BranchRows:
 
 def values(branch: BranchId) -> Mapping[str, object]:
     """Return the columns of a branch's row."""
-    key = EvidenceKey.parse(branch.transaction)
-    return {**key._asdict(), "branch": branch.evidence, "outcome": int(Decision.COMMIT)}
+    return statements.row(EvidenceKey.parse(branch.transaction), Decision.COMMIT, branch.evidence)
 
 
 def _is(table: Table, branch: BranchId) -> ColumnElement[bool]:

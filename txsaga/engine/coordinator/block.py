@@ -21,20 +21,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from txsaga.engine.consuming import Consumed, consume
+from txsaga.engine.coordinator.ballots import vote
+from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
-from txsaga.errors import DecidedOtherwise, InDoubt, TransactionError, TxSagaError, Unfinished
+from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished
 from txsaga.model.arguments import check_function
+from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
@@ -56,6 +59,7 @@ class Coordinated:
         self._kernel, self._stage = kernel, Stage.NEW
         self._outbox = Outbox(kernel.topics, Way.HALF)
         self._owner = Owner(kernel, group, resources, key=key, run=run)
+        self._lanes: dict[str, Lane] = {}
         self._listeners: list[Callable[[Decision], None]] = []
         self._process = os.getpid()
         self.decision: Decision | None = None
@@ -82,6 +86,23 @@ class Coordinated:
         """Work in a resource: nothing of it is visible before the decision. The same session each time."""
         self._require_open("work in a resource")
         yield self._owner.work.handle(resource)
+
+    def lane(self, resource: str) -> Lane:
+        """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
+        self._require_open("open a lane")
+        if resource not in self._lanes:
+            self._lanes[resource] = Lane(self._kernel, self._owner, resource, self._require_open)
+        return self._lanes[resource]
+
+    def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
+        """Call a ballot: without its votes the transaction can only roll back."""
+        self._require_open("call a ballot")
+        self._owner.call(Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed))
+
+    def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
+        """Cast a vote in one of its ballots; False when this voter has voted."""
+        self._require_open("vote")
+        return vote(self._kernel, self._owner.life.txid, name, Cast(voter=voter, yes=yes, evidence=evidence or {}))
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
         """Add a message to the transaction."""
@@ -142,7 +163,7 @@ class Coordinated:
             except (DecidedOtherwise, InDoubt, Unfinished):
                 raise
             except BaseException as reason:
-                if self._stage is Stage.OPEN:
+                if self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}")
                 raise
@@ -154,7 +175,7 @@ class Coordinated:
     def _commit(self) -> None:
         rows, work = self._outbox.take(), self._owner.work
         last = work.last
-        votes = work.named(work.prepare([name for name in work.used if name != last]))
+        votes = work.named(work.prepare(work.voting))
         if last is None:
             self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
             standing, failure = self._owner.decide(Decision.COMMIT, "the block ended", rows, votes), None

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from txsaga.engine.coordinator.work import Work
+from txsaga.engine.coordinator.ballots import ballots
+from txsaga.engine.coordinator.work import Part, Work, noted
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
@@ -25,12 +26,14 @@ from txsaga.errors import (
 )
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
-from txsaga.model.branch import BranchEvent, BranchId
+from txsaga.model.ballot import Ballot, require_carried
+from txsaga.model.branch import BranchEvent, BranchId, Finish
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Doubt, Group, Life, Row
+from txsaga.model.records import Doubt, Group, Life, Resource, Row
 from txsaga.ports.branches import Begin, Noted, Resolve, Voted
 from txsaga.ports.ledger import Ledger
+from txsaga.ports.participants import Participant
 
 PART = 1
 """A block is one contribution; its attempt is the owner."""
@@ -45,6 +48,7 @@ class Owner:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
         self._lives = Lives(kernel)
         _check_names(resources)
+        self._polled = False
         self._resources = [kernel.participant(name) for name in resources]
         unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
         if len(unable) > 1:
@@ -71,11 +75,9 @@ class Owner:
             self.life = self._lives.enter(self._group, self._key, self._run)
             numbers = list(self._named(ids))
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
-        branches = {
-            each.name: (BranchId(transaction, number, self.life.owner), each)
-            for number, (_, each) in zip(numbers, self._resources, strict=True)
-        }
-        self.work = Work(self.life.txid, branches, self._kernel.announce)
+        self.work = Work(self.life.txid, self._kernel.announce)
+        for number, (_, each) in zip(numbers, self._resources, strict=True):
+            self.work.add(each.name, Part(BranchId(transaction, number, self.life.owner), each))
         self._kernel.running.begin(self, Doubt.of(self.life))
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -85,6 +87,14 @@ class Owner:
             self._lives.hold(ledger, life)
             ledger.add(life, PART, rows)
             ledger.win(life.txid, PART, life.owner)
+
+    def call(self, ballot: Ballot) -> None:
+        """Call a ballot."""
+        life, announce = self.life, self._kernel.announce
+        with announce.around(facts.Calling, life.txid, about=ballot.name), self._kernel.store.ledgers.open() as ledger:
+            self._lives.hold(ledger, life)
+            ledger.call(life.txid, ballot)
+        self._polled = True
 
     def decide(self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[Voted] = ()) -> Decision:
         """Write the decision, with all that belongs to it; return what stands."""
@@ -105,13 +115,15 @@ class Owner:
         Return what stands, and why the last resource did not commit.
         """
         evidence, _ = self._kernel.resource(last)
+        if self._polled:  # behind the last resource's commit it would be too late
+            require_carried(ballots(self._kernel, self.life.txid))
         end = Resolve(
             self.life, None, f"owner {self.life.owner}", "its last resource decides", rows, votes, evidence.id
         )
         self._kernel.branches.call(end)
         closed()
         try:
-            self.work.decide(last, transaction)
+            self.work.commit(last, transaction)
         except Exception as error:  # noqa: BLE001  # whatever it is: only the evidence tells
             self.work.drop(last)  # or it would stand in the way of the barrier
             return self._follow_evidence(evidence.id, error)
@@ -129,16 +141,43 @@ class Owner:
         self._kernel.notes.add(notes)
         return list(silent)
 
+    def open_unit(self, resource: Resource, participant: Participant) -> str:
+        """Name a unit of an auxiliary lane before its work; return what the work is found under."""
+        (number,) = self._named([resource.id], aux=True)
+        key = f"{participant.name} unit {number}"
+        transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
+        self.work.add(key, Part(BranchId(transaction, number, self.life.owner), participant, aux=True))
+        return key
+
+    def settle_unit(self, key: str, decision: Decision) -> None:
+        """Commit or roll back one unit by itself, whatever becomes of the transaction."""
+        branch, participant, _ = self.work.part(key)
+        failure: Exception | None = None
+        finish = Finish.DONE
+        try:
+            if decision is Decision.COMMIT:
+                self.work.commit(key)
+            self.work.drop(key)
+        except Exception as error:  # noqa: BLE001  # only the evidence tells what became of it
+            self.work.drop(key)
+            failure, finish = error, participant.finish(branch, Decision.ROLLBACK)
+        committed = decision is Decision.COMMIT and (failure is None or finish is Finish.COMMITTED)
+        stands = Decision.COMMIT if committed else Decision.ROLLBACK
+        self._kernel.branches.call(noted(self.life.txid, branch, stands, Finish.DONE))
+        self.work.settled(key)
+        if failure is not None and not committed:
+            raise failure
+
     def leave(self) -> None:
         """Give every session back; from here on others may ask about it."""
         if self.txid is not None:
             self.work.leave()
         self._kernel.running.end(self)
 
-    def _named(self, resources: Sequence[int]) -> Sequence[int]:
+    def _named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.own(ledger, self.life)
-            return ledger.name(self.life, resources)
+            return ledger.name(self.life, resources, aux=aux)
 
     def _follow_evidence(self, evidence: int, error: Exception) -> tuple[Decision, Exception | None]:
         checked = self._kernel.settler.check(Doubt.of(self.life, evidence))

@@ -34,7 +34,7 @@ from txsaga.errors import (
     xa,
 )
 from txsaga.model import facts
-from txsaga.model.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState
+from txsaga.model.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import NONE, Noted
 from txsaga.ports.participants import Participant
@@ -133,7 +133,10 @@ class Recovery:
             why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
             return Noted(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
         with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
-            return noted(branch.txid, id, due, participant.finish(id, due))
+            found = participant.finish(id, due)
+        if branch.aux and due is Decision.ROLLBACK and found is Finish.COMMITTED:
+            due, found = Decision.COMMIT, Finish.DONE  # its lane committed it, and could not say so
+        return noted(branch.txid, id, due, found)
 
     def _is_presumed(self, branch: Branch) -> bool:
         """Tell whether nobody but check-back decided what an earlier life of the store began (R8)."""

@@ -34,13 +34,13 @@ class BranchWriting:
         for kind, txids in _steps(batch).items():
             self._announce(kind(txids))
         answers = self._branches.write(batch)
-        for kind, txids in _steps(batch, answers).items():
+        done = [call for call, answer in zip(batch, answers, strict=True) if not isinstance(answer, TxSagaError)]
+        for kind, txids in _steps(done, tuple(each.txid for each in answers if isinstance(each, Life))).items():
             self._announce(AFTER[kind](txids))
         return answers
 
 
-def _steps(batch: Sequence[Call], answers: Sequence[object] = ()) -> dict[type[Fact], tuple[int, ...]]:
-    begun = tuple(each.txid for each in answers if isinstance(each, Life))
+def _steps(batch: Sequence[Call], begun: tuple[int, ...] = ()) -> dict[type[Fact], tuple[int, ...]]:
     words = [call for call in batch if isinstance(call, Resolve)]
     numbers: dict[type[Fact], tuple[int, ...]] = {
         facts.Ending: tuple(word.life.txid for word in words if word.decision is None),

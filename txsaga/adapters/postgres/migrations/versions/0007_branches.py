@@ -15,10 +15,35 @@ CREATE TABLE branch (
         'heuristic_committed', 'heuristic_rolled_back', 'heuristic_mixed', 'heuristic_hazard', 'forgotten')),
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     why VARCHAR,
+    aux BOOLEAN DEFAULT false NOT NULL,
     PRIMARY KEY (txid, number, attempt)
 );
 
 CREATE INDEX branch_open ON branch (txid, number, attempt) WHERE state NOT IN ('committed', 'rolled_back', 'forgotten');
+
+CREATE TABLE ballot (
+    txid BIGINT NOT NULL,
+    name VARCHAR NOT NULL,
+    rule VARCHAR NOT NULL CHECK (rule IN ('all', 'quorum', 'warn')),
+    needed INTEGER,
+    voters VARCHAR[] NOT NULL,
+    PRIMARY KEY (txid, name)
+);
+
+CREATE TABLE vote (
+    txid BIGINT NOT NULL,
+    ballot VARCHAR NOT NULL,
+    voter VARCHAR NOT NULL,
+    yes BOOLEAN NOT NULL,
+    evidence JSONB NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    PRIMARY KEY (txid, ballot, voter)
+);
+
+ALTER TABLE ballot ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON ballot USING ((SELECT everywhere()) OR ours(txid));
+ALTER TABLE vote ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON vote USING ((SELECT everywhere()) OR ours(txid));
 
 ALTER TABLE resource ADD COLUMN enlisted BOOLEAN DEFAULT false NOT NULL;
 

@@ -1,0 +1,170 @@
+"""Programs that move money between databases in coordinated transactions, and what others do after a kill.
+
+Each transfer leaves one row with its transaction's number in every database that it works in, changes one account in
+each, and tells of both in one message: whoever looks later sees what belongs together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from unittest.mock import patch
+
+from sqlalchemy import Connection, text
+
+from tests.chaos.scenarios import AT_ONCE, CREDITS, HOLD, ORDERS, nobody_knows
+from tests.chaos.world import BANK, World, debit
+from txsaga.engine.broker import Broker
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.producer import Producer
+from txsaga.errors import AlreadyCommitted
+from txsaga.errors.xa import VotedNo
+
+MORTGAGE = "mortgage"
+BOTH = (BANK, MORTGAGE)
+PATIENCE = 30.0
+TILL_TOLD = patch("txsaga.engine.coordinator.notes.LINGER", 3_600.0)
+"""No note is written by the clock, so that the facts come in the same order each time."""
+
+
+class Refused(Exception):
+    """What the user's own code raises."""
+
+
+def teller(broker: Broker) -> Producer:
+    """Return who moves money; nobody can be asked about it but the coordinator."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    return broker.producer("tellers", checker=nobody_knows)
+
+
+def move(tx: Coordinated, id: str, resources: Sequence[str] = BOTH) -> None:
+    """Move one from account to account, and tell."""
+    for resource in resources:
+        with tx.on(resource) as connection:
+            book(connection, id, tx.txid or 0)
+    tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
+
+
+def book(connection: Connection, id: str, txid: int) -> None:
+    """Write a transfer down in one database; the account has one row, and is locked."""
+    connection.execute(text("UPDATE account SET balance = balance + 1"))
+    debit(connection, id, str(txid))
+
+
+@TILL_TOLD
+def pay(broker: Broker, world: World) -> None:
+    """Move money twice, without a key."""
+    producer = teller(broker)
+    for id in ("1", "2"):
+        with producer.coordinated(*BOTH) as tx:
+            move(tx, id)
+        world.note("acknowledged", f"{id} {tx.txid}")
+    recover(broker, world)
+
+
+@TILL_TOLD
+def pay_by_key(broker: Broker, world: World) -> None:
+    """Move money under a key, as often as it takes."""
+    producer = teller(broker)
+    with suppress(AlreadyCommitted), producer.coordinated(*BOTH, key="rent") as tx:
+        move(tx, "1")
+    if tx.txid is not None:
+        world.note("acknowledged", f"1 {tx.txid}")
+    recover(broker, world)
+
+
+@TILL_TOLD
+def pay_alone(broker: Broker, world: World) -> None:
+    """Work in one of the databases only: it commits in one phase, and its commit is the decision."""
+    producer = teller(broker)
+    for id in ("1", "2"):
+        with producer.coordinated(*BOTH) as tx:
+            move(tx, id, [BANK])
+        world.note("acknowledged", f"{id} {tx.txid}")
+    recover(broker, world)
+
+
+@TILL_TOLD
+def fail(broker: Broker, world: World) -> None:
+    """Raise in a block, then let a database vote no, then succeed."""
+    producer = teller(broker)
+    with suppress(Refused), producer.coordinated(*BOTH) as tx:
+        move(tx, "never")
+        raise Refused
+    with suppress(VotedNo), producer.coordinated(*BOTH) as tx:
+        move(tx, "never")
+        with tx.on(MORTGAGE) as connection, suppress(Exception):
+            connection.exec_driver_sql("SELECT 1 / 0")
+    with producer.coordinated(*BOTH) as tx:
+        move(tx, "1")
+    world.note("acknowledged", f"1 {tx.txid}")
+    recover(broker, world)
+
+
+def order(broker: Broker, world: World) -> None:
+    """Fill the topic that is consumed."""
+    broker.create_topic(ORDERS, queues=2)
+    shop = broker.producer("shop")
+    for id in ("1", "2"):
+        shop.send(ORDERS, id.encode(), key=id)
+    recover(broker, world)
+
+
+@TILL_TOLD
+def work_off(broker: Broker, world: World) -> None:
+    """Take orders off one by one, each in one transaction with both databases and the message."""
+    _work_off(broker, idle=0)
+    recover(broker, world)
+
+
+def work_on(broker: Broker, world: World) -> None:
+    """Take off what dead members left, once it is free."""
+    _work_off(broker, idle=2 * HOLD.total_seconds())
+    recover(broker, world)
+
+
+def _work_off(broker: Broker, *, idle: float) -> None:
+    producer = teller(broker)
+    broker.create_group("workers", max_attempts=None, first_retry=timedelta(0))
+    consumer = broker.consumer("workers", [ORDERS], member="worker", batch=2, invisible=HOLD)
+    for message in consumer.messages(wait=idle):
+        with message, producer.coordinated(*BOTH) as tx:
+            tx.consume(message)
+            move(tx, message.text())
+    consumer.close()
+
+
+@TILL_TOLD
+def read_off(broker: Broker, world: World) -> None:
+    """Do the same with the cursor of a stream."""
+    producer = teller(broker)
+    stream = broker.stream("readers", [ORDERS], member="reader")
+    for batch in stream.batches(wait=0):
+        with producer.coordinated(*BOTH) as tx:
+            tx.consume(stream, batch)
+            for body in batch.bodies:
+                move(tx, body.decode())
+    stream.close()
+    recover(broker, world)
+
+
+def recover(broker: Broker, world: World) -> None:
+    """Run the roles until nothing is undecided, untold or undelivered."""
+    broker.create_topic("nudges", queues=1)
+    # News make the next tick cover all numbers before them: the sweep looks no further than the ticks.
+    broker.producer("nudger").send("nudges", b"")
+    broker.kernel.notes.flush()
+    roles = [*broker.own_roles(), *broker.roles(AT_ONCE)]
+    end = time.monotonic() + PATIENCE
+    while sum(role.run_once() for role in roles) or not is_quiet(broker):
+        if time.monotonic() > end:
+            raise AssertionError(f"not recovered within {PATIENCE:g} s")
+
+
+def is_quiet(broker: Broker) -> bool:
+    """Tell whether everything is decided and every database has heard of it."""
+    store = broker.kernel.store
+    undecided = store.registry.transactions(undecided=True, limit=1) or store.doubts.due(1)
+    return not (undecided or store.questions.backlog() or store.branches.unfinished(limit=1))

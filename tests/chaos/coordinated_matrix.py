@@ -1,0 +1,89 @@
+"""The kill matrix of coordinated transactions: which program dies, what is done after it, what must then be true."""
+
+from __future__ import annotations
+
+from tests.chaos import coordinated
+from tests.chaos.agreement import agreed, all_of, cursor_follows, exactly, orders_follow
+from tests.chaos.coordinated import BOTH
+from tests.chaos.matrix import Scenario, nothing_more
+from tests.chaos.world import BANK
+
+ROLES = "Publishing:1"
+"""The news that the roles begin with: their own facts are those of another program."""
+
+PAY = Scenario(
+    name="two databases and a message, recovered by two at once",
+    roles_from=ROLES,
+    run=coordinated.pay,
+    after=(coordinated.recover,),
+    copies=2,
+    check=agreed(*BOTH),
+    end=nothing_more,
+)
+BY_KEY = Scenario(
+    name="the same under a key, recovered, then tried again",
+    roles_from=ROLES,
+    run=coordinated.pay_by_key,
+    after=(coordinated.recover, coordinated.pay_by_key),
+    check=agreed(*BOTH),
+    end=exactly("1"),
+)
+BY_KEY_AT_ONCE = Scenario(
+    name="the same under a key, tried again at once",
+    roles_from=ROLES,
+    run=coordinated.pay_by_key,
+    after=(coordinated.pay_by_key,),
+    check=agreed(*BOTH),
+    end=exactly("1"),
+)
+ALONE = Scenario(
+    name="one database alone, in one phase",
+    roles_from=ROLES,
+    run=coordinated.pay_alone,
+    after=(coordinated.recover,),
+    check=agreed(BANK),
+    end=nothing_more,
+)
+FAIL = Scenario(
+    name="an exception, a vote of no, a success",
+    roles_from=ROLES,
+    run=coordinated.fail,
+    after=(coordinated.recover,),
+    check=agreed(*BOTH),
+    end=nothing_more,
+)
+WORK_OFF = Scenario(
+    name="consume messages, two databases, a message",
+    before=((coordinated.order, None),),
+    roles_from=ROLES,
+    run=coordinated.work_off,
+    after=(coordinated.recover, coordinated.work_on),
+    check=all_of(agreed(*BOTH), orders_follow),
+    end=exactly("1", "2"),
+)
+READ_OFF = Scenario(
+    name="consume a stream, two databases, a message",
+    before=((coordinated.order, None),),
+    roles_from=ROLES,
+    run=coordinated.read_off,
+    after=(coordinated.recover, coordinated.read_off),
+    check=all_of(agreed(*BOTH), cursor_follows),
+    end=exactly("1", "2"),
+)
+RECOVER = Scenario(
+    name="recovery of what others left",
+    before=(
+        (coordinated.pay, "Voting:2"),
+        (coordinated.pay, "Voted:2"),
+        (coordinated.pay, "Deciding:1"),
+        (coordinated.pay, "Decided:1"),
+        (coordinated.pay_alone, "Ended:1"),
+        (coordinated.fail, "Finishing:1"),
+    ),
+    run=coordinated.recover,
+    after=(coordinated.recover,),
+    copies=2,
+    check=agreed(*BOTH),
+    end=nothing_more,
+)
+COORDINATED = (PAY, BY_KEY, BY_KEY_AT_ONCE, ALONE, FAIL, WORK_OFF, READ_OFF, RECOVER)

@@ -1,0 +1,63 @@
+"""A later owner of a key takes a transaction over: what the one before prepared keeps nobody waiting."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import event
+
+from tests.engine.coordinator.bank import Bank, pay
+from tests.engine.coordinator.test_block import PAID, transfer
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.errors import Superseded
+
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4"), pytest.mark.rule("R9")]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(bank: Bank) -> None:
+    """Let whoever waits for a lock fail, instead of the test."""
+    for engine in bank.engines.values():
+        event.listen(engine, "connect", lambda raw, _: raw.execute("SET lock_timeout = '2s'"))
+        event.listen(engine, "checkout", lambda raw, *_: raw.commit())
+
+
+def opened(bank: Bank) -> Coordinated:
+    """Open a block and work in it."""
+    block = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    transfer(block, "before")
+    return block
+
+
+def test_what_a_dead_owner_prepared_is_rolled_back_by_the_next(bank: Bank) -> None:
+    before = opened(bank)
+    before._owner.work.prepare(["current", "mortgage"])
+    before._owner.work.leave()  # its process is gone
+    with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
+        transfer(tx, "after")
+    assert (bank.balances(), bank.told(), bank.prepared()) == (PAID, ["after"], [])
+    bank.recover()
+    assert tx.txid is not None
+    assert set(bank.states(tx.txid)) == {"current", "mortgage"}
+
+
+def test_an_owner_who_was_superseded_rolls_back_what_it_prepared(bank: Bank) -> None:
+    before = opened(bank)
+    after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    with pytest.raises(Superseded):
+        before.__exit__(None, None, None)
+    assert bank.prepared() == []
+    transfer(after, "after")
+    after.__exit__(None, None, None)
+    assert (bank.balances(), bank.told()) == (PAID, ["after"])
+
+
+def test_an_owner_who_was_superseded_in_one_phase_commits_nothing(bank: Bank) -> None:
+    before = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    with before.on("current") as connection:
+        pay(connection, -10)
+    after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    with pytest.raises(Superseded):
+        before.__exit__(None, None, None)
+    transfer(after, "after")
+    after.__exit__(None, None, None)
+    assert (bank.balances(), bank.told()) == (PAID, ["after"])

@@ -1,0 +1,93 @@
+"""
+What a user works with in a broker under somebody else's decision: messages to send, messages to take.
+
+Nothing of it is seen, and nothing that is consumed is gone, before the coordinator decides. What lies here and was not
+stored yet is lost with the process, and so is the branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from txsaga.adapters.brokers.lives import BranchLives
+from txsaga.engine.consuming import Consumed, consume
+from txsaga.engine.half import as_message
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.outbox import Outbox
+from txsaga.engine.received import Received
+from txsaga.errors import TransactionClosed
+from txsaga.model.arguments import check_function
+from txsaga.model.decision import Decision
+from txsaga.model.layout import Batch
+from txsaga.model.message import Message
+from txsaga.model.records import Life, Row
+from txsaga.model.topic import Way
+
+FLUSH = 8 * 1024 * 1024
+
+
+class BrokerWork:
+    """The work of one branch in a broker."""
+
+    def __init__(self, kernel: Kernel, lives: BranchLives, life: Life) -> None:
+        self._lives, self._life = lives, life
+        self._outbox = Outbox(kernel.topics, Way.HALF)
+        self._listeners: list[Callable[[Decision], None]] = []
+        self._closed = False
+        self.used = False
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+        """Add a message to the branch."""
+        message = as_message(topic, body, options)
+        self._require_open("send")
+        self._outbox.add(message)
+        self._keep()
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic as columns."""
+        self._require_open("send")
+        self._outbox.add_many(topic, bodies, keys, tags)
+        self._keep()
+
+    def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
+        """Let the decision take a message of this broker off its group, or move a stream's cursor."""
+        self._require_open("consume")
+        consume(self, consumed, batch)
+
+    def join_life(self) -> Life:
+        """Return the branch's row, for what is bound to it."""
+        self._require_open("consume")
+        self.used = True
+        return self._life
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision."""
+        check_function(listener, "listener", "give a function that takes the decision")
+        self._listeners.append(listener)
+
+    def close(self) -> list[Row]:
+        """Take nothing more; hand over what is not stored yet."""
+        self._closed = True
+        return self._outbox.take()
+
+    def tell(self, decision: Decision) -> None:
+        """Tell whoever listens."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(decision)
+
+    def _keep(self) -> None:
+        self.used = True
+        if self._outbox.bytes > FLUSH:
+            self._lives.add(self._life, self._outbox.take())
+
+    def _require_open(self, what: str) -> None:
+        if self._closed:
+            raise TransactionClosed(f"this branch was asked for its vote: it is too late to {what}")

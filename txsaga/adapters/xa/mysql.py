@@ -1,0 +1,198 @@
+"""
+MariaDB and MySQL as participants, through the user's own SQLAlchemy engine.
+
+A server lists the prepared branches of all its databases, so a branch's XA name carries the uuid of its database:
+what another database of the same server prepared is neither listed nor touched here, though it is of the same
+transaction. An unknown name that is listed belongs to a session that still lives: it is asked again later. An unknown
+one that is not listed was finished by somebody, and its row tells how; the row is asked after the list, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from txsaga.adapters.evidence.answers import code_of, edge
+from txsaga.adapters.evidence.creation import find, missing
+from txsaga.adapters.evidence.sessions import short_waits
+from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.mysql_branch import MysqlBranch
+from txsaga.adapters.xa.mysql_session import Session
+from txsaga.adapters.xa.rows import BranchRows
+from txsaga.errors import ConfigError, UnknownTransaction, xa
+from txsaga.model.branch import PREFIX, BranchId, Finish
+from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
+from txsaga.model.decision import Decision
+
+FORMAT = 0x54585347  # "TXSG"
+PATIENCE = 60.0
+"""Seconds that a vote or its second phase may take."""
+
+_ABLE = "select @@global.read_only, @@global.innodb_flush_log_at_trx_commit"
+_FORGETFUL = (0, 2)  # the log reaches the disk some time after the answer
+
+
+class MysqlParticipant:
+    """One registered database."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        create: bool = True,
+        database: UUID | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        if engine.dialect.driver != "pymysql":
+            raise ConfigError(
+                f"resource {name!r} can't vote through {engine.dialect.driver}; open its engine with mysql+pymysql://…"
+            )
+        self.name = name
+        self._engine = engine
+        self._may_create = create
+        self._rows = BranchRows(engine, name, create=create, database=database)
+        self._patience = patience
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this kind can do; which of the two it is shows with the first connection."""
+        maria = self._engine.dialect.name == "mariadb" or getattr(self._engine.dialect, "is_mariadb", False)
+        return capabilities_of(Kind.MARIADB if maria else Kind.MYSQL)
+
+    @property
+    def database(self) -> UUID:
+        """The uuid that this very database carries."""
+        return self._rows.place.database
+
+    def probe(self) -> None:
+        """Raise `ConfigError` unless branches can be listed and written; nothing is written."""
+        with edge(self.name), self._engine.connect() as connection:
+            try:
+                connection.exec_driver_sql("XA RECOVER").close()
+            except DBAPIError as error:
+                raise ConfigError(
+                    f"resource {self.name!r} can't vote: its user may not list prepared branches; "
+                    f"on MySQL grant XA_RECOVER_ADMIN to it ({error.orig})"
+                ) from error
+            reads_only, flush = connection.exec_driver_sql(_ABLE).one()
+        if reads_only:
+            raise ConfigError(f"resource {self.name!r} is read only or a replica; connect to the writable primary")
+        if flush in _FORGETFUL:
+            raise ConfigError(
+                f"resource {self.name!r} can't vote: a crash of its server would lose a yes; "
+                "set innodb_flush_log_at_trx_commit = 1 there"
+            )
+        if find(self._engine, self.name) is None and not self._may_create:
+            raise missing(self._engine, self.name)
+
+    def enlist(self, branch: BranchId) -> MysqlBranch:
+        """Open a branch; a session that the pool kept too long is replaced before it begins."""
+        xid = self._xid(branch)
+        with edge(self.name):
+            session = self._begun(xid) or self._begun(xid, last=True)
+            assert session is not None
+            try:
+                self._rows.write(session.connection, branch)
+            except IntegrityError as error:
+                session.end()
+                raise xa.DuplicateBranch(f"branch {branch.gid} has its evidence already") from error
+            except DBAPIError:
+                session.end()
+                raise
+        return MysqlBranch(
+            session,
+            branch,
+            xid,
+            lambda: self._rows.write_main(session.connection, branch),
+            lambda decision: self.finish(branch, decision),
+            self._patience,
+        )
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Do what was decided, or find out who did what."""
+        with edge(self.name), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            with short_waits(connection):
+                if self._rows.is_committed(connection, branch):
+                    self._end(connection, branch, Decision.ROLLBACK)  # what took the branch's name
+                    return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
+                if self._end(connection, branch, decision):
+                    return Finish.DONE
+                if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
+                    return Finish.DONE
+        return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return the branches that this very database holds for a store."""
+        place = self._rows.place
+        with edge(self.name), self._engine.connect() as connection:
+            self._rows.where.require_same(connection, place)
+            return [branch for branch in self._listed(connection) if branch.store == store]
+
+    def forget(self, branch: BranchId) -> None:
+        """Delete the row of a finished branch."""
+        with edge(self.name), self._engine.begin() as connection:
+            self._rows.drop(connection, branch)
+
+    def close(self) -> None:
+        """Nothing was opened here: the engine is the user's."""
+
+    def _begun(self, xid: str, *, last: bool = False) -> Session | None:
+        """Begin a branch; None where the pool kept a dead session, which it has learnt of now."""
+        connection = self._engine.connect()
+        try:
+            connection.begin()
+            try:
+                connection.exec_driver_sql(f"XA START {xid}").close()
+            except DBAPIError as error:
+                if code_of(error) != codes.OUTSIDE:
+                    raise
+                connection.rollback()  # what looked into the connection left a transaction
+                connection.begin()
+                connection.exec_driver_sql(f"XA START {xid}").close()
+        except DBAPIError as error:
+            connection.close()
+            if error.connection_invalidated and not last:
+                return None
+            if not error.connection_invalidated and code_of(error) == codes.DUPLICATE_XID:
+                raise xa.DuplicateBranch(f"branch {xid} exists already") from error
+            raise
+        return Session(connection)
+
+    def _end(self, connection: Connection, branch: BranchId, decision: Decision) -> bool:
+        """Finish what is prepared under a name; tell whether there was such a thing."""
+        try:
+            connection.exec_driver_sql(f"XA {decision.name} {self._xid(branch)}").close()
+        except DBAPIError as error:
+            number = code_of(error)
+            if number in codes.ROLLED_BACK_BY_SERVER:
+                return False
+            if number != codes.UNKNOWN_XID:
+                raise
+            if branch in self._listed(connection):
+                raise xa.RetryLater(f"the session that prepared branch {branch.gid} still holds it") from error
+            return False
+        return True
+
+    def _listed(self, connection: Connection) -> Sequence[BranchId]:
+        own = f"@{self.database.hex}"
+        found: list[BranchId] = []
+        for form, length, _, data in connection.exec_driver_sql("XA RECOVER"):
+            name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
+            if form == FORMAT and name.endswith(own):
+                found += _ours(name[:length], name[length:].removesuffix(own))
+        return found
+
+    def _xid(self, branch: BranchId) -> str:
+        return f"'{branch.transaction}','{branch.qualifier}@{self.database.hex}',{FORMAT}"
+
+
+def _ours(transaction: str, qualifier: str) -> Sequence[BranchId]:
+    try:
+        return [BranchId.parse(f"{PREFIX}:{transaction}:{qualifier}")]
+    except UnknownTransaction:
+        return []  # somebody else's name

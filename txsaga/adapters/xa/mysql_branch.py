@@ -1,0 +1,215 @@
+"""
+One branch in MariaDB or MySQL, on one session from XA START to the end of the second phase.
+
+    XA START, evidence row    before the user's work: whatever ends the branch ends its row
+    whatever the user writes
+    XA END, XA PREPARE        in a thread of its own: the driver can only send and wait in one call
+    XA COMMIT                 likewise, on the same session
+
+The server itself refuses COMMIT, ROLLBACK and whatever would commit while the branch is open; a branch that it rolled
+back, as after a deadlock, refuses XA END. It must not decide anything. A session that is lost before XA PREPARE was
+sent is a no; after it nobody knows, and recovery finds out. While the session lives nobody else can finish the
+branch, so one that is left after its vote is closed. If no line after XA PREPARE runs, the branch stays prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from enum import Enum, auto
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.mysql_session import Refused, Session, SessionLost
+from txsaga.adapters.xa.under_way import start
+from txsaga.errors import OutcomeUnknown, xa
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.decision import Decision
+
+Answer = TypeVar("Answer")
+
+
+class _Stage(Enum):
+    OPEN = auto()
+    NO = auto()  # its vote was no, and the server has still to be told
+    PREPARED = auto()
+    UNKNOWN = auto()  # XA PREPARE was sent, and nobody knows the answer
+    LOST = auto()  # with its session, before XA PREPARE
+    OVER = auto()
+
+
+class MysqlBranch:
+    """The work of one branch."""
+
+    def __init__(
+        self,
+        session: Session,
+        branch: BranchId,
+        xid: str,
+        main: Callable[[], None],
+        elsewhere: Callable[[Decision], Finish],
+        patience: float,
+    ) -> None:
+        self._session = session
+        self._branch = branch
+        self._xid = xid
+        self._main = main  # writes the evidence of the transaction itself
+        self._elsewhere = elsewhere
+        self._patience = patience
+        self._stage = _Stage.OPEN
+        self._vote: Future[Vote] | None = None
+        self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
+
+    @property
+    def handle(self) -> Connection:
+        """What the user works with."""
+        return self._session.connection
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Begin to ask for the vote; a branch whose session was lost or ended is refused before."""
+        if self._vote is not None:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._refuse_broken()
+        self._last = self._vote = vote = start(self._ask)
+        return lambda: self._waited(vote)
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Begin to do what was decided; a branch that has not voted yes can only be rolled back."""
+        if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        self._last = end = start(lambda: self._end(decision))
+        return lambda: self._waited(end)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Begin to commit in one phase; with the transaction's own row, that commit is the decision."""
+        self._refuse_broken()
+        self._last = end = start(lambda: self._one_phase(decides=transaction is not None))
+        return lambda: self._waited(end)
+
+    def leave(self) -> None:
+        """Give the session back where the branch is over, else close it; one at work closes when it has its answer."""
+        if self._last is not None and not self._last.done():
+            self._last.add_done_callback(lambda _: self._left())
+        else:
+            self._left()
+
+    def _refuse_broken(self) -> None:
+        if self._session.lost:
+            self._stage = _Stage.LOST
+            raise self._lost_early()
+        if not self._session.in_first_transaction:
+            self._stage = _Stage.NO
+            raise xa.RolledBack(
+                f"the step tried to commit or roll back the transaction of branch {self._branch.gid} itself; "
+                "leave both to the coordinator"
+            )
+
+    def _ask(self) -> Vote:
+        self._stage = _Stage.NO
+        try:
+            self._session.run(f"XA END {self._xid}")
+        except SessionLost as lost:
+            self._stage = _Stage.LOST
+            raise self._lost_early() from lost
+        except Refused as refused:
+            raise self._no(refused) from refused
+        try:
+            self._stage = _Stage.UNKNOWN
+            self._session.run(f"XA PREPARE {self._xid}")
+        except SessionLost as lost:
+            raise self._lost_while_asked(lost) from lost
+        except Refused as refused:
+            self._stage = _Stage.NO
+            raise self._no(refused) from refused
+        self._stage = _Stage.PREPARED
+        return Vote.PREPARED
+
+    def _one_phase(self, *, decides: bool) -> None:
+        self._stage = _Stage.NO
+        try:
+            if decides:
+                self._main()
+            self._session.run(f"XA END {self._xid}")
+        except SessionLost as lost:
+            self._stage = _Stage.LOST
+            raise self._lost_early() from lost
+        except Refused as refused:
+            raise self._no(refused) from refused
+        try:
+            self._stage = _Stage.UNKNOWN
+            self._session.run(f"XA COMMIT {self._xid} ONE PHASE")
+        except SessionLost as lost:
+            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
+        except Refused as refused:
+            self._stage = _Stage.OVER
+            raise self._no(refused) from refused
+        self._stage = _Stage.OVER
+
+    def _end(self, decision: Decision) -> Finish:
+        if self._vote is not None:
+            self._vote.exception()  # two threads on one session would not hear the end of each other
+        match self._stage:
+            case _Stage.PREPARED:
+                return self._second_phase(decision)
+            case _Stage.UNKNOWN:
+                raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+            case _Stage.OPEN | _Stage.NO if not self._session.lost:
+                return self._roll_back()
+        return Finish.DONE  # the server rolls back what lost its session
+
+    def _second_phase(self, decision: Decision) -> Finish:
+        if self._session.lost:
+            return self._from_elsewhere(decision)
+        try:
+            self._session.run(f"XA {decision.name} {self._xid}")
+        except SessionLost as lost:
+            raise self._lost_while_asked(lost) from lost
+        except Refused:  # somebody else finished it, or is about to
+            return self._from_elsewhere(decision)
+        self._stage = _Stage.OVER
+        return Finish.DONE
+
+    def _roll_back(self) -> Finish:
+        if self._stage is _Stage.OPEN:
+            self._tried(f"XA END {self._xid}")
+        if not self._tried(f"XA ROLLBACK {self._xid}"):
+            return self._from_elsewhere(Decision.ROLLBACK)  # the step may have ended it past us
+        self._stage = _Stage.OVER
+        return Finish.DONE
+
+    def _tried(self, statement: str) -> bool:
+        try:
+            self._session.run(statement)
+        except (Refused, SessionLost):
+            return False
+        return True
+
+    def _from_elsewhere(self, decision: Decision) -> Finish:
+        self._session.end()  # while it lives nobody else may
+        return self._elsewhere(decision)
+
+    def _waited(self, answer: Future[Answer]) -> Answer:
+        try:
+            return answer.result(self._patience)
+        except NoAnswer:
+            raise self._lost_while_asked(f"no answer for {self._patience:g} s") from None
+
+    def _left(self) -> None:
+        if self._stage is _Stage.OVER:
+            self._session.give_back()
+        else:
+            self._session.end()
+
+    def _no(self, refused: Refused) -> xa.XaError:
+        return codes.of_number(refused.number)(f"branch {self._branch.gid} votes no: {refused}")
+
+    def _lost_early(self) -> xa.CommunicationFailed:
+        return xa.CommunicationFailed(
+            f"the session of branch {self._branch.gid} was lost before its vote: it is rolled back"
+        )
+
+    def _lost_while_asked(self, why: object) -> xa.ResourceManagerFailed:
+        return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {why}")

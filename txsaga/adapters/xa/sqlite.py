@@ -1,0 +1,134 @@
+"""
+SQLite as a participant: it can't vote, so its own commit comes last and is the decision (R12).
+
+The branch's row and the transaction's own row are written by that commit. Until then nothing of the branch outlives
+its session; behind it everybody finds both rows. Whoever rolls back while nobody knows writes the barrier first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.adapters.evidence.answers import edge, refuses_commit
+from txsaga.adapters.evidence.creation import find, missing
+from txsaga.adapters.evidence.sessions import begin_now
+from txsaga.adapters.xa.rows import BranchRows
+from txsaga.errors import OutcomeUnknown, xa
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
+from txsaga.model.decision import Decision
+
+
+class SqliteParticipant:
+    """One registered database file."""
+
+    def __init__(self, engine: Engine, *, name: str, create: bool = True, database: UUID | None = None) -> None:
+        self.name = name
+        self._engine, self._may_create = engine, create
+        self._rows = BranchRows(engine, name, create=create, database=database)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What SQLite can do."""
+        return capabilities_of(Kind.SQLITE)
+
+    @property
+    def database(self) -> UUID:
+        """The uuid that this very database carries."""
+        return self._rows.place.database
+
+    def probe(self) -> None:
+        """Raise unless the tables of evidence are there, or may be created."""
+        if find(self._engine, self.name) is None and not self._may_create:
+            raise missing(self._engine, self.name)
+
+    def enlist(self, branch: BranchId) -> SqliteBranch:
+        """Open a transaction for a branch."""
+        _ = self._rows.place
+        with edge(self.name):
+            connection = self._engine.connect()
+            try:
+                opened = connection.begin()
+                begin_now(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return SqliteBranch(connection, opened, branch, self._rows)
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Find out what became of it: nothing of it is held for anybody."""
+        with edge(self.name), self._engine.connect() as connection:
+            committed = self._rows.is_committed(connection, branch)
+        if committed == (decision is Decision.COMMIT):
+            return Finish.DONE
+        return Finish.COMMITTED if committed else Finish.ROLLED_BACK
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return nothing: it holds no votes."""
+        return []
+
+    def forget(self, branch: BranchId) -> None:
+        """Delete the row of a finished branch."""
+        with edge(self.name), self._engine.begin() as connection:
+            self._rows.drop(connection, branch)
+
+    def close(self) -> None:
+        """Nothing was opened here: the engine is the user's."""
+
+
+class SqliteBranch:
+    """The work of one branch."""
+
+    def __init__(self, connection: Connection, opened: RootTransaction, branch: BranchId, rows: BranchRows) -> None:
+        self.handle = connection
+        self._opened, self._branch, self._rows = opened, branch, rows
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Refuse: a file that is left alone rolls back whatever it was asked to hold."""
+        raise xa.ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Roll back; it holds no yes that could be committed."""
+        if decision is Decision.COMMIT:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        return self._rolled_back
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Commit in one phase; with the transaction's own row, that commit is the decision."""
+        self._refuse_ended()
+        return lambda: self._committed(decides=transaction is not None)
+
+    def leave(self) -> None:
+        """Give the session back, rolled back."""
+        self.handle.close()
+
+    def _committed(self, *, decides: bool) -> None:
+        try:
+            self._rows.write(self.handle, self._branch)
+            if decides:
+                self._rows.write_main(self.handle, self._branch)
+        except DBAPIError as error:
+            raise xa.RolledBack(f"branch {self._branch.gid} can't leave its evidence: {error.orig}") from error
+        try:
+            self._opened.commit()
+        except DBAPIError as error:
+            if refuses_commit(error):
+                raise xa.RolledBack(f"branch {self._branch.gid} can't commit: {error.orig}") from error
+            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {error}") from error
+
+    def _rolled_back(self) -> Finish:
+        if self._opened.is_active:
+            self._opened.rollback()
+        return Finish.DONE
+
+    def _refuse_ended(self) -> None:
+        driver = self.handle.connection.driver_connection
+        if not self._opened.is_active or not getattr(driver, "in_transaction", False):
+            raise xa.RolledBack(
+                f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step; "
+                "leave both to the coordinator"
+            )
