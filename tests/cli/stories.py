@@ -14,22 +14,29 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 from sqlalchemy import NullPool, create_engine
 
+from tests.engine.coordinator.fakes import FakeResource
 from tests.engine.fakes import NoHome
 from txsaga.adapters.memory import MemoryStore
 from txsaga.cli.timeline import say_timeline
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.by_hand import ByHand
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.by_hand import BranchesByHand
+from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.looking import look
 from txsaga.engine.roles import Dispatcher
 from txsaga.engine.scheduler import Scheduler
+from txsaga.errors import StoreUnavailable, Unfinished
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.steps import steps_of
 from txsaga.model.timeline import Step
+from txsaga.ports.branches import Noted
 from txsaga.testing import FakeClock
 from txsaga.testing.checking import check_once
 from txsaga.wiring import Resources
@@ -48,6 +55,8 @@ class Scene:
 
     broker: Broker
     clock: FakeClock
+    resources: Mapping[str, FakeResource]
+    notes: list[Noted]
 
     @property
     def producer(self) -> JoiningProducer:
@@ -66,6 +75,20 @@ class Scene:
         self.clock.advance(LONG)
         check_once(self.broker.kernel)
         self.clock.advance(LONG)
+
+    def note(self) -> None:
+        """Write down what became of branches."""
+        self.broker.kernel.notes.flush()
+        self.clock.advance(1)
+        self.broker.kernel.store.branches.write(self.notes)
+
+    def recover(self, resource: str) -> None:
+        """Let recovery tell one resource; two at once would tell their steps in any order."""
+        self.clock.advance(LONG)
+        recovery = Recovery(self.broker.kernel)
+        for other in self.resources.keys() - {resource}:
+            recovery._reach.failed(other)
+        recovery.run_once()
 
     def steps(self, txid: int, *, evidence: bool = False) -> list[Step]:
         """Tell a transaction."""
@@ -86,16 +109,26 @@ def scene() -> Iterator[Scene]:
     clock = FakeClock()
     with TemporaryDirectory() as folder:
         database = create_engine(f"sqlite:///{folder}/billing.db", poolclass=NullPool)
-        found = Resources({}, {"billing": database}).find
+        resources = {name: FakeResource(name) for name in ("current", "mortgage")}
+        found, notes = Resources({}, {"billing": database}).find, list[Noted]()
         kernel = Kernel(
-            MemoryStore(clock), evidence=found, announce=Announcer([lambda _: clock.advance(1)]), member="desk"
+            MemoryStore(clock),
+            evidence=lambda named: (
+                (str(named), SimpleNamespace(database=resources[named].database))
+                if named in resources
+                else found(named)
+            ),
+            participants=resources.__getitem__,
+            announce=Announcer([lambda _: clock.advance(1)]),
+            member="desk",
         )
+        kernel.notes.submit = notes.append
         with Broker(
             kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=database.dispose
         ) as broker:
             broker.create_topic("orders", "transaction", queues=1)
             broker.create_topic("reminders", "delay", queues=1)
-            yield Scene(broker=broker, clock=clock)
+            yield Scene(broker=broker, clock=clock, resources=resources, notes=notes)
 
 
 def committed_half(scene: Scene) -> str:
@@ -195,6 +228,71 @@ def replayed(scene: Scene) -> str:
     return f"{scene.shown(tx.txid)}\n{scene.shown(done.replayed_as)}"
 
 
+def coordinated(scene: Scene) -> str:
+    """Two databases and a message with one outcome, told by their owner."""
+    with scene.producer.coordinated("current", "mortgage") as tx:
+        _transfer(tx)
+    scene.note()
+    scene.deliver()
+    assert tx.txid is not None
+    return scene.shown(tx.txid)
+
+
+def failed_transfer(scene: Scene) -> str:
+    """A transfer whose block failed: nothing of it stays."""
+    with suppress(Failed), scene.producer.coordinated("current", "mortgage") as tx:
+        _transfer(tx)
+        raise Failed
+    scene.note()
+    assert tx.txid is not None
+    return scene.shown(tx.txid)
+
+
+def told_by_recovery(scene: Scene) -> str:
+    """An owner that could not tell one of the databases; recovery does it a minute later."""
+    with suppress(Unfinished), scene.producer.coordinated("current", "mortgage") as tx:
+        _transfer(tx)
+        scene.resources["mortgage"].failure = StoreUnavailable("nobody listens")
+    scene.note()
+    assert tx.txid is not None
+    before = scene.shown(tx.txid)
+    scene.resources["mortgage"].failure = None
+    scene.recover("mortgage")
+    return f"{before}\n{scene.shown(tx.txid)}"
+
+
+def overruled(scene: Scene) -> str:
+    """A database that could not be told, and whose administrator rolled its branch back meanwhile."""
+    mortgage = scene.resources["mortgage"]
+    with suppress(Unfinished), scene.producer.coordinated("current", "mortgage") as tx:
+        _transfer(tx)
+        mortgage.failure = StoreUnavailable("nobody listens")
+    scene.note()
+    mortgage.failure = None
+    mortgage.held.clear()
+    scene.recover("mortgage")
+    assert tx.txid is not None
+    found = scene.shown(tx.txid)
+    scene.clock.advance(LONG)
+    BranchesByHand(scene.broker.kernel).forget(tx.txid, who="anna", why="paid by hand")
+    return f"{found}\n{scene.shown(tx.txid)}"
+
+
+def half_way(scene: Scene) -> str:
+    """A transfer that is under way."""
+    tx = scene.producer.coordinated("current", "mortgage").__enter__()
+    _transfer(tx)
+    assert tx.txid is not None
+    return scene.shown(tx.txid)
+
+
+def _transfer(tx: Coordinated) -> None:
+    for name in ("current", "mortgage"):
+        with tx.on(name):
+            pass
+    tx.send("orders", b"a transfer")
+
+
 def _record(scene: Scene, txid: int, what: str, *, who: str, why: str) -> None:
     scene.clock.advance(1)
     with scene.broker.kernel.store.ledgers.open() as ledger:
@@ -215,6 +313,11 @@ STORIES: Mapping[str, Story] = {
         recalled,
         waiting,
         replayed,
+        coordinated,
+        failed_transfer,
+        told_by_recovery,
+        overruled,
+        half_way,
     )
 }
 

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import environment, started
+from tests.engine.coordinator.fakes import desk
 from tests.engine.stored import Stored
 from txsaga.adapters.memory import MemoryStore
 from txsaga.cli.gauges import Gauges
@@ -28,7 +29,10 @@ from txsaga.engine.loop import Loop
 from txsaga.engine.roles import Dispatcher
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model import facts
+from txsaga.model.branch import BranchId
 from txsaga.model.checks import CheckProfile
+from txsaga.model.decision import Decision
+from txsaga.model.identity import StoreId
 from txsaga.model.overview import ANSWERS, Undecided
 from txsaga.testing.checking import check_once
 from txsaga.testing.samples import park
@@ -135,6 +139,30 @@ def test_what_is_parked_and_decided_here_is_counted(watched: Broker, metrics: Me
     assert (found["txsaga_parkings_total",], found["txsaga_parked",]) == (2, 2)
     assert found["txsaga_decisions_total",] == 1
     assert found["txsaga_step_seconds_count", "Ticked"] == 2
+
+
+@pytest.mark.req("WM-45")
+def test_a_scrape_tells_what_resources_were_not_told_and_what_recovery_sees(metrics: Metrics) -> None:
+    with desk("current", "mortgage") as bank:
+        recovery = bank.recovery()
+        (watched,) = metrics.watch([recovery])
+        metrics.registry.register(Gauges(bank.store))
+        bank.begun("current")
+        bank.resources["mortgage"].committed.add(bank.id(bank.decided("mortgage", decision=Decision.ROLLBACK), 1))
+        watched.run_once()
+        bank.decided("current", "mortgage")
+        bank.resources["mortgage"].failure = StoreUnavailable("nobody listens")
+        assert watched.run_once() == 1
+        earlier = BranchId(StoreId(bank.store.registry.identity.uuid, 9).transaction(7), 1)
+        bank.resources["current"].held.add(earlier)
+        recovery._scan_at = 0.0
+        watched.run_once()
+        found = scraped(metrics)
+    names = ("branches_undecided", "branches_waiting", "branches_oldest_seconds", "branches_heuristic")
+    told = {resource: [found[f"txsaga_{name}", resource] for name in names] for resource in bank.resources}
+    assert told == {"current": [1, 0, 0, 0], "mortgage": [0, 1, pytest.approx(60), 1]}
+    assert (found["txsaga_resource_away", "current"], found["txsaga_resource_away", "mortgage"]) == (0, 1)
+    assert found["txsaga_branches_earlier", "current"] == 1
 
 
 def test_a_store_that_does_not_answer_is_down_and_the_rest_goes_on(metrics: Metrics) -> None:
@@ -246,6 +274,8 @@ def test_without_the_package_the_command_says_what_to_install(bare: Cli, monkeyp
 def exist(metrics: Metrics) -> set[str]:
     """Give the names of all metrics, as a query writes them."""
     metrics.registry.register(Gauges(MemoryStore()))
+    with desk() as opened:
+        metrics.watch([opened.recovery()])
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     return {
         f"{family.name}_total" if family.type == "counter" else family.name

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from txsaga.cli import barrier, db, dlq, doubt, exits, group, producer, topic, tx
+from txsaga.cli import barrier, branches, db, dlq, doubt, exits, group, producer, topic, tx
 from txsaga.cli.consume import consume
 from txsaga.cli.doctor import doctor
 from txsaga.cli.engine import engine
@@ -42,6 +42,10 @@ app.add_typer(dlq.app, name="dlq")
 tx.app.command()(replay)
 app.add_typer(tx.app, name="tx")
 app.add_typer(doubt.app, name="doubt")
+app.command()(branches.recover)
+app.command(name="branches")(branches.branches)
+app.command()(branches.heuristics)
+app.command()(branches.forget)
 app.add_typer(producer.app, name="producer")
 app.command()(status)
 app.command()(doctor)

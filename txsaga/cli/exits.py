@@ -7,6 +7,7 @@ The table below is the only place that says which error leads to which code.
 from __future__ import annotations
 
 from txsaga import errors
+from txsaga.errors import xa
 
 OK = 0
 UNEXPECTED = 1
@@ -29,6 +30,8 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.TransactionError: STANDS,
     errors.UnknownTransaction: NOT_FOUND,
     errors.TransactionsRejected: REFUSED,
+    xa.UnknownBranch: NOT_FOUND,
+    xa.ResourceManagerFailed: UNAVAILABLE,
     errors.SendFailed: UNAVAILABLE,
     errors.TooFewBrokers: UNAVAILABLE,
     errors.EvidenceMissing: REFUSED,

@@ -11,9 +11,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from txsaga.cli.store_state import CHECK_BACK
+from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.errors import TxSagaError
 from txsaga.model.checks import PROFILES
-from txsaga.model.overview import ANSWERS, Backlog, Reading
+from txsaga.model.overview import ANSWERS, Backlog, BranchBacklog, Reading
 from txsaga.ports.store import Store
 
 UP = "txsaga_store_up"
@@ -42,6 +43,16 @@ ROUND: Mapping[str, str] = {
     "txsaga_check_waiting": "1 when a round of check-back would find something to do.",
     "txsaga_check_round_age_seconds": "Age of the last round of check-back; it grows too while nothing is to do.",
 }
+BRANCHES: Mapping[str, str] = {
+    "txsaga_branches_undecided": "Branches whose transaction is not decided.",
+    "txsaga_branches_waiting": "Branches whose transaction is decided and whose resource was not told yet.",
+    "txsaga_branches_oldest_seconds": "Age of the oldest of those that wait; 0 when there is none.",
+    "txsaga_branches_heuristic": "Branches that somebody decided over our head, until they are forgotten.",
+}
+RECOVERY: Mapping[str, str] = {
+    "txsaga_resource_away": "1 when this process could not reach the resource.",
+    "txsaga_branches_earlier": "Prepared branches of an earlier life of the store: nobody here may presume anything.",
+}
 DEAD = "txsaga_dead_letters"
 MIN_AGE = PROFILES["classic"].min_age
 
@@ -61,6 +72,7 @@ class Gauges(Collector):
                 *self._of_rounds(),
                 *_of_producers(overview.backlogs()),
                 *_of_groups(overview.readings()),
+                *_of_branches(overview.branches()),
                 self._dead_letters(),
             ]
         except TxSagaError:
@@ -102,6 +114,31 @@ def _of_producers(backlogs: Sequence[Backlog]) -> Iterator[Metric]:
         for answer in ANSWERS:  # those without any stand at nought: a counter that appears at 1 has no increase
             answers.add_metric([backlog.group, answer], backlog.answers.get(answer, 0))
     yield from (*families, answers)
+
+
+def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in BRANCHES.items()]
+    for backlog in backlogs:
+        oldest = 0.0 if backlog.oldest is None else backlog.oldest.total_seconds()
+        values = (backlog.undecided, backlog.waiting, oldest, backlog.heuristics)
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([backlog.resource], value)
+    yield from families
+
+
+class ResourceGauges(Collector):
+    """Tells what recovery in this process sees of resources; it asks nobody."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+
+    def collect(self) -> Iterator[Metric]:
+        """Tell what the last round saw."""
+        families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in RECOVERY.items()]
+        for resource, seen in sorted(self._recovery.seen.copy().items()):
+            for family, value in zip(families, (seen.away, len(seen.earlier)), strict=True):
+                family.add_metric([resource], value)
+        yield from families
 
 
 def _of_groups(readings: Iterable[Reading]) -> Iterator[GaugeMetricFamily]:

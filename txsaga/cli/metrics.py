@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
-from txsaga.cli.gauges import Gauges
+from txsaga.cli.gauges import Gauges, ResourceGauges
+from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.roles import Role
 from txsaga.errors import ConfigError
 from txsaga.model import facts
@@ -61,7 +62,10 @@ class Metrics:
             counter.inc(len(fact.txids))
 
     def watch(self, roles: Sequence[Role]) -> list[Role]:
-        """Return the roles as they are run under watch."""
+        """Return the roles as they are run under watch, and tell what recovery sees of resources."""
+        for role in roles:
+            if isinstance(role, Recovery):
+                self.registry.register(ResourceGauges(role))
         return [Watched(role, self) for role in roles]
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -53,6 +54,10 @@ def status(context: typer.Context) -> None:
         answers = [[each.answers.get(answer, 0) for answer in ANSWERS] for each in found.backlogs]
         groups = [backlog_row(each) for each in found.backlogs]
         table((*COLUMNS, *ANSWERS), [(*group, *said) for group, said in zip(groups, answers, strict=True)])
+    if found.branches:
+        say()
+        columns = ("resource", "undecided branches", "waiting", "oldest", "heuristics")
+        table(columns, [tuple(asdict(backlog).values()) for backlog in found.branches])
     if found.readings:
         say()
         table(GROUP, [group_row(reading) for reading in found.readings])
@@ -75,6 +80,7 @@ def status_document(found: Status) -> dict[str, object]:
         },
         "last_round": None if last is None else {"leader": last.leader, "ago_seconds": last.ago},
         "producers": [backlog_document(backlog) for backlog in found.backlogs],
+        "branches": [asdict(backlog) for backlog in found.branches],
         "scheduled": undecided.scheduled,
         "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
         "topics": [topic_document(state) for state in found.topics],

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txsaga.model.identity import StoreId
-from txsaga.model.overview import Backlog, Dispatch, LastRound, Reading, Undecided
+from txsaga.model.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
 from txsaga.model.records import Bounds
 from txsaga.model.topic import Topic
 from txsaga.ports.store import Store
@@ -43,6 +43,7 @@ class Status:
     dead_letters: Mapping[str, int]
     undecided: Undecided
     backlogs: tuple[Backlog, ...]
+    branches: tuple[BranchBacklog, ...]
     last_round: LastRound | None
     dispatch: Dispatch
 
@@ -60,6 +61,7 @@ def status(store: Store) -> Status:
         dead_letters=overview.dead_letters(),
         undecided=overview.undecided(),
         backlogs=tuple(overview.backlogs()),
+        branches=tuple(overview.branches()),
         last_round=overview.last_round(CHECK_BACK),
         dispatch=overview.dispatch(),
     )

@@ -24,6 +24,7 @@ from txsaga.model.timeline import documented
 
 if TYPE_CHECKING:
     from txsaga.engine.kernel import Kernel
+    from txsaga.model.branch import Branch
     from txsaga.model.overview import Checks
     from txsaga.model.records import HalfView, TxView
     from txsaga.model.timeline import Step
@@ -71,9 +72,10 @@ def show(
     fields(found.view | found.checks | found.links)
     say()
     say_timeline(found.steps)
-    if found.halves:
-        say()
-        table(tuple(found.halves[0]), [tuple(row.values()) for row in found.halves])
+    for rows in (found.halves, found.branches, found.undo):
+        if rows:
+            say()
+            table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 @app.command()
@@ -151,12 +153,15 @@ class Shown:
     history: list[dict[str, object]]
     links: dict[str, object]
     steps: list[Step]
+    branches: list[dict[str, object]]
+    undo: list[dict[str, object]]
 
     @classmethod
     def of(cls, kernel: Kernel, txid: int, *, evidence: bool) -> Shown:
         """Look it up."""
         from txsaga.engine.looking import look
         from txsaga.model.steps import steps_of
+        from txsaga.model.undo import undo_of
 
         store = kernel.store
         view, trace = store.registry.transaction(txid), store.overview.trace(txid)
@@ -172,11 +177,14 @@ class Shown:
             ],
             links=_links(trace),
             steps=steps_of(trace, look(kernel, trace) if evidence else None),
+            branches=[_branch_document(branch) for branch in trace.branches],
+            undo=[each._asdict() for each in undo_of(trace, view.id)],
         )
 
     def document(self) -> dict[str, object]:
         """Write it for programs."""
         told = {"checks": self.checks or None, "halves": self.halves, "history": self.history}
+        told |= {"branches": self.branches, "undo": self.undo}
         return self.view | self.links | told | {"timeline": documented(self.steps)}
 
 
@@ -223,6 +231,17 @@ def half_document(half: HalfView) -> dict[str, object]:
         "messages": half.count,
         "flag": half.flag,
         "id": half.id,
+    }
+
+
+def _branch_document(branch: Branch) -> dict[str, object]:
+    return {
+        "branch": branch.number,
+        "attempt": branch.attempt,
+        "resource": branch.resource,
+        "state": branch.state,
+        "since": branch.at,
+        "why": branch.why or None,
     }
 
 

@@ -40,7 +40,7 @@ class ByHand:
 
     def decide(self, txid: int, decision: Decision, *, who: str, why: str, force: bool = False) -> Standing:
         """Decide a transaction; `DecidedOtherwise` when the other decision stands."""
-        _require_reason(why)
+        require_reason(why)
         doubt = self._known(txid)
         by = By(who=who, why=why, from_check=True, forced=force)
         standing = self._standing(txid) or self._decided(doubt, decision, by, force)
@@ -76,7 +76,7 @@ class ByHand:
 
     def resume(self, txid: int, *, who: str, why: str) -> None:
         """Have a parked transaction asked about again, from the first check on; that decides nothing."""
-        _require_reason(why)
+        require_reason(why)
         self._known(txid)
         with self._kernel.announce.around(facts.Resuming, txid), self._store.ledgers.open() as ledger:
             life = ledger.lock(txid)
@@ -106,7 +106,8 @@ class ByHand:
         return Standing(txid, standing, won)
 
 
-def _require_reason(why: str) -> None:
+def require_reason(why: str) -> None:
+    """Refuse what is done by hand without a reason."""
     if not why.strip():
         raise ConfigError("say why: what is done by hand is kept with its reason")
 

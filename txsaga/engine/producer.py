@@ -7,11 +7,12 @@ so every member must be able to answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from txsaga.engine.checkers import Checker
 from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.search import PAGE, Recovered, Scope, Search
 from txsaga.engine.ending import Endings
 from txsaga.engine.half import admit, as_message, half_of
 from txsaga.engine.kernel import Kernel
@@ -21,7 +22,7 @@ from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionLis
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
-from txsaga.model.arguments import check_function, check_seconds
+from txsaga.model.arguments import check_count, check_function, check_seconds
 from txsaga.model.decision import Decision
 from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
@@ -144,6 +145,16 @@ class Producer:
         if key is not None:
             validate_key(key)
         return Coordinated(self._kernel, self.group, resources, key=key, run=run)
+
+    def recover(self, scope: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Iterator[list[Recovered]]:
+        """Scan resources for branches that are prepared or heuristic, in pages: this group's, or all.
+
+        A resource that can't be asked raises `ResourceManagerFailed`, which names it, before anything is given out.
+        """
+        check_count(page, "page")
+        if scope not in list(Scope):
+            raise ConfigError(f"scope {scope!r} is none; say {' or '.join(map(repr, map(str, Scope)))}")
+        return Search(self._kernel, self.group if scope == Scope.RESTRICTED else None).pages(page)
 
     def send_in_transaction(
         self,

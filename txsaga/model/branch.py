@@ -101,7 +101,8 @@ class BranchEvent(StrEnum):
     FORGET = "forget"
 
 
-_OPEN = (BranchState.ACTIVE, BranchState.ENDED, BranchState.PREPARED)
+OPEN = frozenset({BranchState.ACTIVE, BranchState.ENDED, BranchState.PREPARED})
+"""Of which its resource may still hold something."""
 _FOUND = {
     BranchEvent.FIND_COMMITTED: BranchState.HEURISTIC_COMMITTED,
     BranchEvent.FIND_ROLLED_BACK: BranchState.HEURISTIC_ROLLED_BACK,
@@ -119,8 +120,8 @@ BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
         (BranchState.ENDED, BranchEvent.PREPARE): BranchState.PREPARED,
         (BranchState.ENDED, BranchEvent.LEAVE): BranchState.COMMITTED,
         (BranchState.PREPARED, BranchEvent.COMMIT): BranchState.COMMITTED,
-        **{(state, BranchEvent.ROLL_BACK): BranchState.ROLLED_BACK for state in _OPEN},
-        **{(state, event): found for state in _OPEN for event, found in _FOUND.items()},
+        **{(state, BranchEvent.ROLL_BACK): BranchState.ROLLED_BACK for state in OPEN},
+        **{(state, event): found for state in OPEN for event, found in _FOUND.items()},
         **{(state, BranchEvent.FORGET): BranchState.FORGOTTEN for state in _FOUND.values()},
     }
 )
@@ -149,4 +150,4 @@ class Branch(NamedTuple):
     @property
     def unfinished(self) -> bool:
         """Tell whether its resource may still hold something of it."""
-        return self.state in _OPEN
+        return self.state in OPEN

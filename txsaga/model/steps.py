@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from txsaga.model.branch import Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.late import LATE_PART
 from txsaga.model.lifecycle import TxState
@@ -25,6 +26,16 @@ RECORDED = {
     REPLAY: "replays transaction {}",
     REPLAYED: "replayed as transaction {}",
 }
+FATES = {
+    BranchState.COMMITTED: ("committed", Kind.FINAL),
+    BranchState.ROLLED_BACK: ("rolled back", Kind.NONE),
+    BranchState.HEURISTIC_COMMITTED: ("found committed by somebody else", Kind.FINAL),
+    BranchState.HEURISTIC_ROLLED_BACK: ("found rolled back by somebody else", Kind.NONE),
+    BranchState.HEURISTIC_MIXED: ("found half committed", Kind.FINAL),
+    BranchState.HEURISTIC_HAZARD: ("found, and nobody can tell", Kind.HELD),
+    BranchState.FORGOTTEN: ("forgotten", Kind.NONE),
+}
+"""How a branch ended, and whether its resource may still hold undo data of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +48,7 @@ class Looked:
 
 def steps_of(trace: Trace, looked: Looked | None = None) -> list[Step]:
     """Return the steps of a transaction in order."""
-    parts = (_opened, _taken_over, _stored, _closed, _asked, _parked, _recorded, _decided, _given)
+    parts = (_opened, _taken_over, _stored, _branched, _closed, _asked, _parked, _recorded, _decided, _given)
     return in_order([*(step for part in parts for step in part(trace)), *_worked(trace, looked)])
 
 
@@ -74,6 +85,25 @@ def _stored(trace: Trace) -> Iterator[Step]:
     for group, member, place, first, last in trace.bound:
         what = f"{_offsets(first, last)} of {place} bound for group {group}"
         yield Step(what=what, kind=Kind.CHANGE, phase=Phase.STORED, who=member)
+
+
+def _branched(trace: Trace) -> Iterator[Step]:
+    """Tell each attempt of a branch in the lane of its resource: named, voted, and what became of it."""
+    for branch in trace.branches:
+        tried = f", attempt {branch.attempt}" if branch.attempt > 1 else ""
+        what, fate = f"branch {branch.number}", FATES.get(branch.state)
+        at = branch.at if branch.state is BranchState.ACTIVE else None
+        yield Step(what=f"{what} named{tried}", kind=Kind.CHANGE, phase=Phase.OPENED, lane=branch.resource, at=at)
+        if branch.state is BranchState.PREPARED or (fate and trace.decision is Decision.COMMIT and _elected(branch)):
+            yield Step(what=f"{what} voted", kind=Kind.HELD, phase=Phase.WORKED, lane=branch.resource)
+        if fate:
+            told, kind = fate
+            what = f"{what} {told}{tried}"
+            yield Step(what=what, kind=kind, phase=Phase.GIVEN, lane=branch.resource, at=branch.at, why=branch.why)
+
+
+def _elected(branch: Branch) -> bool:
+    return branch.state not in (BranchState.ROLLED_BACK, BranchState.HEURISTIC_COMMITTED, BranchState.FORGOTTEN)
 
 
 def _closed(trace: Trace) -> Iterator[Step]:

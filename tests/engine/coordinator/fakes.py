@@ -54,7 +54,8 @@ class FakeResource:
         self._called("probe")
 
     def enlist(self, branch: BranchId) -> Enlisted:
-        raise NotImplementedError
+        self._called("enlist")
+        return FakeBranch(self, branch)
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         self._called(f"{decision.name} {branch.qualifier}")
@@ -88,6 +89,31 @@ class FakeResource:
         assert self.open.wait(30)
         if self.failure is not None:
             raise self.failure
+
+
+@dataclass(eq=False)
+class FakeBranch:
+    """The work of one branch: it votes yes, and does what it is told."""
+
+    resource: FakeResource
+    branch: BranchId
+
+    @property
+    def handle(self) -> object:
+        return self.resource
+
+    def prepare(self) -> Callable[[], Vote]:
+        self.resource.held.add(self.branch)
+        return lambda: Vote.PREPARED
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        return lambda: self.resource.finish(self.branch, decision)
+
+    def decide(self, transaction: str) -> Callable[[], None]:
+        return lambda: self.resource.committed.add(self.branch)
+
+    def leave(self) -> None:
+        self.resource.calls.append("leave")
 
 
 @dataclass(eq=False)

@@ -22,6 +22,8 @@ UNLED = timedelta(minutes=1)
 """Behind which something to do says that nobody leads a round, or answers."""
 CHECK_BACK = "check-back"
 """The role whose rounds are looked at."""
+UNTOLD = timedelta(minutes=2)
+"""Behind which a resource that was not told is away, or nobody recovers."""
 OLD = timedelta(hours=1)
 """Behind which a transaction that nobody decided is worth a look."""
 
@@ -167,6 +169,25 @@ def dead_letters(store: PostgresStore) -> Finding:
     return ok("dead letters", "there are none")
 
 
+def heuristics(store: PostgresStore) -> Finding:
+    """Count what somebody decided over our head."""
+    if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
+        told = f"branches stand against their decision: {', '.join(against)}"
+        return error("heuristics", told, "see `txsaga heuristics`; mend what they broke, then `txsaga forget`")
+    return ok("heuristics", "no branch stands against its decision")
+
+
+def untold(store: PostgresStore) -> Finding:
+    """Name resources that were not told what is decided for longer than a moment."""
+    late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
+    if late:
+        told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
+        return warning(
+            "branches", told, "run `txsaga engine` where these resources can be reached, or `txsaga recover`"
+        )
+    return ok("branches", "resources know what is decided")
+
+
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
 STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "dispatcher": dispatcher,
@@ -176,4 +197,6 @@ STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "out of checks": guessing_groups,
     "groups": careless_groups,
     "dead letters": dead_letters,
+    "branches": untold,
+    "heuristics": heuristics,
 }

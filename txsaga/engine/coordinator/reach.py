@@ -23,7 +23,7 @@ PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Sight:
     """What the last round found of a resource."""
 
     told: int = 0
@@ -31,6 +31,10 @@ class Seen:
     why: str = ""
     away: bool = False
     earlier: tuple[str, ...] = ()  # prepared branches of an earlier life of the store
+
+    def document(self) -> dict[str, object]:
+        """Write it for programs."""
+        return {"told": self.told, "away": self.away, "why": self.why or None, "earlier": list(self.earlier)}
 
 
 class Reach:

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from txsaga.engine.check_round import CHECK_BACK
 from txsaga.engine.coordinator.orphans import Orphans
-from txsaga.engine.coordinator.reach import PATIENCE, Reach, Seen, briefly
+from txsaga.engine.coordinator.reach import PATIENCE, Reach, Sight, briefly
 from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
@@ -62,7 +62,7 @@ class Recovery:
         self._kernel, self._reach, self._orphans = kernel, Reach(patience), Orphans(kernel)
         self._scan_at = 0.0
         self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, Sight] = {}
 
     def run_once(self) -> int:
         """Look what resources hold, tell them what was decided; return how many branches are finished."""
@@ -88,7 +88,8 @@ class Recovery:
         except TxSagaError as failure:
             self._failed(resource, failure, "can't be searched")
             return 0
-        self.seen[resource] = replace(self.seen.get(resource, Seen()), earlier=earlier)
+        before = self.seen.get(resource, Sight())
+        self.seen[resource] = replace(before, told=before.told + done, earlier=earlier)
         return done
 
     def _finish_all(self) -> int:
@@ -161,14 +162,14 @@ class Recovery:
         return sum(answer is True for answer in answers)
 
     def _answered(self, resource: str, told: int, left: int, why: str) -> None:
-        before = self.seen.get(resource, Seen())
+        before = self.seen.get(resource, Sight())
         self._reach.answered(resource)
         self.seen[resource] = replace(before, told=before.told + told, left=left, why=why, away=False)
         if why and why != before.why:
             logger.error("resource %r was not told of %d branches: %s", resource, left, why)
 
     def _failed(self, resource: str, failure: TxSagaError, what: str, *, told: int = 0, left: int = 0) -> None:
-        pause, before = self._reach.failed(resource), self.seen.get(resource, Seen())
+        pause, before = self._reach.failed(resource), self.seen.get(resource, Sight())
         unknown = isinstance(failure, ResourceUnknown)
         self.seen[resource] = replace(
             before, told=before.told + told, left=left or before.left, why=str(failure), away=not unknown

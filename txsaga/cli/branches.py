@@ -1,0 +1,187 @@
+"""`txsaga recover`, `branches`, `heuristics` and `forget`: what resources were not told, and who decided otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli import exits, tx
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, say, table
+from txsaga.errors import UnknownProducerGroup
+from txsaga.model.branch import HEURISTIC, OPEN, BranchId, BranchState
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.engine.coordinator.by_hand import Forgotten
+    from txsaga.model.branch import Branch
+
+PATIENCE = 60.0
+"""Seconds that a person waits for a resource that is slow."""
+MOST = 10_000
+COLUMNS = {
+    "branch": "branch",
+    "resource": "resource",
+    "state": "state",
+    "since": "since",
+    "why": "why",
+    "gid": "name in its resource",
+}
+Resource = Annotated[str | None, typer.Option(help="Of this resource only.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, help="How many.")]
+After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Go on behind this one, as it was printed.")]
+
+
+def recover(context: typer.Context) -> None:
+    """Tell resources now what is decided, with those that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
+    from txsaga.engine.coordinator.recovery import Recovery
+
+    options = options_of(context)
+    with opened(options) as broker:
+        recovery = Recovery(broker.kernel, patience=PATIENCE)
+        recovery.run_once()
+        waiting = {each.resource: each.waiting for each in broker.kernel.store.overview.branches()}
+    seen = {name: found for name, found in recovery.seen.items() if name in waiting}
+    if options.json:
+        rows = [{"resource": name, **found.document(), "waiting": waiting[name]} for name, found in seen.items()]
+        document(sorted(rows, key=lambda row: str(row["resource"])))
+    else:
+        columns = ("resource", "told", "waiting", "of an earlier life", "why")
+        table(columns, [(n, s.told, waiting[n], len(s.earlier), s.why or None) for n, s in sorted(seen.items())])
+    if any(found.why for found in seen.values()):
+        raise typer.Exit(exits.UNAVAILABLE)
+
+
+def branches(
+    context: typer.Context,
+    state: Annotated[list[BranchState] | None, typer.Option(help="In this state; may be repeated.")] = None,
+    transaction: Annotated[str | None, typer.Option("--tx", metavar="ID", help="Of this transaction only.")] = None,
+    resource: Resource = None,
+    limit: Limit = 50,
+    after: After = None,
+    held: Annotated[bool, typer.Option("--held", help="Ask the resources themselves what they hold.")] = False,
+    group: Annotated[str | None, typer.Option(help="With --held: of this producer group only.")] = None,
+) -> None:
+    """List branches that are not over, oldest first; of one transaction, all of them."""
+    options = options_of(context)
+    place = _place(after, "--after") if after else (0, 0, 0)
+    if group is not None and not held:
+        raise typer.BadParameter("it goes with --held", param_hint="--group")
+    with opened(options) as broker:
+        if held:
+            _show_held(broker, group, resource, as_json=options.json)
+            return
+        states = set(state or (BranchState if transaction else OPEN | HEURISTIC))
+        store = broker.kernel.store
+        if transaction is None:
+            found = store.branches.listed(states, resource=resource, after=place, limit=limit)
+        else:
+            named = store.branches.of(tx.number_of(transaction, broker.identity))
+            wanted = [each for each in named if each.state in states and resource in (None, each.resource)]
+            found = [each for each in wanted if each[:3] > place][:limit]
+        _show(broker, found, as_json=options.json)
+
+
+def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
+    """List branches that somebody decided over our head, or of which nobody can tell."""
+    options = options_of(context)
+    place = _place(after, "--after") if after else (0, 0, 0)
+    with opened(options) as broker:
+        found = broker.kernel.store.branches.listed(HEURISTIC, resource=resource, after=place, limit=limit)
+        _show(broker, found, as_json=options.json)
+
+
+def forget(
+    context: typer.Context,
+    reason: tx.Reason,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id or number of a transaction.")] = None,
+    branch: Annotated[str | None, typer.Argument(metavar="[BRANCH]", help="Number of a branch, or 2.1.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Every heuristic of the store.")] = False,
+) -> None:
+    """Forget what stands against its decision, once you have dealt with it; whatever is prepared is refused."""
+    from txsaga.engine.coordinator.by_hand import BranchesByHand
+
+    if all == (id is not None):
+        raise typer.BadParameter("name one transaction, or say --all", param_hint="ID")
+    options = options_of(context)
+    number, attempt = _branch(branch)
+    with opened(options) as broker:
+        hand, who = BranchesByHand(broker.kernel), tx.os_user()
+        if id is None:
+            done = list(hand.forget_all(who=who, why=reason))
+        else:
+            txid = tx.number_of(id, broker.identity)
+            done = list(hand.forget(txid, number, attempt, who=who, why=reason))
+        found = [_forgotten(broker, each) for each in done]
+    if options.json:
+        document({"forgotten": found})
+        return
+    say(f"{len(found)} forgotten")
+    if any(each["left"] for each in found):
+        table(("branch", "its row stays in its resource"), [(each["branch"], each["left"]) for each in found])
+
+
+def branch_document(broker: Broker, branch: Branch) -> dict[str, object]:
+    """Write a branch for programs."""
+    return {
+        "branch": _name(branch),
+        "txid": branch.txid,
+        "number": branch.number,
+        "attempt": branch.attempt,
+        "resource": branch.resource,
+        "state": branch.state,
+        "since": branch.at,
+        "why": branch.why or None,
+        "gid": BranchId(broker.identity.transaction(branch.txid), branch.number, branch.attempt).gid,
+    }
+
+
+def _show(broker: Broker, found: Sequence[Branch], *, as_json: bool) -> None:
+    rows = [branch_document(broker, each) for each in found]
+    if as_json:
+        document(rows)
+    else:
+        table(list(COLUMNS.values()), [tuple(row[name] for name in COLUMNS) for row in rows])
+
+
+def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_json: bool) -> None:
+    from txsaga.engine.coordinator.search import Search
+
+    known = None if group is None else broker.kernel.store.registry.find_group(group)
+    if group is not None and known is None:
+        raise UnknownProducerGroup(group)
+    pages = Search(broker.kernel, known).pages()
+    found = [each for page in pages for each in page if resource in (None, each.resource)]
+    if as_json:
+        document([each._asdict() for each in found])
+    else:
+        table(("resource", "name in its resource", "transaction", "state"), found)
+
+
+def _forgotten(broker: Broker, done: Forgotten) -> dict[str, object]:
+    was = branch_document(broker, done.branch)
+    return {name: was[name] for name in ("branch", "resource", "state")} | {"left": done.left or None}
+
+
+def _name(branch: Branch) -> str:
+    return f"{branch.txid}.{branch.number}.{branch.attempt}"
+
+
+def _place(text: str, hint: str) -> tuple[int, int, int]:
+    try:
+        txid, number, attempt = map(int, text.split("."))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no branch; write it as it was printed", param_hint=hint) from None
+    return txid, number, attempt
+
+
+def _branch(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    number, _, attempt = text.partition(".")
+    if not number.isdecimal() or (attempt and not attempt.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is no branch; write its number, or number and attempt", param_hint="BRANCH")
+    return int(number), int(attempt) if attempt else None
