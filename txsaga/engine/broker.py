@@ -20,11 +20,12 @@ from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
-from txsaga.engine.home import Home, Joined
+from txsaga.engine.home import Home
+from txsaga.engine.joining import JoiningProducer as JoiningProducer
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
-from txsaga.engine.producer import Producer, Settings
+from txsaga.engine.producer import Settings
 from txsaga.engine.replays import Replays
 from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
@@ -44,22 +45,11 @@ from txsaga.model.replay import Replay
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
+from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
-
-class JoiningProducer(Producer):
-    """A producer that can send inside the caller's own transaction."""
-
-    def __init__(self, kernel: Kernel, name: str, settings: Settings, home: Home) -> None:
-        super().__init__(kernel, name, settings)
-        self._home = home
-
-    def join(self, connection: Connection) -> Joined:
-        """Send inside your own transaction in the home database: one commit, no half."""
-        return self._home.join(connection, self._kernel, self.group.id)
+    from sqlalchemy import Engine
 
 
 logger = logging.getLogger("txsaga")
@@ -154,6 +144,26 @@ class Broker:
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
         self._home.register(name, engine)
+
+    def enlist(self, participant: Participant) -> None:
+        """Register a resource that takes part in coordinated transactions under its name, in place of the one before.
+
+        Databases that are registered need no more than that; this is for brokers and resources of your own.
+        """
+        self._home.enlist(participant)
+        self._kernel.leave_out(participant.name)
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that this store belongs to, if it was ever told."""
+        return self._kernel.store.registry.cluster
+
+    def join_cluster(self, name: str | None) -> None:
+        """Say for good which cluster this store belongs to: no list of brokers mixes it with those of another."""
+        if name is not None:
+            check_name(name, what="cluster")
+        with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
+            self._kernel.store.registry.join_cluster(name)
 
     def producer(
         self,

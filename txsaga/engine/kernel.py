@@ -109,6 +109,10 @@ class Kernel:
             known = self._enlisted[name] = recorded, participant
         return known
 
+    def leave_out(self, name: str) -> None:
+        """Forget how a resource was reached: the next one to ask finds it anew."""
+        self._enlisted.pop(name, None)
+
     def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:
         """Tell the end hooks of a group of an end that came as no request."""
         if self.hooks.hear(group.name):

@@ -9,7 +9,7 @@ this process dies, what was not prepared is rolled back by its resource, and wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from txsaga.engine.announce import Announcer
@@ -67,8 +67,8 @@ class Work:
 
     def prepare(self, names: Iterable[str]) -> dict[str, Vote]:
         """Ask these resources for their votes; a no is raised once all have answered."""
-        found, votes = self._each(facts.Voting, set(names), lambda enlisted: enlisted.prepare()), dict[str, Vote]()
-        for name, answer in found.items():
+        votes = dict[str, Vote]()
+        for name, answer in self.ask(names).items():
             if isinstance(answer, Exception):
                 answer.add_note(f"this was the vote of resource {name!r}")
                 raise answer
@@ -77,8 +77,19 @@ class Work:
                 self.drop(name)  # it has left
         return votes
 
-    def named(self, votes: Mapping[str, Vote]) -> tuple[Voted, ...]:
-        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone."""
+    def ask(self, names: Iterable[str]) -> dict[str, Vote | Exception]:
+        """Ask these resources for their votes; each has its answer."""
+        return self._each(facts.Voting, set(names), lambda enlisted: enlisted.prepare())
+
+    def take_out(self, name: str) -> Enlisted:
+        """Let one resource take no part any more; whoever takes it out rolls it back."""
+        return self._open.pop(name)
+
+    def named(self, votes: Mapping[str, Vote], *, besides: Collection[str] = ()) -> tuple[Voted, ...]:
+        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone.
+
+        What is left out keeps its state: whatever it holds is rolled back.
+        """
         return tuple(
             Voted(
                 branch.number,
@@ -86,6 +97,7 @@ class Work:
                 votes.get(name, Vote.PREPARED if name in self._open else Vote.READ_ONLY),
             )
             for name, (branch, _) in self._branches.items()
+            if name not in besides
         )
 
     def decide(self, name: str, transaction: str) -> None:
