@@ -71,6 +71,9 @@ class FakeResource:
             self.committed.add(branch)
         return Finish.DONE if held or decision is ROLLBACK else Finish.ROLLED_BACK
 
+    def fence(self, branch: BranchId) -> Finish:
+        return Finish.COMMITTED if branch in self.committed else Finish.DONE
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         self._called("prepared")
         found = sorted(each for each in self.held if each.store == store)
@@ -109,7 +112,7 @@ class FakeBranch:
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         return lambda: self.resource.finish(self.branch, decision)
 
-    def decide(self, transaction: str) -> Callable[[], None]:
+    def commit(self, transaction: str | None) -> Callable[[], None]:
         return lambda: self.resource.committed.add(self.branch)
 
     def leave(self) -> None:

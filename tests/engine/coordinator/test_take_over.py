@@ -31,7 +31,7 @@ def opened(bank: Bank) -> Coordinated:
 
 def test_what_a_dead_owner_prepared_is_rolled_back_by_the_next(bank: Bank) -> None:
     before = opened(bank)
-    before._owner.work.prepare(["current", "mortgage"])
+    before._owner.work.prepare()
     before._owner.work.leave()  # its process is gone
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         transfer(tx, "after")
@@ -67,7 +67,7 @@ def test_an_owner_who_was_superseded_in_one_phase_commits_nothing(bank: Bank) ->
 def test_what_a_superseded_owner_prepares_late_is_rolled_back_by_recovery(bank: Bank) -> None:
     before = opened(bank)
     after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
-    before._owner.work.prepare(["current", "mortgage"])
+    before._owner.work.prepare()
     before._owner.work.leave()  # its process is gone
     Recovery(bank.broker.kernel).run_once()
     assert bank.prepared() == []
