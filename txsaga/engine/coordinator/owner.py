@@ -52,7 +52,7 @@ class Owner:
         self._lives = Lives(kernel)
         _check_names(resources)
         self._polled = False
-        self._released: list[Noted] = []
+        self._released = Told([], {}, [])
         self._resources = [kernel.participant(name) for name in resources]
         unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
         if len(unable) > 1:
@@ -149,7 +149,8 @@ class Owner:
     def finish(self, decision: Decision) -> Told:
         """Tell every resource what was decided; what became of them is noted by and by."""
         told = self.work.finish(decision)
-        notes = [*self._released, *told.notes]
+        told.silent.update(self._released.silent)
+        notes = [*self._released.notes, *told.notes]
         if decision is Decision.ROLLBACK:
             notes += [
                 Noted(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, "nothing was done in it")
@@ -160,7 +161,7 @@ class Owner:
 
     def release(self) -> None:
         """Let go what was not asked for its vote: it can only roll back."""
-        self._released += self.work.release()
+        self._released = self.work.release()
 
     def open_unit(self, resource: Resource, participant: Participant) -> str:
         """Name a unit of an auxiliary lane before its work; return what the work is found under."""

@@ -163,13 +163,13 @@ class Work:
         self._tell(facts.Worked, part)
         self.drop(key)
 
-    def release(self) -> list[Noted]:
+    def release(self) -> Told:
         """Roll back what was not asked for its vote: its locks need no decision to go."""
         unasked = [key for key in self.used if not self._parts[key].asked]
         told = self.finish(Decision.ROLLBACK, unasked)
         for key in unasked:
             self.drop(key)
-        return told.notes
+        return told
 
     def finish(self, decision: Decision, keys: Iterable[str] | None = None) -> Told:
         """Tell these branches what was decided, or all of them."""
