@@ -88,13 +88,21 @@ class Members:
         for name in self._ours & self._brokers.keys():
             self._brokers[name].close()
 
+    def _opened(self, name: str) -> Broker:
+        broker = self._open[name]()
+        try:
+            self._on_open(name, broker)
+        except BaseException:
+            if name in self._ours:
+                broker.close()
+            raise
+        return broker
+
     def _look(self, name: str) -> bool:
         was_away = name in self._away
         try:
             if name not in self._brokers:
-                broker = self._open[name]()
-                self._on_open(name, broker)
-                self._brokers[name] = broker
+                self._brokers[name] = self._opened(name)
             self._brokers[name].kernel.store.registry.topics()
         except AWAY as why:
             self.failed(name, why)
