@@ -19,7 +19,7 @@ from txsaga.engine.burial import bury, bury_damaged
 from txsaga.engine.handing import Handing
 from txsaga.engine.hands import Hands
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.patience import patiently
+from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.engine.reading import joined
 from txsaga.engine.received import Received, acknowledge
 from txsaga.engine.start import Start
@@ -68,12 +68,12 @@ class Consumer:
         self._taking = Taking(kernel, queues, Hold(member, invisible.total_seconds()))
         self._closed = False
 
-    def receive(self, count: int | None = None, *, wait: float = 0.0) -> list[Received]:
-        """Take up to `count` messages, waiting so many seconds for the first."""
+    def receive(self, count: int | None = None, *, wait: float = 0.0, patience: float = PATIENCE) -> list[Received]:
+        """Take up to `count`, waiting so many seconds for the first; `patience` is for a store that is away."""
         check_seconds(wait, "wait")
         end, most = time.monotonic() + wait, self._batch if count is None else _count(count, "count")
         while True:
-            if found := patiently(lambda: self._take(most)):
+            if found := patiently(lambda: self._take(most), patience):
                 return found
             left = end - time.monotonic()
             if left <= 0 or self._closed:

@@ -68,6 +68,7 @@ class Finish(Enum):
     DONE = auto()
     COMMITTED = auto()  # somebody had committed what is rolled back
     ROLLED_BACK = auto()  # somebody had rolled back what is committed
+    MIXED = auto()  # part of it was committed, part rolled back
     HAZARD = auto()  # nobody can tell
 
 
@@ -129,6 +130,7 @@ BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
 EVENT_OF = {
     Finish.COMMITTED: BranchEvent.FIND_COMMITTED,
     Finish.ROLLED_BACK: BranchEvent.FIND_ROLLED_BACK,
+    Finish.MIXED: BranchEvent.FIND_MIXED,
     Finish.HAZARD: BranchEvent.FIND_HAZARD,
 }
 """What a second phase that found something else does to a branch."""

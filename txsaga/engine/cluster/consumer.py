@@ -52,8 +52,10 @@ class Session:
             return 0
         try:
             if self._consumer is None:
-                self._consumer = self._open(self._members.broker(self.name))
-            messages = self._consumer.receive(wait=self.wait)
+                broker = self._members.broker(self.name)
+                broker.kernel.store.registry.topics()  # opening waits for a store that is away: look first
+                self._consumer = self._open(broker)
+            messages = self._consumer.receive(wait=self.wait, patience=0.0)
         except AWAY as away:
             self._members.failed(self.name, away)
             return 0

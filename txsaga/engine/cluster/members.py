@@ -21,6 +21,8 @@ logger = logging.getLogger("txsaga")
 
 AWAY = (StoreUnavailable, NotPrimary, BrokerClosed)
 """What says that a broker is not there; another may take its place."""
+LOOKING = 60.0
+"""Seconds that one look takes at most."""
 RETRY = 5.0
 """Seconds until a broker that is away is looked at again."""
 
@@ -58,7 +60,15 @@ class Members:
         with self._lock:
             if name in self._brokers and name not in self._away:
                 return True
-            return time.monotonic() >= self._away.get(name, 0.0) and self._look(name)
+            if time.monotonic() < self._away.get(name, 0.0):
+                return False
+            was_away = name in self._away
+            self._away[name] = time.monotonic() + LOOKING  # the others do without it while one looks
+        try:
+            return self._look(name, was_away)
+        except BaseException:
+            self._away[name] = 0.0
+            raise
 
     def broker(self, name: str) -> Broker:
         """Return a broker that is there; `StoreUnavailable` for one that is away."""
@@ -72,11 +82,7 @@ class Members:
 
     def failed(self, name: str, why: TxSagaError) -> None:
         """Note that a broker did not answer."""
-        with self._lock:
-            if name not in self._away:
-                logger.warning("broker %r is away, tried again in %.0f s: %s", name, self._retry, why)
-                self.changes += 1
-            self._away[name] = time.monotonic() + self._retry
+        self._pause(name, why, lost=name not in self._away)
 
     def look_again(self) -> None:
         """Look at every broker that is away at the next question, however short ago it failed."""
@@ -88,19 +94,34 @@ class Members:
         for name in self._ours & self._brokers.keys():
             self._brokers[name].close()
 
-    def _look(self, name: str) -> bool:
-        was_away = name in self._away
+    def _opened(self, name: str) -> Broker:
+        broker = self._open[name]()
+        try:
+            self._on_open(name, broker)
+        except BaseException:
+            if name in self._ours:
+                broker.close()
+            raise
+        return broker
+
+    def _look(self, name: str, was_away: bool) -> bool:
         try:
             if name not in self._brokers:
-                broker = self._open[name]()
-                self._on_open(name, broker)
-                self._brokers[name] = broker
+                self._brokers[name] = self._opened(name)
             self._brokers[name].kernel.store.registry.topics()
         except AWAY as why:
-            self.failed(name, why)
+            self._pause(name, why, lost=not was_away)
             return False
-        self._away.pop(name, None)
-        if was_away:
-            logger.info("broker %r is back", name)
-            self.changes += 1
+        with self._lock:
+            self._away.pop(name, None)
+            if was_away:
+                logger.info("broker %r is back", name)
+                self.changes += 1
         return True
+
+    def _pause(self, name: str, why: TxSagaError, *, lost: bool) -> None:
+        with self._lock:
+            self._away[name] = time.monotonic() + self._retry
+            if lost:
+                logger.warning("broker %r is away, tried again in %.0f s: %s", name, self._retry, why)
+                self.changes += 1

@@ -19,7 +19,7 @@ from txsaga.engine.cluster.transaction import ClusterTransaction
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.producer import Producer
-from txsaga.errors import ConfigError, TxSagaError
+from txsaga.errors import ConfigError, PinRefused, TxSagaError
 from txsaga.model.message import Message
 from txsaga.model.records import Receipt
 from txsaga.model.validation import validate_key
@@ -64,6 +64,10 @@ class ClusterProducer:
             if len(chosen) == 1 and nodes is None and isinstance(answers[chosen[0]], AWAY):
                 continue  # nothing was written there: the next one takes it
             if len(chosen) == 1 and (error := answers[chosen[0]]) is not None:
+                if isinstance(error, AWAY):
+                    raise PinRefused(
+                        f"broker {chosen[0]!r} is not available, and the message is pinned to it"
+                    ) from error
                 raise error
             return Placed(self._selection.accepted(answers), receipts)
 

@@ -1,0 +1,165 @@
+"""One message to many brokers: by best effort, or to so many of them for sure; whoever reads all sees it once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.town import NAMES, ORDERS, Town
+from txsaga.engine.cluster.consumer import ClusterConsumer
+from txsaga.engine.cluster.copies import COPY, Timers
+from txsaga.engine.cluster.facade import BrokerCluster
+from txsaga.errors import BadDestination, ConfigError, StoreUnavailable, TooFewBrokers
+from txsaga.model.decision import Decision
+
+pytestmark = pytest.mark.postgres
+
+BEST, GUARANTEED = "multisend-best-effort", "multisend-guaranteed"
+
+
+def seen(consumer: ClusterConsumer, wait: float = 0.0) -> list[tuple[str, str]]:
+    """Receive and acknowledge what is handed out; return brokers and texts."""
+    found = consumer.receive(10, wait=wait)
+    for each in found:
+        each.message.ack()
+    return [(each.broker, each.message.text()) for each in found]
+
+
+def reading(cluster: BrokerCluster, **timers: float) -> ClusterConsumer:
+    return cluster.consumer("readers", ["plain", ORDERS], timers=Timers(**timers), background=False)
+
+
+@pytest.mark.req("WM-30")
+def test_best_effort_succeeds_when_one_accepts(town: Town) -> None:
+    producer = town.plain(BEST).producer("shop")
+    assert producer.send("plain", b"to all").nodes == NAMES
+    town.down("b1", "b3")
+    assert producer.send("plain", b"to one").nodes == ("b2",)
+    town.down("b2")
+    with pytest.raises(TooFewBrokers):
+        producer.send("plain", b"to none")
+
+
+@pytest.mark.req("WM-30")
+def test_best_effort_sends_to_no_more_than_it_may_and_never_in_a_transaction(town: Town) -> None:
+    assert town.plain(BEST, most=2).producer("shop").send("plain", b"one").nodes == ("b1", "b2")
+    with pytest.raises(ConfigError, match="best effort under XA"):
+        town.cluster(BEST)
+
+
+@pytest.mark.req("WM-31")
+def test_guaranteed_reaches_so_many_or_nobody(town: Town) -> None:
+    producer = town.cluster(GUARANTEED, needed=2).producer("shop")
+    assert set(producer.send(ORDERS, b"to all").nodes) == set(NAMES)
+    assert town.all_told() == [["to all"]] * 3
+    town.down("b3")
+    assert set(producer.send(ORDERS, b"to two").nodes) == {"b1", "b2"}
+    town.down("b2")
+    with pytest.raises(TooFewBrokers):
+        producer.send(ORDERS, b"to one")
+    town.up("b2", "b3")
+    town.recover()
+    assert town.all_told() == [["to all", "to two"], ["to all", "to two"], ["to all"]]
+
+
+@pytest.mark.req("WM-31")
+@pytest.mark.parametrize(
+    ("lost", "decision", "told"),
+    [
+        (("b3",), Decision.COMMIT, [["copy"], ["copy"], []]),
+        (("b2", "b3"), Decision.ROLLBACK, [[], [], []]),
+    ],
+)
+def test_brokers_that_are_lost_before_their_votes_are_counted(
+    town: Town, lost: tuple[str, ...], decision: Decision, told: list[list[str]]
+) -> None:
+    producer = town.cluster(GUARANTEED, needed=2).producer("shop")
+    try:
+        with producer.transaction() as tx:
+            tx.send(ORDERS, b"copy")
+            town.down(*lost)
+    except TooFewBrokers as few:
+        assert few.retryable
+    assert tx.decision is decision
+    town.up(*lost)
+    town.recover()
+    assert town.all_told() == told
+
+
+@pytest.mark.req("WM-31")
+def test_without_xa_nothing_is_guaranteed(town: Town) -> None:
+    with pytest.raises(ConfigError, match="without XA"):
+        town.plain(GUARANTEED, needed=2)
+
+
+@pytest.mark.req("WM-32")
+def test_too_few_brokers_may_be_tried_again(town: Town) -> None:
+    producer = town.cluster(GUARANTEED, needed=2, names=("b1", "b2")).producer("shop")
+    town.down("b2")
+    with pytest.raises(TooFewBrokers) as told, producer.transaction() as tx:
+        tx.send(ORDERS, b"one")
+    assert told.value.retryable
+    town.up("b2")
+    town.recover()
+    assert town.all_told() == [[], [], []]
+    with producer.transaction() as tx:
+        tx.send(ORDERS, b"two")
+    assert town.all_told() == [["two"], ["two"], []]
+
+
+@pytest.mark.req("WM-32")
+def test_a_bad_destination_is_fatal_and_leaves_nothing(town: Town) -> None:
+    producer = town.cluster(GUARANTEED, needed=2).producer("shop")
+    with pytest.raises(BadDestination) as told, producer.transaction() as tx:
+        tx.send(ORDERS, b"one")
+        tx.send("no-such-topic", b"two")
+    assert not told.value.retryable
+    assert tx.decision is Decision.ROLLBACK
+    assert town.all_told() == [[], [], []]
+
+
+@pytest.mark.req("WM-39")
+@pytest.mark.parametrize("policy", [BEST, GUARANTEED])
+def test_a_message_on_three_brokers_is_seen_once_from_its_primary(town: Town, policy: str) -> None:
+    cluster = town.plain(BEST) if policy == BEST else town.cluster(GUARANTEED, needed=2)
+    cluster.producer("shop").send("plain" if policy == BEST else ORDERS, b"one")
+    town.tick()
+    consumer = reading(cluster, tentative=60)
+    assert seen(consumer, wait=5) == [("b1", "one")]
+    assert seen(consumer) == []
+    for name in NAMES:
+        assert town.stored[name].rows("SELECT * FROM claim") == []  # the copies are gone, too
+
+
+@pytest.mark.req("WM-39")
+def test_when_the_primary_is_down_for_too_long_another_one_delivers(town: Town) -> None:
+    cluster = town.plain(BEST)
+    cluster.producer("shop").send("plain", b"one")
+    town.tick()
+    town.down("b1")
+    consumer = reading(cluster, tentative=0)
+    with pytest.raises(StoreUnavailable, match="b1 went away"):
+        consumer.receive()
+    consumer.reconnect()
+    assert seen(consumer, wait=5) == [("b2", "one")]
+    town.up("b1")
+    with pytest.raises(StoreUnavailable, match="b1 is back"):
+        consumer.receive()
+    consumer.reconnect()
+    assert seen(consumer) == []  # the primary's copy comes too late
+    assert town.stored["b1"].rows("SELECT * FROM claim") == []
+
+
+@pytest.mark.req("WM-39")
+def test_a_late_copy_is_absorbed_by_the_id_that_all_of_them_share(town: Town) -> None:
+    cluster = town.plain(BEST)
+    cluster.producer("shop").send("plain", b"one")
+    town.tick()
+    consumer = reading(cluster, tentative=0, confirmed=0)
+    ids, done = set[str | None](), set[str | None]()
+    for _ in range(4):
+        for each in consumer.receive(10):
+            ids.add(each.message.delivered.unique_key)
+            assert each.message.headers[COPY] == each.message.delivered.unique_key
+            done.add(each.message.delivered.unique_key)
+            each.message.ack()
+    assert len(ids) == len(done) == 1

@@ -1,0 +1,160 @@
+"""Every code of a resource manager: what it makes of a transaction, and whether it is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.coordinator.actor import Actor
+from tests.engine.coordinator.bank import START, Bank, pay
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.errors import ConfigError, TransactionError, Unfinished, xa
+from txsaga.model.branch import BranchState, Vote
+from txsaga.model.decision import Decision
+
+pytestmark = pytest.mark.postgres
+
+NO = {
+    100: xa.RolledBack,
+    101: xa.CommunicationFailed,
+    102: xa.Deadlocked,
+    103: xa.IntegrityViolated,
+    104: xa.OtherReason,
+    105: xa.ProtocolBroken,
+    106: xa.TimedOut,
+    107: xa.TransientFailure,
+}
+HEURISTIC = {
+    5: (xa.HeuristicMixed, BranchState.HEURISTIC_MIXED),
+    6: (xa.HeuristicRollback, BranchState.HEURISTIC_ROLLED_BACK),
+    7: (xa.HeuristicCommit, BranchState.HEURISTIC_COMMITTED),
+    8: (xa.HeuristicHazard, BranchState.HEURISTIC_HAZARD),
+}
+OTHERS = {
+    3: (xa.ReadOnly, False),
+    4: (xa.RetryLater, True),
+    9: (xa.NoMigration, False),
+    -2: (xa.AsyncPending, False),
+    -3: (xa.ResourceManagerError, False),
+    -4: (xa.UnknownBranch, False),
+    -5: (xa.InvalidArguments, False),
+    -6: (xa.ProtocolError, False),
+    -7: (xa.ResourceManagerFailed, True),
+    -8: (xa.DuplicateBranch, False),
+    -9: (xa.OutsideTransaction, False),
+}
+
+
+@pytest.fixture
+def actor(bank: Bank) -> Actor:
+    actor = Actor("actor")
+    bank.broker.enlist(actor)
+    return actor
+
+
+def work(tx: Coordinated) -> str:
+    """Write in a database, and in the resource."""
+    with tx.on("current") as connection:
+        pay(connection, -10)
+    with tx.on("actor"):
+        return "done"
+
+
+@pytest.mark.req("WM-44", "WM-15")
+@pytest.mark.parametrize(("number", "kind"), NO.items())
+def test_a_code_of_roll_back_rolls_everything_back(
+    bank: Bank, actor: Actor, number: int, kind: type[xa.XaError]
+) -> None:
+    actor.vote = [kind("no")]
+    with pytest.raises(kind), bank.producer.coordinated("current", "actor") as tx:
+        work(tx)
+    assert kind.number == number
+    assert tx.decision is Decision.ROLLBACK
+    assert bank.balances()["current"] == START
+    assert bank.stored.value("SELECT state FROM tx WHERE txid = :txid", txid=tx.txid) == "rolled_back"
+
+
+@pytest.mark.req("WM-44")
+@pytest.mark.parametrize("kind", NO.values())
+def test_only_a_failure_that_will_pass_is_tried_again(bank: Bank, actor: Actor, kind: type[xa.XaError]) -> None:
+    actor.vote = [kind("not now"), kind("not now"), Vote.PREPARED]
+    if kind is xa.TransientFailure:
+        assert bank.producer.run_coordinated(work, "current", "actor") == "done"
+        assert bank.balances()["current"] == START - 10
+    else:
+        with pytest.raises(kind):
+            bank.producer.run_coordinated(work, "current", "actor")
+        assert bank.balances()["current"] == START
+    assert kind.retryable is (kind is xa.TransientFailure)
+
+
+@pytest.mark.req("WM-44")
+def test_it_is_not_tried_for_ever(bank: Bank, actor: Actor) -> None:
+    actor.vote = [xa.TransientFailure("never")]
+    with pytest.raises(xa.TransientFailure):
+        bank.producer.run_coordinated(work, "current", "actor", attempts=2)
+    assert actor.told == [Decision.ROLLBACK] * 2
+    with pytest.raises(ConfigError, match="attempts"):
+        bank.producer.run_coordinated(work, "current", "actor", attempts=0)
+
+
+@pytest.mark.req("WM-45")
+@pytest.mark.parametrize(("number", "found"), HEURISTIC.items())
+def test_a_heuristic_code_is_kept_with_its_state(
+    bank: Bank, actor: Actor, number: int, found: tuple[type[xa.XaError], BranchState]
+) -> None:
+    kind, state = found
+    actor.end = kind("somebody was faster")
+    with bank.producer.coordinated("current", "actor") as tx:
+        work(tx)
+    assert tx.txid is not None
+    assert kind.number == number
+    assert bank.states(tx.txid)["actor"] is state
+    assert [each.resource for each in bank.broker.kernel.store.branches.listed([state])] == ["actor"]
+
+
+@pytest.mark.req("WM-45")
+@pytest.mark.parametrize("found", HEURISTIC.values())
+def test_recovery_finds_it_too_and_sounds_an_alarm(
+    bank: Bank, actor: Actor, found: tuple[type[xa.XaError], BranchState], caplog: pytest.LogCaptureFixture
+) -> None:
+    kind, state = found
+    actor.end = xa.ResourceManagerFailed("away")
+    with pytest.raises(Unfinished), bank.producer.coordinated("current", "actor") as tx:
+        work(tx)
+    actor.end = kind("somebody was faster")
+    bank.recover()
+    assert tx.txid is not None
+    assert bank.states(tx.txid)["actor"] is state
+    assert [record.levelname for record in caplog.records if "COMMIT was decided" in record.getMessage()] == ["ERROR"]
+
+
+@pytest.mark.req("WM-46")
+@pytest.mark.parametrize(("number", "known"), OTHERS.items())
+def test_every_other_code_has_one_class_and_one_policy(number: int, known: tuple[type[xa.XaError], bool]) -> None:
+    kind, retried = known
+    assert xa.all_codes()[number] is kind
+    assert kind.retryable is retried
+    assert kind.__doc__ is not None
+
+
+@pytest.mark.req("WM-44", "WM-45", "WM-46")
+def test_there_are_no_other_codes() -> None:
+    assert set(xa.all_codes()) == NO.keys() | HEURISTIC.keys() | OTHERS.keys()
+
+
+@pytest.mark.req("WM-46")
+def test_a_read_only_branch_hears_of_no_second_phase(bank: Bank, actor: Actor) -> None:
+    actor.vote = [Vote.READ_ONLY]
+    with bank.producer.coordinated("current", "actor") as tx:
+        work(tx)
+    assert (tx.decision, actor.told) == (Decision.COMMIT, [])
+
+
+@pytest.mark.req("WM-46")
+@pytest.mark.parametrize("kind", [xa.ResourceManagerFailed, xa.ResourceManagerError, xa.OutsideTransaction])
+def test_an_error_at_the_vote_is_never_a_yes(bank: Bank, actor: Actor, kind: type[xa.XaError]) -> None:
+    actor.vote = [kind("no answer")]
+    with pytest.raises(TransactionError), bank.producer.coordinated("current", "actor") as tx:
+        work(tx)
+    assert tx.decision is Decision.ROLLBACK
+    assert bank.balances()["current"] == START
