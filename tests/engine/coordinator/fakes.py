@@ -109,7 +109,7 @@ class FakeBranch:
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         return lambda: self.resource.finish(self.branch, decision)
 
-    def decide(self, transaction: str) -> Callable[[], None]:
+    def commit(self, transaction: str | None) -> Callable[[], None]:
         return lambda: self.resource.committed.add(self.branch)
 
     def leave(self) -> None:
