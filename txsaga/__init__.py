@@ -14,7 +14,7 @@ from txsaga.model.topic import TopicType
 if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
     from txsaga.engine.broker import Broker
-    from txsaga.wiring import connect
+    from txsaga.wiring import cluster, connect
 
 COMMIT, ROLLBACK, UNKNOWN = LocalState.COMMIT, LocalState.ROLLBACK, LocalState.UNKNOWN
 
@@ -29,6 +29,7 @@ __all__ = [
     "Message",
     "TopicType",
     "TxSagaError",
+    "cluster",
     "connect",
     "inbox",
 ]
@@ -40,6 +41,10 @@ def __getattr__(name: str) -> object:
         from txsaga.wiring import connect
 
         return connect
+    if name == "cluster":
+        from txsaga.wiring import cluster
+
+        return cluster
     if name == "inbox":
         from txsaga.adapters.evidence import inbox
 

@@ -9,13 +9,15 @@ import random
 import secrets
 import socket
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
+from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
 from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.postgres.cuts import PostgresCuts
@@ -25,15 +27,21 @@ from txsaga.adapters.xa import participant_for
 from txsaga.config import RESOURCE, Settings
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
+from txsaga.engine.cluster.facade import BrokerCluster
+from txsaga.engine.cluster.members import RETRY, Members
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.patience import PATIENCE
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
-from txsaga.model.arguments import check_count, check_function, check_kind, list_of
+from txsaga.model.arguments import check_count, check_function, check_kind, check_seconds, list_of
+from txsaga.model.cluster import Cluster, check, check_one, read
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 from txsaga.ports.participants import Participant
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
+AWAY = 1.0
+"""Seconds that one broker of many is waited for: another takes its place."""
 HEARTBEAT = True
 """Whether brokers hold what they work on; tests that play dead owners in a living process do without."""
 
@@ -54,7 +62,10 @@ class Resources:
     An engine that is passed under a name that the environment names too takes its place.
     """
 
-    def __init__(self, urls: Mapping[str, str], engines: Mapping[str, Engine]) -> None:
+    def __init__(
+        self, urls: Mapping[str, str], engines: Mapping[str, Engine], brokers: Mapping[str, str] | None = None
+    ) -> None:
+        self._brokers, self._opened = brokers or {}, list[Participant]()
         self._engines: dict[str, Engine] = {}
         for name, engine in engines.items():
             self.register(name, engine)
@@ -88,10 +99,17 @@ class Resources:
             self._evidence[name] = SqlEvidence(self._engines[name], name=name)
         return name, self._evidence[name]
 
+    def enlist(self, participant: Participant) -> None:
+        """Register what takes part in two-phase commit."""
+        self._participants[participant.name] = participant
+
     def participant(self, name: str) -> Participant:
-        """Return a registered database as one that takes part in two-phase commit."""
-        if name not in self._engines:
-            raise ResourceUnknown(name, list(self._engines))
+        """Return a registered database or broker as one that takes part in two-phase commit."""
+        if name in self._brokers and name not in self._participants:
+            self._participants[name] = open_participant(name, self._brokers[name])
+            self._opened.append(self._participants[name])
+        if name not in self._engines and name not in self._participants:
+            raise ResourceUnknown(name, [*self._engines, *self._participants, *self._brokers])
         if name not in self._participants:
             self._participants[name] = participant_for(self._engines[name], name)
         return self._participants[name]
@@ -100,6 +118,8 @@ class Resources:
         """Dispose of the engines that were made here."""
         for engine in self._owned.values():
             engine.dispose()
+        for participant in self._opened:
+            participant.close()
 
     def leave_to_parent(self) -> None:
         """Forget every open session, as a forked child must: two processes on one would read each other's answers."""
@@ -127,6 +147,10 @@ class PostgresHome:
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
         self._resources.register(name, engine)
+
+    def enlist(self, participant: Participant) -> None:
+        """Register a resource that votes."""
+        self._resources.enlist(participant)
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""
@@ -156,6 +180,7 @@ def connect(
     roles: bool = True,
     answering: bool = True,
     check_threads: int = 4,
+    patience: float = PATIENCE,
     env: Mapping[str, str] | None = None,
 ) -> Broker:
     """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
@@ -163,14 +188,16 @@ def connect(
     `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. What
     check-back asks of this process is answered in `check_threads` threads, unless `answering=False`. In any case a
     thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
+    A store that went away is waited for so many seconds of `patience` before a send fails.
     """
     passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create, answering=answering)
     check_count(check_threads, "check_threads")
+    check_seconds(patience, "patience")
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
-    found = Resources(settings.resources, resources or {})
+    found = Resources(settings.resources, resources or {}, settings.brokers)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
-    store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
+    store = PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
     kernel = Kernel(
         store,
         evidence=found.find,
@@ -206,6 +233,81 @@ def _checked(
         if switch is not None:
             check_kind(switch, bool, what, "give True or False")
     return listening
+
+
+def cluster(
+    definition: Cluster | Mapping[str, object],
+    brokers: Mapping[str, str | Broker],
+    *,
+    name: str = "cluster",
+    coordinator: Broker | None = None,
+    tx_log: Path | None = None,
+    retry: float = RETRY,
+    seed: int | None = None,
+) -> BrokerCluster:
+    """Bind brokers and a policy: the brokers by URL or open, and the one that coordinates their transactions.
+
+    A broker that is away is looked at again after `retry` seconds. With `tx_log` each step of two-phase commit is
+    written to a file per broker in that folder. `seed` makes the random policy repeatable.
+    """
+    found = definition if isinstance(definition, Cluster) else read(name, definition)
+    check(found)
+    check_brokers(found, brokers, coordinator)
+    check_seconds(retry, "retry")
+    said: dict[str, str] = {}
+
+    def opened(leaf: str, broker: Broker) -> None:
+        if coordinator is not None and broker.identity.uuid == coordinator.identity.uuid:
+            raise ConfigError(f"broker {leaf!r} is the coordinator itself, and brokers only vote; give another")
+        if (belongs := broker.cluster) is not None:
+            said[leaf] = belongs
+        check_one(found, said)
+        if coordinator is not None:
+            participant = StoreParticipant(broker, name=leaf)
+            coordinator.enlist(participant if tx_log is None else LoggedParticipant(participant, tx_log))
+
+    ways = {leaf: _way_to(brokers[leaf]) for leaf in found.leaves()}
+    ours = [leaf for leaf, broker in brokers.items() if isinstance(broker, str)]
+    members = Members(ways, opened, ours=ours, retry=retry)
+    try:
+        members.available()
+    except BaseException:
+        members.close()
+        raise
+    return BrokerCluster(found, members, coordinator, random.Random(seed))
+
+
+def check_brokers(definition: Cluster, brokers: Mapping[str, str | Broker], coordinator: object) -> None:
+    """Raise `ConfigError` unless every broker can be reached and there is one coordinator where it takes one."""
+    check_kind(brokers, Mapping, "brokers", "give a URL or an open broker by each name")
+    for broker in brokers.values():
+        check_kind(broker, (str, Broker), "a broker", "give its URL, or open it with txsaga.connect()")
+    leaves = set(definition.leaves())
+    if missing := sorted(leaves ^ brokers.keys()):
+        raise ConfigError(
+            f"cluster {definition.name!r} lists {', '.join(sorted(leaves))}; {', '.join(missing)} is either listed or "
+            "given, not both: give a URL or an open broker for each"
+        )
+    if coordinator is not None:
+        check_kind(coordinator, Broker, "the coordinator", "give exactly one open broker that is none of the cluster's")
+    if definition.xa and coordinator is None:
+        raise ConfigError(
+            f"cluster {definition.name!r} is for XA and has no coordinator: a broker is a resource, it does not "
+            "coordinate itself; give coordinator=txsaga.connect(…)"
+        )
+    if coordinator is not None and not definition.xa:
+        raise ConfigError(f"cluster {definition.name!r} has a coordinator and is not for XA; set xa, or leave it out")
+
+
+def _way_to(broker: str | Broker) -> Callable[[], Broker]:
+    if isinstance(broker, Broker):
+        return lambda: broker
+    return lambda: connect(broker, roles=False, answering=False, patience=AWAY, env={})
+
+
+def open_participant(name: str, url: str) -> Participant:
+    """Open another store of ours as a participant; it runs no roles for us."""
+    return StoreParticipant(connect(url, roles=False, answering=False, patience=AWAY, env={}), name=name)
 
 
 def resource_engine(url: str, named: str) -> Engine:

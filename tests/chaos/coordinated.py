@@ -7,7 +7,7 @@ each, and tells of both in one message: whoever looks later sees what belongs to
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from unittest.mock import patch
@@ -24,6 +24,7 @@ from txsaga.errors.xa import VotedNo
 
 MORTGAGE = "mortgage"
 BOTH = (BANK, MORTGAGE)
+NEVER = "0"
 PATIENCE = 30.0
 TILL_TOLD = patch("txsaga.engine.coordinator.notes.LINGER", 3_600.0)
 """No note is written by the clock, so that the facts come in the same order each time."""
@@ -47,17 +48,24 @@ def move(tx: Coordinated, id: str, resources: Sequence[str] = BOTH) -> None:
     tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
 
 
+def fresh_ids(world: World) -> Iterator[str]:
+    """Name two transfers that are not those of anybody before."""
+    for _ in range(2):
+        world.note("begun", "")
+        yield str(len(world.notes("begun")))
+
+
 def book(connection: Connection, id: str, txid: int) -> None:
-    """Write a transfer down in one database; the account has one row, and is locked."""
-    connection.execute(text("UPDATE account SET balance = balance + 1"))
+    """Write a transfer down in one database; its account is locked until it is over."""
+    connection.execute(text("UPDATE account SET balance = balance + 1 WHERE id = :id"), {"id": id})
     debit(connection, id, str(txid))
 
 
 @TILL_TOLD
 def pay(broker: Broker, world: World) -> None:
-    """Move money twice, without a key."""
+    """Move money twice, without a key, from account to account that nobody has used."""
     producer = teller(broker)
-    for id in ("1", "2"):
+    for id in fresh_ids(world):
         with producer.coordinated(*BOTH) as tx:
             move(tx, id)
         world.note("acknowledged", f"{id} {tx.txid}")
@@ -68,9 +76,9 @@ def pay(broker: Broker, world: World) -> None:
 def pay_by_key(broker: Broker, world: World) -> None:
     """Move money under a key, as often as it takes."""
     producer = teller(broker)
-    with suppress(AlreadyCommitted), producer.coordinated(*BOTH, key="rent") as tx:
-        move(tx, "1")
-    if tx.txid is not None:
+    with suppress(AlreadyCommitted):
+        with producer.coordinated(*BOTH, key="rent") as tx:
+            move(tx, "1")
         world.note("acknowledged", f"1 {tx.txid}")
     recover(broker, world)
 
@@ -79,7 +87,7 @@ def pay_by_key(broker: Broker, world: World) -> None:
 def pay_alone(broker: Broker, world: World) -> None:
     """Work in one of the databases only: it commits in one phase, and its commit is the decision."""
     producer = teller(broker)
-    for id in ("1", "2"):
+    for id in fresh_ids(world):
         with producer.coordinated(*BOTH) as tx:
             move(tx, id, [BANK])
         world.note("acknowledged", f"{id} {tx.txid}")
@@ -91,15 +99,15 @@ def fail(broker: Broker, world: World) -> None:
     """Raise in a block, then let a database vote no, then succeed."""
     producer = teller(broker)
     with suppress(Refused), producer.coordinated(*BOTH) as tx:
-        move(tx, "never")
+        move(tx, NEVER)
         raise Refused
     with suppress(VotedNo), producer.coordinated(*BOTH) as tx:
-        move(tx, "never")
+        move(tx, NEVER)
         with tx.on(MORTGAGE) as connection, suppress(Exception):
             connection.exec_driver_sql("SELECT 1 / 0")
     with producer.coordinated(*BOTH) as tx:
-        move(tx, "1")
-    world.note("acknowledged", f"1 {tx.txid}")
+        move(tx, id := next(fresh_ids(world)))
+    world.note("acknowledged", f"{id} {tx.txid}")
     recover(broker, world)
 
 

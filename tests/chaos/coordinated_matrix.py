@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos import coordinated
 from tests.chaos.agreement import agreed, all_of, cursor_follows, exactly, orders_follow
 from tests.chaos.coordinated import BOTH
+from tests.chaos.houses import MYSQL, POSTGRESQL, SQLITE
 from tests.chaos.matrix import Scenario, nothing_more
 from tests.chaos.world import BANK
 
@@ -86,4 +87,9 @@ RECOVER = Scenario(
     check=agreed(*BOTH),
     end=nothing_more,
 )
-COORDINATED = (PAY, BY_KEY, BY_KEY_AT_ONCE, ALONE, FAIL, WORK_OFF, READ_OFF, RECOVER)
+COORDINATED: tuple[tuple[Scenario, str], ...] = (
+    *((each, POSTGRESQL) for each in (PAY, BY_KEY, BY_KEY_AT_ONCE, ALONE, FAIL, WORK_OFF, READ_OFF, RECOVER)),
+    *((each, MYSQL) for each in (PAY, BY_KEY_AT_ONCE)),
+    *((each, SQLITE) for each in (PAY, BY_KEY_AT_ONCE, WORK_OFF)),
+)
+"""Each program, and the kind of the database that comes second."""

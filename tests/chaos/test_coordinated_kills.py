@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,10 @@ import pytest
 from tests.chaos.conftest import Worlds
 from tests.chaos.coordinated import MORTGAGE
 from tests.chaos.coordinated_matrix import COORDINATED
+from tests.chaos.houses import MYSQL, POSTGRESQL
 from tests.chaos.killing import kill_all_points
 from tests.chaos.matrix import Scenario
-from tests.chaos.world import World, fresh_world
+from tests.chaos.world import fresh_world
 
 if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer
@@ -25,20 +26,27 @@ SHARE = 2
 
 
 @pytest.fixture
-def houses(server: DatabaseServer, home_database: str, bank_database: str, tmp_path: Path) -> Worlds:
-    """Give a maker of worlds whose books lie in two databases."""
-    server.database(MORTGAGE)
+def houses(request: pytest.FixtureRequest, home_database: str, bank_database: str, tmp_path: Path, kind: str) -> Worlds:
+    """Give a maker of worlds whose books lie in two databases, the second of a certain kind."""
+    if kind == POSTGRESQL:
+        server: DatabaseServer = request.getfixturevalue("server")
+        server.database(MORTGAGE)
+        url = server.url(MORTGAGE)
+    else:
+        url = request.getfixturevalue("mariadb") if kind == MYSQL else "sqlite://"
+    return lambda: fresh_world(home_database, bank_database, tmp_path, {MORTGAGE: url})
 
-    def make() -> AbstractContextManager[World]:
-        return fresh_world(home_database, bank_database, tmp_path, {MORTGAGE: server.url(MORTGAGE)})
 
-    return make
+def named(case: tuple[Scenario, str]) -> str:
+    """Name a program by what it does and what the second database is."""
+    scenario, kind = case
+    return f"{scenario.name}, {kind}"
 
 
 @pytest.mark.req("IBM-08", "IBM-09", "IBM-67")
 @pytest.mark.rule("R2", "R9", "R12")
-@pytest.mark.parametrize("scenario", COORDINATED, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(("scenario", "kind"), COORDINATED, ids=map(named, COORDINATED))
 def test_whoever_is_killed_all_resources_follow_one_decision(
-    scenario: Scenario, houses: Worlds, seed: int, pytestconfig: pytest.Config
+    scenario: Scenario, kind: str, houses: Worlds, seed: int, pytestconfig: pytest.Config
 ) -> None:
-    kill_all_points(scenario, houses, seed, SHARE, pytestconfig)
+    kill_all_points(replace(scenario, name=named((scenario, kind))), houses, seed, SHARE, pytestconfig)

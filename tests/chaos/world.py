@@ -12,15 +12,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
+from tests.chaos.houses import close_place, open_books, open_place, place
 from tests.services.databases import fresh_name
 from txsaga.wiring import open_store
 
-# Nothing is unique here: what happens twice must be seen twice.
-TABLES = (
-    "CREATE TABLE debit (id text NOT NULL, half text)",
-    "CREATE TABLE account (balance int NOT NULL)",
-    "INSERT INTO account VALUES (0)",
-)
 BANK = "bank"
 
 
@@ -47,9 +42,9 @@ class World:
 
     @property
     def resources(self) -> dict[str, str]:
-        """The URLs of all databases that books are kept in; each holds a schema of this world alone."""
-        places = {BANK: self.bank_database, **self.branches}
-        return {resource: f"{place}?options=-csearch_path%3D{self.name}" for resource, place in places.items()}
+        """The URLs of all places that books are kept in."""
+        found = {BANK: self.bank_database, **self.branches}
+        return {resource: place(url, self.name, self.folder) for resource, url in found.items()}
 
     def note(self, kind: str, line: str) -> None:
         """Write a line down; it outlives a kill."""
@@ -106,12 +101,14 @@ def fresh_world(
     )
     world.folder.mkdir()
     open_store(world.home).close()
+    books = (bank_database, *world.branches.values())
+    for url in books:
+        with database(url) as engine, engine.begin() as connection:
+            open_place(connection, name)
     for url in world.resources.values():
         with database(url) as engine, engine.begin() as connection:
-            connection.execute(text(f"CREATE SCHEMA {name}"))
-            for statement in TABLES:
-                connection.execute(text(statement))
+            open_books(connection)
     yield world
-    for url in (home_database, bank_database, *world.branches.values()):
+    for url in (home_database, *books):
         with database(url) as engine, engine.begin() as connection:
-            connection.execute(text(f"DROP SCHEMA {name} CASCADE"))
+            close_place(connection, name)

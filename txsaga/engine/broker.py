@@ -48,6 +48,7 @@ from txsaga.model.replay import Replay
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
+from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
@@ -157,6 +158,26 @@ class Broker:
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
         self._home.register(name, engine)
+
+    def enlist(self, participant: Participant) -> None:
+        """Register a resource that takes part in coordinated transactions under its name, in place of the one before.
+
+        Databases that are registered need no more than that; this is for brokers and resources of your own.
+        """
+        self._home.enlist(participant)
+        self._kernel.leave_out(participant.name)
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that this store belongs to, if it was ever told."""
+        return self._kernel.store.registry.cluster
+
+    def join_cluster(self, name: str | None) -> None:
+        """Say for good which cluster this store belongs to: no list of brokers mixes it with those of another."""
+        if name is not None:
+            check_name(name, what="cluster")
+        with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
+            self._kernel.store.registry.join_cluster(name)
 
     def producer(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txsaga.engine.kernel import Kernel
 from txsaga.model.cut import Cut
+from txsaga.ports.participants import Participant
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -39,6 +40,9 @@ class Home(Protocol):
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
+
+    def enlist(self, participant: Participant) -> None:
+        """Register a resource that votes, in place of one of its name."""
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""

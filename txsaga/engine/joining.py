@@ -1,4 +1,8 @@
-"""A producer on a home database: it can send inside the caller's own transaction there."""
+"""
+A producer on a home database: it can also send inside the caller's own transaction there, in that one commit.
+
+It stores nothing itself. If the caller never commits, nothing was sent.
+"""
 
 from __future__ import annotations
 

@@ -113,6 +113,10 @@ class Kernel:
         """Return a registered resource for whoever finishes what others began in it: nothing is written for that."""
         return self._participants(name)
 
+    def leave_out(self, name: str) -> None:
+        """Forget how a resource was reached: the next one to ask finds it anew."""
+        self._enlisted.pop(name, None)
+
     def tell_hooks(self, group: Group, stored: Life | Receipt, decision: Decision, remark: str = "") -> None:
         """Tell the end hooks of a group of an end that came as no request."""
         if self.hooks.hear(group.name):

@@ -122,6 +122,11 @@ class Batch:
         self._skip = max(0, start - entry.base)
         self._stop = entry.count if end is None else min(entry.count, end - entry.base)
 
+    @property
+    def store(self) -> StoreId:
+        """The store that it lies in."""
+        return self._store
+
     def part(self, start: int, end: int) -> Batch:
         """Return what of the same chunk lies from one offset up to another; the chunk is not looked through again."""
         part = copy(self)

@@ -77,6 +77,12 @@ class Participant(Protocol):
         is rolled back, whoever did it. `RetryLater` while the session that prepared it still holds it.
         """
 
+    def fence(self, branch: BranchId) -> Finish:
+        """Make a commit in one phase impossible that is under way or late: COMMITTED where it was first, else DONE.
+
+        `RetryLater` while nobody can tell, because it is under way.
+        """
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return every prepared branch that a store of this uuid coordinates; what others prepared is not touched."""
 

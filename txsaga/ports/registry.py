@@ -23,6 +23,13 @@ class Registry(Protocol):
     def reject_transactions(self, rejecting: bool) -> None:
         """Switch halves off or on."""
 
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that the store belongs to, if it was ever told."""
+
+    def join_cluster(self, name: str | None) -> None:
+        """Say which cluster the store belongs to; None for none."""
+
     def create_topic(
         self,
         name: str,

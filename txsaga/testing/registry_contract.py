@@ -175,3 +175,11 @@ class RegistryContract:
             receipt.txid, "shop", None, None, None
         )  # fmt: skip
         assert view.born == store.halves.views(receipt.txid)[0].born
+
+    @pytest.mark.req("WM-42")
+    def test_a_store_knows_its_cluster(self, store: Store) -> None:
+        seen = [store.registry.cluster]
+        for name in ("shop", "bank", None):
+            store.registry.join_cluster(name)
+            seen.append(store.registry.cluster)
+        assert seen == [None, "shop", "bank", None]

@@ -92,7 +92,7 @@ class Bank:
             with tx.on(name) as connection:
                 pay(connection, change, account)
         owner = tx._owner
-        votes = owner.work.named(owner.work.prepare(owner.work.used))
+        votes = owner.work.named(owner.work.prepare())
         if decided:
             owner.decide(Decision.COMMIT, "the block ended", votes=votes)
         owner.leave()

@@ -72,6 +72,9 @@ class FakeResource:
             self.committed.add(branch)
         return Finish.DONE if held or decision is ROLLBACK else Finish.ROLLED_BACK
 
+    def fence(self, branch: BranchId) -> Finish:
+        return Finish.COMMITTED if branch in self.committed else Finish.DONE
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         self._called("prepared")
         found = sorted(each for each in self.held if each.store == store)

@@ -8,8 +8,9 @@ import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.owner import Owner
 from txsaga.errors import AlreadyCommitted, ConfigError, ResourceUnknown, TransactionClosed, TransactionError
-from txsaga.errors.xa import IntegrityViolated, VotedNo
+from txsaga.errors.xa import HeuristicRollback, IntegrityViolated, VotedNo
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 
@@ -196,3 +197,68 @@ def test_a_block_is_used_once(bank: Bank) -> None:
     with pytest.raises(TransactionClosed):
         tx.send(TRANSFERS, b"late")
     assert bank.balances() == PAID
+
+
+@pytest.mark.rule("R4")
+def test_messages_of_an_owner_before_are_never_delivered(bank: Bank) -> None:
+    before = bank.producer.coordinated("current", key="transfer-7").__enter__()
+    for at in range(3):
+        before.send(TRANSFERS, b"%d" % at + b"x" * 3 * 1024 * 1024)  # stored ahead of the decision
+    before._owner.work.leave()
+    with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
+        for name in ("current", "mortgage"):
+            with tx.on(name) as connection:
+                pay(connection, 1)
+    assert tx.decision is Decision.COMMIT
+    assert bank.told() == []
+
+
+@pytest.mark.req("WM-45")
+def test_what_somebody_decided_over_our_head_is_no_plain_success(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    decide = Owner.decide
+
+    def overruled(owner: Owner, decision: Decision, *rest: object) -> Decision:
+        standing = decide(owner, decision, *rest)  # type: ignore[arg-type]
+        with bank.engines["mortgage"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for gid in connection.exec_driver_sql(
+                "select gid from pg_prepared_xacts where database = current_database()"
+            ).scalars():
+                connection.exec_driver_sql(f"rollback prepared '{gid}'")
+        return standing
+
+    monkeypatch.setattr(Owner, "decide", overruled)
+    with pytest.raises(HeuristicRollback, match="'mortgage'"), bank.producer.coordinated("current", "mortgage") as tx:
+        transfer(tx)
+    assert tx.decision is Decision.COMMIT
+    assert bank.balances() == {"current": START - 10, "mortgage": START}
+    assert tx.txid is not None
+    assert bank.states(tx.txid)["mortgage"] is BranchState.HEURISTIC_ROLLED_BACK
+    assert "says otherwise" in caplog.text
+
+
+def test_a_listener_that_fails_changes_nothing(bank: Bank) -> None:
+    heard: list[Decision] = []
+
+    def fails(_: Decision) -> None:
+        raise Stop
+
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        tx.when_decided(fails)
+        tx.when_decided(heard.append)
+        transfer(tx)
+    assert (bank.balances(), heard) == (PAID, [Decision.COMMIT])
+
+
+def test_a_lone_resource_that_only_read_is_committed_like_one_that_wrote(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank.broker.kernel.notes, "add", lambda _: None)  # as if its owner had died
+    with bank.producer.coordinated("current") as tx:
+        with tx.on("current") as connection:
+            connection.exec_driver_sql("select balance from account").scalar_one()
+        tx.send(TRANSFERS, b"told")
+    assert tx.txid is not None
+    bank.recover()
+    assert bank.states(tx.txid) == {"current": BranchState.COMMITTED}

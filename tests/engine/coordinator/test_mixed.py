@@ -7,13 +7,22 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine
 
 import txsaga
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.errors import ConfigError, DecidedOtherwise, InDoubt, OutcomeUnknown
+from txsaga.errors import (
+    ConfigError,
+    DecidedOtherwise,
+    InDoubt,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransactionError,
+    TxSagaError,
+    Unfinished,
+)
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.wiring import open_store
@@ -105,22 +114,17 @@ def test_behind_the_barrier_of_the_last_resource_nothing_commits(opened: Open, l
     kinds = ("postgresql", "sqlite") if last == "sqlite" else (last,)
     bank = opened(*kinds)
     with pytest.raises((DecidedOtherwise, InDoubt)), bank.producer.coordinated(*bank.engines) as tx:
-        for name in bank.engines:
-            with tx.on(name) as connection:
-                pay(connection, 1)
-        tx.send(TRANSFERS, b"never")
         *_, name = bank.engines
         evidence = bank.broker.kernel.resource(name)[1]
         assert tx.id is not None
-        if last != "sqlite":  # there the barrier waits for the open transaction
-            outcome = evidence.fence(tx.id)
-            assert outcome is not None
-            assert not outcome.committed
-        else:
-            tx._owner.work.drop(name)
+        if last == "sqlite":  # there the barrier would wait for the open transaction
             evidence.fence(tx.id)
-            with tx.on(name) as connection:
+        for each in bank.engines:
+            with tx.on(each) as connection:
                 pay(connection, 1)
+        tx.send(TRANSFERS, b"never")
+        if last != "sqlite":
+            evidence.fence(tx.id)
     bank.recover()
     assert (bank.balances(), bank.told()) == (moved(bank, 0), [])
     assert bank.prepared() == []
@@ -175,7 +179,7 @@ def test_a_lost_answer_of_the_last_resource_is_found_by_the_evidence(
     assert bank.balances() == moved(bank)
 
 
-def test_a_lane_in_a_file_follows_the_outcome(opened: Open) -> None:
+def test_a_unit_in_a_file_is_settled_before_the_end(opened: Open) -> None:
     bank = opened("postgresql", "sqlite")
     main, aux = bank.engines
     with bank.producer.coordinated(main) as tx:
@@ -184,8 +188,73 @@ def test_a_lane_in_a_file_follows_the_outcome(opened: Open) -> None:
         with tx.lane(aux) as connection:
             pay(connection, 1)
         tx.lane(aux).commit()
-        with tx.lane(aux) as connection:
-            connection.execute(text("insert into account values (2, 5)"))
     assert bank.balances() == moved(bank)
-    with bank.engines[aux].connect() as connection:
-        assert connection.execute(text("select count(*) from account")).scalar_one() == 2
+    with pytest.raises(TransactionError, match="commit it or roll it back before the end"):
+        with bank.producer.coordinated(main) as tx, tx.lane(aux) as connection:
+            pay(connection, 1)
+    assert bank.balances() == moved(bank)
+    assert tx.decision is Decision.ROLLBACK
+
+
+@pytest.mark.rule("R12")
+@pytest.mark.parametrize("kinds", [("postgresql",), ("mariadb",), ("postgresql", "sqlite")], ids="+".join)
+def test_an_owner_that_wakes_behind_a_rollback_commits_nothing(opened: Open, kinds: tuple[str, ...]) -> None:
+    bank = opened(*kinds)
+    with pytest.raises(DecidedOtherwise), bank.producer.coordinated(*bank.engines) as tx:
+        for name in bank.engines:
+            with tx.on(name) as connection:
+                pay(connection, 1)
+        tx.send(TRANSFERS, b"never")
+        bank.recover()  # it was silent for too long
+    assert (bank.balances(), bank.told()) == (moved(bank, 0), [])
+    assert bank.prepared() == []
+
+
+@pytest.mark.rule("R12")
+def test_what_is_consumed_is_refused_beside_what_comes_last(opened: Open) -> None:
+    bank = opened("postgresql", "sqlite")
+    bank.broker.create_topic("orders", queues=1)
+    bank.producer.send("orders", b"move ten")
+    bank.told()
+    consumer = bank.broker.consumer("payments", ["orders"])
+    (message,) = consumer.receive(wait=5)
+    with pytest.raises(ConfigError, match="comes last"), bank.producer.coordinated(*bank.engines) as tx:
+        tx.consume(message)
+    consumer.close()
+
+
+def test_what_its_last_resource_committed_is_never_told_as_if_it_were_not(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = opened("postgresql")
+    with pytest.raises(Unfinished) as told, bank.producer.coordinated(*bank.engines) as tx:
+        for name in bank.engines:
+            with tx.on(name) as connection:
+                pay(connection, 1)
+        tx.send(TRANSFERS, b"told")
+
+        def away(*_: object, **__: object) -> None:
+            raise StoreUnavailable("the home database is away")
+
+        monkeypatch.setattr(tx._owner, "decide", away)
+    assert not told.value.retryable
+    assert bank.balances() == moved(bank)
+    bank.recover()
+    assert bank.told() == ["told"]
+
+
+@pytest.mark.rule("R10")
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "sqlite"])
+@pytest.mark.parametrize("beside", [(), ("postgresql",)], ids=["alone", "beside another"])
+def test_a_session_that_leads_elsewhere_commits_nothing(opened: Open, kind: str, beside: tuple[str, ...]) -> None:
+    bank = opened(kind, *beside)
+    name, *_ = bank.engines
+    bank.broker.kernel.participant(name)
+    with bank.engines[name].begin() as connection:  # as a copy, or what a name leads to later, would have
+        connection.exec_driver_sql("update txsaga_database set uuid = '00000000000000000000000000000000'")
+    with pytest.raises(TxSagaError), bank.producer.coordinated(*bank.engines) as tx:
+        for each in bank.engines:
+            with tx.on(each) as connection:
+                pay(connection, 1)
+    assert bank.balances() == moved(bank, 0)
+    assert bank.prepared() == []

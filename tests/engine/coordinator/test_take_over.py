@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import event
 
 from tests.engine.coordinator.bank import Bank, pay
 from tests.engine.coordinator.test_block import PAID, transfer
 from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.errors import Superseded
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4"), pytest.mark.rule("R9")]
@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4"), pytest.mark.rule("R9
 def no_waiting(bank: Bank) -> None:
     """Let whoever waits for a lock fail, instead of the test."""
     for engine in bank.engines.values():
-        event.listen(engine, "connect", lambda raw, _: raw.execute("SET lock_timeout = '2s'"))
-        event.listen(engine, "checkout", lambda raw, *_: raw.commit())
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"alter database {engine.url.database} set lock_timeout = '2s'")
+        engine.dispose()
 
 
 def opened(bank: Bank) -> Coordinated:
@@ -30,7 +31,7 @@ def opened(bank: Bank) -> Coordinated:
 
 def test_what_a_dead_owner_prepared_is_rolled_back_by_the_next(bank: Bank) -> None:
     before = opened(bank)
-    before._owner.work.prepare(["current", "mortgage"])
+    before._owner.work.prepare()
     before._owner.work.leave()  # its process is gone
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
         transfer(tx, "after")
@@ -58,6 +59,18 @@ def test_an_owner_who_was_superseded_in_one_phase_commits_nothing(bank: Bank) ->
     after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
     with pytest.raises(Superseded):
         before.__exit__(None, None, None)
+    transfer(after, "after")
+    after.__exit__(None, None, None)
+    assert (bank.balances(), bank.told()) == (PAID, ["after"])
+
+
+def test_what_a_superseded_owner_prepares_late_is_rolled_back_by_recovery(bank: Bank) -> None:
+    before = opened(bank)
+    after = bank.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
+    before._owner.work.prepare()
+    before._owner.work.leave()  # its process is gone
+    Recovery(bank.broker.kernel).run_once()
+    assert bank.prepared() == []
     transfer(after, "after")
     after.__exit__(None, None, None)
     assert (bank.balances(), bank.told()) == (PAID, ["after"])

@@ -7,5 +7,6 @@ one that has voted waits for its coordinator for as long as it takes.
 """
 
 from txsaga.adapters.brokers.store import StoreParticipant
+from txsaga.adapters.brokers.tx_log import LoggedParticipant
 
-__all__ = ["StoreParticipant"]
+__all__ = ["LoggedParticipant", "StoreParticipant"]

@@ -64,6 +64,10 @@ class StoreParticipant:
         """Do what was decided, from any process."""
         return self._lives.tell(branch, decision)
 
+    def fence(self, branch: BranchId) -> Finish:
+        """A broker never commits in one phase: whatever was begun there is rolled back."""
+        return self.finish(branch, Decision.ROLLBACK)
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return every branch that voted yes for a store."""
         return [branch for branch, guest in self.guests(UUID(hex=store)) if guest.state is TxState.PREPARED]

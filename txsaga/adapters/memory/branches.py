@@ -111,6 +111,7 @@ class MemoryBranches:
             raise EffectConflict(f"transaction {life.txid} has something bound to it that is decided with it")
         if call.rows:
             ledger.add(life, PART, call.rows)
+        if call.rows or (life.txid, PART) in kept.winners:
             ledger.win(life.txid, PART, life.owner)
         ledger.elect(life.txid, call.votes)
         if life.state is TxState.ACTIVE and call.decision is not Decision.ROLLBACK:

@@ -26,6 +26,7 @@ class MemoryRegistry:
         self._home = home
         self._names = names
         self._doubts = doubts
+        self.cluster: str | None = None
 
     @property
     def identity(self) -> StoreId:
@@ -41,6 +42,10 @@ class MemoryRegistry:
         """Switch halves off or on."""
         with self._home.lock:
             self._home.rejecting = rejecting
+
+    def join_cluster(self, name: str | None) -> None:
+        """Say which cluster the store belongs to."""
+        self.cluster = name
 
     def create_topic(
         self,

@@ -80,7 +80,8 @@ class Batch:
         calls = [*(store.call for store in self._stores), *self._decides]
         if line.hung_up():
             line.close()
-            patiently(line.connection, PATIENCE)  # nothing was sent: whatever this raises is a clear no
+            # Nothing was sent: whatever this raises is a clear no.
+            patiently(line.connection, min(line.patience, PATIENCE))
         try:
             return self._by_kind(line.exchange(calls) if calls else [])
         except ConnectionLost:
@@ -93,7 +94,7 @@ class Batch:
 
     def _again(self, line: Line, low: int, calls: Sequence[Call]) -> Sequence[Rows]:
         for _ in range(RESENDS):
-            patiently(line.connection, PATIENCE)
+            patiently(line.connection, min(line.patience, PATIENCE))
             try:
                 return self._found(line, low) or line.exchange(calls)
             except ConnectionLost as lost:

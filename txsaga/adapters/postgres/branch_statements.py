@@ -28,6 +28,9 @@ WITH x AS MATERIALIZED (
       FROM x JOIN unnest($3, $4, $5) AS n(ord, number, resource) ON n.ord = x.ord)
 SELECT x.ord, x.txid, {{token}} FROM x"""
 
+# In a statement of its own: what was bound under the lock before is seen by the next one only.
+LOCK = "SELECT txid FROM {s}.tx WHERE txid = ANY ($1) ORDER BY txid FOR UPDATE"
+
 RESOLVE_TYPES = (
     *("int8[]", "int4[]", "int4[]", "text[]", "text[]", "int4[]"),
     *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
@@ -52,7 +55,8 @@ WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decisi
     SELECT m.txid, m.pgroup, h.qid, 1, m.owner, h.chunk, h.n, true, h.body
       FROM unnest($7, $8, $9, $10, $11) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
  p AS (INSERT INTO {{s}}.part (txid, part, attempt)
-    SELECT DISTINCT m.txid, 1, m.owner FROM m JOIN unnest($7) AS h(txid) ON h.txid = m.txid
+    SELECT m.txid, 1, m.owner FROM m
+     WHERE m.txid = ANY ($7) OR EXISTS (SELECT FROM {{s}}.part o WHERE o.txid = m.txid AND o.part = 1)
         ON CONFLICT (txid, part) DO UPDATE SET attempt = excluded.attempt),
  v AS (UPDATE {{s}}.branch SET state = v.state, at = clock_timestamp()
          FROM unnest($12, $13, $14, $15) AS v(txid, number, attempt, state), m

@@ -56,6 +56,7 @@ class PostgresBranches:
             self._begin = called(s, "begin_branches", sql.BEGIN_TYPES)
             self._resolve = called(s, "resolve", sql.RESOLVE_TYPES)
             self._note = called(s, "note_branches", sql.NOTE_TYPES)
+        self._lock = sql.LOCK.format(s=s)
         self._standing = sql.STANDING.format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
@@ -64,13 +65,16 @@ class PostgresBranches:
         words = [call for call in calls if isinstance(call, Resolve)]
         notes = [call for call in calls if isinstance(call, Noted)]
         statements = [Statement(self._begin, _begins(begins))] if begins else []
-        statements += [Statement(self._resolve, _words(words))] if words else []
+        if words:
+            locked = Statement(self._lock, [int8_array(sorted(word.life.txid for word in words))])
+            statements += [locked, Statement(self._resolve, _words(words))]
         statements += [Statement(self._note, _notes(notes))] if notes else []
         found = iter(self._exchanged(statements))
         answers: dict[int, Answer | TxSagaError] = {}
         if begins:
             answers |= self._begun(begins, next(found))
         if words:
+            next(found)
             answers |= self._told(words, {row[0] for row in next(found)})
         if notes:
             known = set(next(found))

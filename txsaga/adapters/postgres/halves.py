@@ -41,9 +41,9 @@ SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n,
 class PostgresHalves(HalfStore):
     """Batches on one line."""
 
-    def __init__(self, engine: Engine, hot: Hot, identity: StoreId) -> None:
+    def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._engine, self._hot, self._identity = engine, hot, identity
-        self._line = Line(engine)
+        self._line = Line(engine, patience)
         self._low: int | None = None
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
@@ -98,7 +98,7 @@ class PostgresHalves(HalfStore):
     def _newest(self) -> int:
         """Return a number below which nothing of ours is looked for after a lost answer."""
         if self._low is None:
-            newest = until_answered(self._line, PATIENCE, lambda: self._line.execute(self._hot.newest, {}))
+            newest = until_answered(self._line, self._line.patience, lambda: self._line.execute(self._hot.newest, {}))
             self._low = int(newest[0][0])
         return self._low
 
@@ -121,7 +121,7 @@ class PostgresHalves(HalfStore):
             return answers
         call = standing(self._hot, lost)
         try:
-            rows = until_answered(self._line, PATIENCE, lambda: self._line.exchange([call])[0])
+            rows = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call])[0])
         except TxSagaError as reason:
             silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
             return answers | {end.txid: silent for end in lost}

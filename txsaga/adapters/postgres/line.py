@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from txsaga.adapters.postgres.connection import is_lost, translated, translating
 from txsaga.adapters.postgres.wire import Call, Rows, Wire
-from txsaga.engine.patience import patiently
+from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import ConfigError, StoreUnavailable
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
@@ -51,8 +51,8 @@ class Line:
     each other's answers.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, patience: float = PATIENCE) -> None:
+        self._engine, self.patience = engine, patience
         self._connection: psycopg.Connection[Any] | None = None
         self._backend: tuple[int, object] | None = None
         self.wire: Wire

@@ -32,7 +32,8 @@ SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('activ
     # a resource has not acknowledged, or stands against the decision
     """
 SELECT EXISTS (SELECT FROM {s}.branch b
-                WHERE b.txid < :bound AND b.state NOT IN ('committed', 'rolled_back', 'forgotten'))""",
+                WHERE b.txid < :bound AND b.state NOT IN ('committed', 'rolled_back', 'forgotten')
+                  AND {unspared_branch})""",
     # the newest message of a topic is kept
     """
 SELECT EXISTS (SELECT FROM {s}.topic t
@@ -60,6 +61,7 @@ def needed(s: str) -> list[str]:
     parts = {
         "kept": KEPT.format(behind=BEHIND.format(s=s)),
         "unspared_half": NOT_SPARED.format(s=s, txid="h.txid"),
+        "unspared_branch": NOT_SPARED.format(s=s, txid="b.txid"),
         "unspared_tx": NOT_SPARED.format(s=s, txid="t.txid"),
     }
     return [sql.format(s=s, **parts).strip() for sql in NEEDED]

@@ -52,6 +52,18 @@ class PostgresRegistry:
         with transaction(self._engine) as connection:
             connection.execute(update(store).values(rejecting=rejecting))
 
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that the store belongs to."""
+        with transaction(self._engine) as connection:
+            name: str | None = connection.execute(select(store.c.cluster)).scalar()
+        return name
+
+    def join_cluster(self, name: str | None) -> None:
+        """Say which cluster the store belongs to."""
+        with transaction(self._engine) as connection:
+            connection.execute(update(store).values(cluster=name))
+
     def create_topic(
         self,
         name: str,

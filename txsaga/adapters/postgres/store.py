@@ -25,6 +25,7 @@ from txsaga.adapters.postgres.questions import PostgresQuestions
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.adapters.postgres.schedule import PostgresSchedule
+from txsaga.engine.patience import PATIENCE
 from txsaga.errors import IdentityChanged
 from txsaga.model.identity import StoreId
 
@@ -32,11 +33,13 @@ from txsaga.model.identity import StoreId
 class PostgresStore:
     """One namespace of a PostgreSQL database."""
 
-    def __init__(self, engine: Engine, namespace: str, identity: StoreId, login: Login) -> None:
+    def __init__(
+        self, engine: Engine, namespace: str, identity: StoreId, login: Login, patience: float = PATIENCE
+    ) -> None:
         owner = login.owner
         hot = Hot.of(f'"{namespace}"', owner=owner)
         self.engine, self.namespace, self.rights = engine, namespace, login.rights
-        self.halves = PostgresHalves(engine, hot, identity)
+        self.halves = PostgresHalves(engine, hot, identity, patience)
         self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
         self.branches = PostgresBranches(engine, namespace, str(identity), owner=owner)
         self.log = PostgresLog(engine, hot, namespace)
@@ -53,8 +56,8 @@ class PostgresStore:
         self._guard(engine)
 
     @classmethod
-    def open(cls, url: str, *, create: bool = False) -> PostgresStore:
-        """Open the store of a URL, migrating it first when asked to."""
+    def open(cls, url: str, *, create: bool = False, patience: float = PATIENCE) -> PostgresStore:
+        """Open the store of a URL, migrating it first when asked to; `patience` is for one that went away."""
         address, namespace = parse_url(url)
         engine = make_engine(address, namespace)
         try:
@@ -67,7 +70,7 @@ class PostgresStore:
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, namespace, identity, login)
+        return cls(engine, namespace, identity, login, patience)
 
     def close(self) -> None:
         """Give back every connection."""

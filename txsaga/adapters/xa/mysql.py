@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence.answers import code_of, edge
 from txsaga.adapters.evidence.creation import find, missing
-from txsaga.adapters.evidence.sessions import short_waits
+from txsaga.adapters.evidence.sessions import settle_level, short_waits
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
 from txsaga.adapters.xa.mysql_session import Session
 from txsaga.adapters.xa.rows import BranchRows
-from txsaga.errors import ConfigError, UnknownTransaction, xa
+from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
 from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
@@ -97,6 +97,10 @@ class MysqlParticipant:
             assert session is not None
             try:
                 self._rows.write(session.connection, branch)
+                self._rows.require_here(session.connection)
+            except EvidenceMissing:
+                session.end()
+                raise
             except IntegrityError as error:
                 session.end()
                 raise xa.DuplicateBranch(f"branch {branch.gid} has its evidence already") from error
@@ -125,6 +129,12 @@ class MysqlParticipant:
                 if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
                     return Finish.DONE
         return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of it is under way, or late."""
+        with edge(self.name), self._engine.connect() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this very database holds for a store."""

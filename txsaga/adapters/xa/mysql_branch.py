@@ -144,7 +144,7 @@ class MysqlBranch:
         except SessionLost as lost:
             raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
         except Refused as refused:
-            self._stage = _Stage.OVER
+            self._stage = _Stage.NO
             raise self._no(refused) from refused
         self._stage = _Stage.OVER
 

@@ -17,6 +17,8 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.answers import code_of, edge
 from txsaga.adapters.evidence.creation import find, missing
+from txsaga.adapters.evidence.schema import database_table
+from txsaga.adapters.evidence.sessions import settle_level
 from txsaga.adapters.evidence.statements import DURABLE
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.libpq import SessionLost
@@ -46,13 +48,16 @@ _LISTED = text("select gid from pg_prepared_xacts where database = current_datab
 # The key of the row waits for whoever holds the same name, and so may the constraints that are checked at PREPARE.
 _EVIDENCE = """set local lock_timeout = '5s';
 with written as (insert into {table} (store, incarnation, txid, branch, outcome)
-  select '{store}', {incarnation}, {txid}, '{branch}', {outcome} where pg_current_xact_id_if_assigned() is not null
+  select '{store}', {incarnation}, {txid}, '{branch}', {outcome} / {here}
+   where pg_current_xact_id_if_assigned() is not null
   returning 1)
 select current_setting('{mark}', true), (select count(*) from written), {durable}"""
 
 
 _MAIN = """insert into {table} (store, incarnation, txid, branch, outcome)
-  values ('{store}', {incarnation}, {txid}, '', {outcome})"""
+  values ('{store}', {incarnation}, {txid}, '', {outcome} / {here})"""
+# Zero, and so an error, in another database than the recorded one and outside of the branch's own transaction.
+_HERE = """(select count(*)::int from {places} where uuid = '{uuid}' and current_setting('{mark}', true) = '{gid}')"""
 
 
 class PostgresParticipant:
@@ -127,6 +132,12 @@ class PostgresParticipant:
                 return Finish.DONE
             return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
 
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of it is under way, or late."""
+        with edge(self.name), self._engine.connect() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this very database holds for a store."""
         place = self._rows.place
@@ -149,9 +160,11 @@ class PostgresParticipant:
         return Session.begun(connection, f"SET LOCAL {MARK} = '{branch.gid}'", self._patience)
 
     def _evidence(self, branch: BranchId) -> tuple[str, str]:
-        table = self._engine.dialect.identifier_preparer.format_table(self._rows.place.table)
-        named = {"table": table, "mark": MARK, "durable": DURABLE, **values(branch)}
-        return _EVIDENCE.format(**named), _MAIN.format(**named)
+        quoted, place = self._engine.dialect.identifier_preparer, self._rows.place
+        places = quoted.format_table(database_table(place.table.schema))
+        here = _HERE.format(places=places, uuid=place.database.hex, mark=MARK, gid=branch.gid)
+        named = {"table": quoted.format_table(place.table), "mark": MARK, "durable": DURABLE, "here": here}
+        return _EVIDENCE.format(**named, **values(branch)), _MAIN.format(**named, **values(branch))
 
 
 def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:

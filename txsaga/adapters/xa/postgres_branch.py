@@ -96,7 +96,7 @@ class PostgresBranch:
         self._refuse_broken()
         self._stage = _Stage.UNKNOWN
         try:
-            self._session.send("; ".join([self._evidence, *([self._main] if transaction else []), "COMMIT"]))
+            self._session.send("; ".join([*([self._main] if transaction else []), self._evidence, "COMMIT"]))
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         return self._committed

@@ -15,13 +15,14 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, s
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
-from txsaga.adapters.evidence.answers import is_forbidden
+from txsaga.adapters.evidence.answers import is_blocked, is_forbidden
 from txsaga.adapters.evidence.creation import Place
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import EVIDENCE, database_table
+from txsaga.adapters.evidence.sessions import begin_now, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.errors import DecidedOtherwise, RightsMissing
-from txsaga.model.branch import BranchId
+from txsaga.errors import DecidedOtherwise, RightsMissing, xa
+from txsaga.model.branch import BranchId, Finish
 from txsaga.model.decision import Decision
 
 
@@ -49,6 +50,29 @@ class BranchRows:
             statements.write_now(connection, self.place.table, key, Decision.COMMIT)
         except IntegrityError as error:
             raise DecidedOtherwise(key.txid, Decision.ROLLBACK.name) from error
+
+    def fence(self, connection: Connection, branch: BranchId) -> Finish:
+        """Write the barrier in the place of a branch's own row, unless the row is there."""
+        key, place = EvidenceKey.parse(branch.transaction), self.place
+        with short_waits(connection, locks=1):
+            try:
+                begin_now(connection)
+                statements.write_now(connection, place.table, key, Decision.ROLLBACK, branch.evidence)
+                self.where.require_same(connection, place)
+                connection.commit()
+                return Finish.DONE
+            except IntegrityError:
+                connection.rollback()  # a row is there: it stands
+            except DBAPIError as error:
+                connection.rollback()
+                if not is_blocked(error):
+                    raise
+                raise xa.RetryLater(f"branch {branch.gid} is being committed at this moment") from error
+            return Finish.COMMITTED if self.is_committed(connection, branch) else Finish.DONE
+
+    def require_here(self, connection: Connection) -> None:
+        """Refuse a session that leads to another database than the recorded one (R10)."""
+        self.where.require_same(connection, self.place)
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
         """Tell whether a branch has been committed; the database says in the same answer which one it is."""

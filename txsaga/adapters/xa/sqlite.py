@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.answers import edge, refuses_commit
 from txsaga.adapters.evidence.creation import find, missing
-from txsaga.adapters.evidence.sessions import begin_now
+from txsaga.adapters.evidence.sessions import begin_now, settle_level
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
@@ -54,6 +54,7 @@ class SqliteParticipant:
             try:
                 opened = connection.begin()
                 begin_now(connection)
+                self._rows.require_here(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -66,6 +67,12 @@ class SqliteParticipant:
         if committed == (decision is Decision.COMMIT):
             return Finish.DONE
         return Finish.COMMITTED if committed else Finish.ROLLED_BACK
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of it is under way, or late."""
+        with edge(self.name), self._engine.connect() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return nothing: it holds no votes."""

@@ -30,20 +30,22 @@ from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import Owner
+from txsaga.engine.coordinator.work import Told
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
-from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished
+from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished, xa
 from txsaga.model.arguments import check_function
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message
-from txsaga.model.records import Group, Life
+from txsaga.model.records import Group, Life, Row
 from txsaga.model.topic import Way
+from txsaga.ports.branches import Voted
 
 logger = logging.getLogger("txsaga")
 
@@ -60,6 +62,7 @@ class Coordinated:
         self._outbox = Outbox(kernel.topics, Way.HALF)
         self._owner = Owner(kernel, group, resources, key=key, run=run)
         self._lanes: dict[str, Lane] = {}
+        self._bound = False  # something is decided with it that may be refused
         self._listeners: list[Callable[[Decision], None]] = []
         self._process = os.getpid()
         self.decision: Decision | None = None
@@ -127,7 +130,9 @@ class Coordinated:
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
         """Let the decision take a message off its group, or move a stream's cursor behind a chunk."""
         self._require_open("consume")
+        self._owner.refuse_last_resource("consume")
         consume(self, consumed, batch)
+        self._bound = True
 
     def join_life(self) -> Life:
         """Return the transaction's row, for what is bound to it."""
@@ -160,7 +165,7 @@ class Coordinated:
         if self._stage is Stage.OPEN and error is None:
             try:
                 self._commit()
-            except (DecidedOtherwise, InDoubt, Unfinished):
+            except (DecidedOtherwise, InDoubt, Unfinished, xa.Heuristic):
                 raise
             except BaseException as reason:
                 if self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
@@ -173,39 +178,53 @@ class Coordinated:
                 raise TransactionError("the transaction did not commit: its messages could not all be stored")
 
     def _commit(self) -> None:
-        rows, work = self._outbox.take(), self._owner.work
-        last = work.last
-        votes = work.named(work.prepare(work.voting))
+        work = self._owner.work
+        work.refuse_open_units()
+        rows, last = self._outbox.take(), work.last(alone=not self._bound)
+        votes = work.named(work.prepare(besides=last))
         if last is None:
             self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
-            standing, failure = self._owner.decide(Decision.COMMIT, "the block ended", rows, votes), None
+            self._follow(self._owner.decide(Decision.COMMIT, "the block ended", rows, votes))
         else:
-            assert self.id is not None
-            standing, failure = self._owner.close(rows, votes, last, self.id, self._closed)
-        silent = self._told(standing)
+            self._commit_last(rows, votes, last)
+
+    def _commit_last(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> None:
+        assert self.id is not None
+        self._stage = Stage.CLOSED
+        standing, failure = self._owner.end(rows, votes, last), None
+        if standing is None:
+            self._stage = Stage.WORKING
+            standing, failure = self._owner.commit_last(last, self.id)
+        self._follow(standing, failure)
+
+    def _follow(self, standing: Decision, failure: Exception | None = None) -> None:
+        """Tell everybody what stands, and raise whatever is not plain success."""
+        told = self._told(standing)
         if failure is not None:
             raise failure
         if standing is not Decision.COMMIT:
             raise DecidedOtherwise(self._owner.life.txid, standing.name)
-        if silent:
-            raise Unfinished(self._owner.life.txid, silent)
-
-    def _closed(self) -> None:
-        self._stage = Stage.WORKING
+        if told.against:
+            raise told.against[0]
+        if told.silent:
+            raise Unfinished(self._owner.life.txid, list(told.silent))
 
     def _roll_back(self, why: str) -> None:
         self._stage = Stage.BROKEN
-        standing = self._owner.decide(Decision.ROLLBACK, short_cause(why))
-        self._told(standing)
+        self._owner.release()
+        self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
 
-    def _told(self, decision: Decision) -> list[str]:
-        """Tell the resources and whoever listens; return the resources that did not answer."""
+    def _told(self, decision: Decision) -> Told:
+        """Tell the resources, and whoever listens."""
         self.decision, self._stage = decision, Stage.LEFT
-        silent = self._owner.finish(decision)
+        told = self._owner.finish(decision)
         for listener in self._listeners:
-            listener(decision)
+            try:
+                listener(decision)
+            except Exception:  # what is decided stands, and the others are to hear of it
+                logger.exception("a listener of transaction %s failed", self.txid)
         self._kernel.tell_decided()
-        return silent
+        return told
 
     def _flush(self) -> None:
         if self._outbox.bytes > FLUSH:

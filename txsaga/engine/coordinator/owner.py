@@ -8,10 +8,11 @@ written, check-back rolls the transaction back once its owner is silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from txsaga.engine.coordinator.ballots import ballots
-from txsaga.engine.coordinator.work import Part, Work, noted
+from txsaga.engine.coordinator.work import Part, Told, Work, noted
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
@@ -23,6 +24,8 @@ from txsaga.errors import (
     InDoubt,
     OutcomeUnknown,
     Superseded,
+    TxSagaError,
+    Unfinished,
 )
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
@@ -49,6 +52,7 @@ class Owner:
         self._lives = Lives(kernel)
         _check_names(resources)
         self._polled = False
+        self._released: list[Noted] = []
         self._resources = [kernel.participant(name) for name in resources]
         unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
         if len(unable) > 1:
@@ -74,11 +78,21 @@ class Owner:
         else:
             self.life = self._lives.enter(self._group, self._key, self._run)
             numbers = list(self._named(ids))
+            self._free_of_earlier()
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
         self.work = Work(self.life.txid, self._kernel.announce)
         for number, (_, each) in zip(numbers, self._resources, strict=True):
             self.work.add(each.name, Part(BranchId(transaction, number, self.life.owner), each))
         self._kernel.running.begin(self, Doubt.of(self.life))
+
+    def refuse_last_resource(self, what: str) -> None:
+        """Refuse what can still be refused at the decision beside a resource whose commit is the decision (R12)."""
+        for _, each in self._resources:
+            if not each.capabilities.two_phase:
+                raise ConfigError(
+                    f"a transaction can't {what} beside {each.name!r}: its commit comes last and can't be taken back; "
+                    "leave it to a transaction of its own"
+                )
 
     def add(self, rows: Sequence[Row]) -> None:
         """Store messages ahead of the decision."""
@@ -100,46 +114,53 @@ class Owner:
         """Write the decision, with all that belongs to it; return what stands."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
         word = Resolve(self.life, decision, f"owner {self.life.owner}", why, rows, votes)
-        try:
-            standing = self._kernel.branches.call(word)
-        except EffectConflict:
-            return self._decide_with_effects(word)
+        with self._none_left_behind():
+            try:
+                standing = self._kernel.branches.call(word)
+            except EffectConflict:
+                return self._decide_with_effects(word)
         assert isinstance(standing, Decision)
         return standing
 
-    def close(
-        self, rows: Sequence[Row], votes: Sequence[Voted], last: str, transaction: str, closed: Callable[[], None]
-    ) -> tuple[Decision, Exception | None]:
-        """Write the end, let the last resource commit, and write the decision that its evidence tells (R12).
-
-        Return what stands, and why the last resource did not commit.
-        """
-        evidence, _ = self._kernel.resource(last)
+    def end(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> Decision | None:
+        """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""
         if self._polled:  # behind the last resource's commit it would be too late
             require_carried(ballots(self._kernel, self.life.txid))
-        end = Resolve(
-            self.life, None, f"owner {self.life.owner}", "its last resource decides", rows, votes, evidence.id
-        )
-        self._kernel.branches.call(end)
-        closed()
+        evidence, _ = self._kernel.resource(last)
+        why = f"resource {last!r} decides"
+        word = Resolve(self.life, None, f"owner {self.life.owner}", why, rows, votes, evidence.id)
+        with self._none_left_behind():
+            standing = self._kernel.branches.call(word)
+        assert standing is None or isinstance(standing, Decision)
+        return standing
+
+    def commit_last(self, last: str, transaction: str) -> tuple[Decision, Exception | None]:
+        """Let the last resource commit; return what stands by its evidence, and why it did not commit."""
         try:
             self.work.commit(last, transaction)
         except Exception as error:  # noqa: BLE001  # whatever it is: only the evidence tells
             self.work.drop(last)  # or it would stand in the way of the barrier
-            return self._follow_evidence(evidence.id, error)
-        return self.decide(Decision.COMMIT, f"resource {last!r} committed"), None
+            return self._follow_evidence(last, error)
+        try:
+            return self.decide(Decision.COMMIT, f"resource {last!r} committed"), None
+        except TxSagaError as silent:  # it stands: whoever finds the evidence writes COMMIT
+            raise Unfinished(self.life.txid, ["the home database"]) from silent
 
-    def finish(self, decision: Decision) -> list[str]:
-        """Tell every resource; return those that did not answer. What became of them is noted by and by."""
-        notes, silent = self.work.finish(decision, self.work.used)
+    def finish(self, decision: Decision) -> Told:
+        """Tell every resource what was decided; what became of them is noted by and by."""
+        told = self.work.finish(decision)
+        notes = [*self._released, *told.notes]
         if decision is Decision.ROLLBACK:
-            used = {note.number for note in notes}
             notes += [
                 Noted(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, "nothing was done in it")
-                for number in self.work.unused - used
+                for number in self.work.unused
             ]
         self._kernel.notes.add(notes)
-        return list(silent)
+        return told
+
+    def release(self) -> None:
+        """Let go what was not asked for its vote: it can only roll back."""
+        self._released += self.work.release()
 
     def open_unit(self, resource: Resource, participant: Participant) -> str:
         """Name a unit of an auxiliary lane before its work; return what the work is found under."""
@@ -151,22 +172,30 @@ class Owner:
 
     def settle_unit(self, key: str, decision: Decision) -> None:
         """Commit or roll back one unit by itself, whatever becomes of the transaction."""
-        branch, participant, _ = self.work.part(key)
-        failure: Exception | None = None
-        finish = Finish.DONE
         try:
             if decision is Decision.COMMIT:
                 self.work.commit(key)
-            self.work.drop(key)
         except Exception as error:  # noqa: BLE001  # only the evidence tells what became of it
+            self._fence_unit(key, error)
+        else:
             self.work.drop(key)
-            failure, finish = error, participant.finish(branch, Decision.ROLLBACK)
-        committed = decision is Decision.COMMIT and (failure is None or finish is Finish.COMMITTED)
-        stands = Decision.COMMIT if committed else Decision.ROLLBACK
-        self._kernel.branches.call(noted(self.life.txid, branch, stands, Finish.DONE))
-        self.work.settled(key)
-        if failure is not None and not committed:
-            raise failure
+            self._note_unit(key, decision)
+
+    def _fence_unit(self, key: str, error: Exception) -> None:
+        """Find out whether a unit has committed, and make sure that it never does where it has not."""
+        part = self.work.part(key)
+        self.work.drop(key)
+        try:
+            found = part.participant.fence(part.branch)
+        except TxSagaError as away:
+            name = part.participant.name
+            raise OutcomeUnknown(f"whether the unit of lane {name!r} has committed is not known: {away}") from error
+        self._note_unit(key, Decision.COMMIT if found is Finish.COMMITTED else Decision.ROLLBACK)
+        if found is not Finish.COMMITTED:
+            raise error
+
+    def _note_unit(self, key: str, decision: Decision) -> None:
+        self._kernel.notes.add([noted(self.life.txid, self.work.part(key).branch, decision, Finish.DONE)])
 
     def leave(self) -> None:
         """Give every session back; from here on others may ask about it."""
@@ -179,8 +208,33 @@ class Owner:
             self._lives.own(ledger, self.life)
             return ledger.name(self.life, resources, aux=aux)
 
-    def _follow_evidence(self, evidence: int, error: Exception) -> tuple[Decision, Exception | None]:
-        checked = self._kernel.settler.check(Doubt.of(self.life, evidence))
+    def _free_of_earlier(self) -> None:
+        """Roll back what owners before prepared: no decision names it any more, and its locks would keep us waiting."""
+        if self.life.owner == 1:
+            return
+        identity, participants = self._kernel.store.registry.identity, {each.id: one for each, one in self._resources}
+        for branch in self._kernel.store.branches.of(self.life.txid):
+            participant = participants.get(branch.recorded)
+            if participant is not None and branch.unfinished and branch.attempt < self.life.owner:
+                id = BranchId(identity.transaction(branch.txid), branch.number, branch.attempt)
+                with self._kernel.announce.around(facts.Finishing, branch.txid, about=branch.resource):
+                    participant.finish(id, Decision.ROLLBACK)
+
+    @contextmanager
+    def _none_left_behind(self) -> Iterator[None]:
+        """Roll back what was prepared here once a later owner has the transaction: it may wait for our locks."""
+        try:
+            yield
+        except Superseded:
+            self.work.finish(Decision.ROLLBACK)
+            raise
+
+    def _follow_evidence(self, last: str, error: Exception) -> tuple[Decision, Exception | None]:
+        evidence, _ = self._kernel.resource(last)
+        try:
+            checked = self._kernel.settler.check(Doubt.of(self.life, evidence.id))
+        except TxSagaError as silent:
+            raise InDoubt(f"transaction {self.life.txid} is undecided: {silent}; check-back settles it") from error
         if checked.standing is None:
             raise InDoubt(f"transaction {self.life.txid} is undecided: {checked.why}; check-back settles it") from error
         decision = checked.standing.decision
@@ -211,7 +265,7 @@ class Owner:
         self._lives.own(ledger, life)
         if word.rows:
             ledger.add(life, PART, word.rows)
-            ledger.win(life.txid, PART, life.owner)
+        ledger.win(life.txid, PART, life.owner)  # also without messages: those of an owner before don't count (R4)
         ledger.elect(life.txid, word.votes)
         ledger.move(life.txid, TxEvent.END)
 

@@ -134,8 +134,11 @@ class Recovery:
             return Noted(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
         with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
             found = participant.finish(id, due)
-        if branch.aux and due is Decision.ROLLBACK and found is Finish.COMMITTED:
-            due, found = Decision.COMMIT, Finish.DONE  # its lane committed it, and could not say so
+        if branch.aux and due is Decision.ROLLBACK:
+            if found is Finish.DONE:
+                found = participant.fence(id)  # its lane may be about to commit it
+            if found is Finish.COMMITTED:
+                due, found = Decision.COMMIT, Finish.DONE  # it did, and could not say so
         return noted(branch.txid, id, due, found)
 
     def _is_presumed(self, branch: Branch) -> bool:

@@ -1,5 +1,5 @@
 """
-The work of one coordinated transaction in its resources: a session for each, opened by its first use.
+The work of one coordinated transaction in its resources: a session for each branch, opened by its first use.
 
 All resources are at work at the same time: each step is sent to all of them before anybody waits, so that no lock is
 held longer than the slowest answer takes. A session that is lost is never opened again in the same transaction. If
@@ -9,11 +9,12 @@ this process dies, what was not prepared is rolled back by its resource, and wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from txsaga.engine.announce import Announcer
-from txsaga.errors import TransactionError
+from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
@@ -25,14 +26,37 @@ logger = logging.getLogger("txsaga")
 Answer = TypeVar("Answer")
 
 PLAIN_EVENT = {Decision.COMMIT: BranchEvent.COMMIT, Decision.ROLLBACK: BranchEvent.ROLL_BACK}
+AGAINST = {
+    Finish.COMMITTED: xa.HeuristicCommit,
+    Finish.ROLLED_BACK: xa.HeuristicRollback,
+    Finish.HAZARD: xa.HeuristicHazard,
+}
 
 
-class Part(NamedTuple):
-    """One branch and its resource."""
+@dataclass(slots=True)
+class Part:
+    """One branch, its resource, and the session that it has here."""
 
     branch: BranchId
     participant: Participant
     aux: bool = False  # a unit of an auxiliary lane
+    session: Enlisted | None = None
+    used: bool = False  # a session was opened, whatever became of it
+    asked: bool = False  # for its vote
+    decided: bool = False  # its own commit was the decision
+
+    @property
+    def can_vote(self) -> bool:
+        """Tell whether it can hold a yes."""
+        return self.participant.capabilities.two_phase
+
+
+class Told(NamedTuple):
+    """What resources said when they were told the decision."""
+
+    notes: list[Noted]
+    silent: dict[str, Exception]
+    against: list[xa.XaError]  # somebody had decided over our head
 
 
 class Work:
@@ -41,53 +65,62 @@ class Work:
     def __init__(self, txid: int, announce: Announcer) -> None:
         self._txid, self._announce = txid, announce
         self._parts: dict[str, Part] = {}
-        self._open: dict[str, Enlisted] = {}
-        self._committed: str | None = None  # the last resource
 
     def add(self, key: str, part: Part) -> None:
         """Let a branch be worked in."""
         self._parts[key] = part
 
+    def part(self, key: str) -> Part:
+        """Return a branch and its resource."""
+        return self._parts[key]
+
     @property
     def used(self) -> list[str]:
-        """What something was done in."""
-        return list(self._open)
+        """What has a session here."""
+        return [key for key, part in self._parts.items() if part.session is not None]
 
     @property
     def unused(self) -> set[int]:
-        """The numbers of the branches in which nothing was done."""
-        return {part.branch.number for key, part in self._parts.items() if key not in self._open and not part.aux}
+        """The numbers of the branches in which nothing was ever done."""
+        return {part.branch.number for part in self._parts.values() if not part.used and not part.aux}
 
-    @property
-    def last(self) -> str | None:
-        """The one that commits in one phase: what can't vote, or whoever is alone."""
-        able = {key: self._parts[key].participant.capabilities for key in self._open if not self._parts[key].aux}
-        unable = [key for key, can in able.items() if not can.two_phase]
-        alone = [key for key, can in able.items() if can.last_resource] if len(self._open) == 1 else []
-        return next(iter(unable or alone), None)
+    def last(self, *, alone: bool = True) -> str | None:
+        """The one that commits in one phase: what can't vote, or, where that is allowed, whoever is alone."""
+        opened = {key: self._parts[key] for key in self.used}
+        unable = [key for key, part in opened.items() if not part.can_vote and not part.aux]
+        if unable or not alone or len(opened) != 1:
+            return next(iter(unable), None)
+        ((key, part),) = opened.items()
+        return key if part.participant.capabilities.last_resource and not part.aux else None
 
-    @property
-    def voting(self) -> list[str]:
-        """Who is asked for a vote; a unit that can't give one follows the outcome behind it."""
-        able = [key for key in self._open if self._parts[key].participant.capabilities.two_phase]
-        return [key for key in able if key != self.last]
+    def refuse_open_units(self) -> None:
+        """Refuse to leave a unit open that can't follow the outcome."""
+        for key in self.used:
+            part = self._parts[key]
+            if part.aux and not part.can_vote:
+                raise TransactionError(
+                    f"the open unit of lane {part.participant.name!r} can't follow the outcome, "
+                    f"because {part.participant.capabilities.kind} can't vote: commit it or roll it back before the end"
+                )
 
     def handle(self, key: str) -> object:
         """Return what the user works with in a branch, opening its session."""
-        if key not in self._parts:
+        part = self._parts.get(key)
+        if part is None:
             known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
             raise TransactionError(
                 f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
             )
-        if key not in self._open:
-            part = self._parts[key]
-            self._open[key] = part.participant.enlist(part.branch)
-        return self._open[key].handle
+        if part.session is None:
+            if part.used:
+                raise TransactionError(f"the session in {key!r} is over; it is never opened again in its transaction")
+            part.session, part.used = part.participant.enlist(part.branch), True
+        return part.session.handle
 
-    def prepare(self, keys: Iterable[str]) -> dict[str, Vote]:
-        """Ask these branches for their votes; a no is raised once all have answered."""
-        found, votes = self._each(facts.Voting, set(keys), lambda enlisted: enlisted.prepare()), dict[str, Vote]()
-        for key, answer in found.items():
+    def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
+        """Ask for every vote there is; a no is raised once all have answered."""
+        votes = dict[str, Vote]()
+        for key, answer in self.ask(key for key in self.used if key != besides).items():
             if isinstance(answer, Exception):
                 answer.add_note(f"this was the vote of resource {self._parts[key].participant.name!r}")
                 raise answer
@@ -96,78 +129,86 @@ class Work:
                 self.drop(key)  # it has left
         return votes
 
-    def named(self, votes: Mapping[str, Vote]) -> tuple[Voted, ...]:
-        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone."""
+    def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
+        """Ask these branches for their votes; each has its answer."""
+        asked = set(keys)
+        for key in asked:
+            self._parts[key].asked = True
+        return self._each(facts.Voting, asked, lambda session: session.prepare())
+
+    def take_out(self, key: str) -> Enlisted:
+        """Let one branch take no part any more; whoever takes it out rolls it back."""
+        session, self._parts[key].session = self._parts[key].session, None
+        assert session is not None
+        return session
+
+    def named(self, votes: Mapping[str, Vote], *, besides: Collection[str] = ()) -> tuple[Voted, ...]:
+        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone.
+
+        What is left out keeps its state: whatever it holds is rolled back.
+        """
         return tuple(
-            Voted(*part.branch[1:], votes.get(key, Vote.PREPARED if key in self._open else Vote.READ_ONLY))
+            Voted(part.branch.number, part.branch.attempt, votes.get(key) or _silent_vote(part))
             for key, part in self._parts.items()
+            if key not in besides and (key in votes or part.session is not None or not (part.used or part.aux))
         )
 
     def commit(self, key: str, transaction: str | None = None) -> None:
         """Let one branch commit in one phase; with a transaction, that commit is its decision."""
-        name = self._parts[key].participant.name
-        self._tell(facts.Working, name)
-        self._open[key].commit(transaction)()
-        self._tell(facts.Worked, name)
+        part = self._parts[key]
+        assert part.session is not None
+        self._tell(facts.Working, part)
+        part.session.commit(transaction)()
+        part.decided = transaction is not None
+        self._tell(facts.Worked, part)
         self.drop(key)
-        if transaction is not None:
-            self._committed = key
 
-    def part(self, key: str) -> Part:
-        """Return a branch and its resource."""
-        return self._parts[key]
+    def release(self) -> list[Noted]:
+        """Roll back what was not asked for its vote: its locks need no decision to go."""
+        unasked = [key for key in self.used if not self._parts[key].asked]
+        told = self.finish(Decision.ROLLBACK, unasked)
+        for key in unasked:
+            self.drop(key)
+        return told.notes
 
-    def settled(self, key: str) -> None:
-        """Forget a unit that is committed or rolled back: the outcome has nothing to do with it."""
-        self.drop(key)
-        self._parts.pop(key, None)
-
-    def finish(self, decision: Decision, keys: Iterable[str]) -> tuple[list[Noted], dict[str, Exception]]:
-        """Tell these branches what was decided; return what became of them, and which resources did not answer."""
-        asked = set(keys)
-        notes, silent = self._follow(decision, asked), dict[str, Exception]()
-        if self._committed is not None:
-            notes.append(noted(self._txid, self._parts[self._committed].branch, decision, Finish.DONE))
-        for key, answer in self._each(facts.Finishing, asked, lambda enlisted: enlisted.finish(decision)).items():
+    def finish(self, decision: Decision, keys: Iterable[str] | None = None) -> Told:
+        """Tell these branches what was decided, or all of them."""
+        asked = set(self.used if keys is None else keys)
+        told = Told([], {}, [])
+        for part in self._parts.values():
+            if part.decided and keys is None:
+                self._note(told, part, decision, Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED)
+        for key, answer in self._each(facts.Finishing, asked, lambda session: session.finish(decision)).items():
+            part = self._parts[key]
             if isinstance(answer, Exception):
-                silent[self._parts[key].participant.name] = answer
+                told.silent[part.participant.name] = answer
             else:
-                notes.append(noted(self._txid, self._parts[key].branch, decision, answer))
-        return notes, silent
-
-    def _follow(self, decision: Decision, asked: set[str]) -> list[Noted]:
-        """Let units that can't vote follow a COMMIT."""
-        notes: list[Noted] = []
-        for key in [key for key in asked if key in self._open and not self._can_vote(key)]:
-            if decision is Decision.COMMIT and self._parts[key].aux:
-                branch = self._parts[key].branch
-                asked.discard(key)
-                try:
-                    self.commit(key)
-                except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
-                    name = self._parts[key].participant.name
-                    logger.error("the open unit of lane %r did not follow COMMIT of %d: %s", name, self._txid, error)
-                    continue  # recovery finds by its evidence what became of it
-                notes.append(noted(self._txid, branch, decision, Finish.DONE))
-        return notes
-
-    def _can_vote(self, key: str) -> bool:
-        return self._parts[key].participant.capabilities.two_phase
+                self._note(told, part, decision, answer)
+        return told
 
     def leave(self) -> None:
         """Give every session back."""
-        for name in list(self._open):
-            self.drop(name)
+        for key in self._parts:
+            self.drop(key)
 
     def drop(self, key: str) -> None:
         """Give one session back."""
-        enlisted = self._open.pop(key, None)
-        if enlisted is None:
+        part = self._parts[key]
+        session, part.session = part.session, None
+        if session is None:
             return
         try:
-            enlisted.leave()
+            session.leave()
         except Exception:  # it is over in any case; the resource rolls back what was not prepared
             logger.warning("the session of %r could not be given back", key, exc_info=True)
+
+    def _note(self, told: Told, part: Part, decision: Decision, found: Finish) -> None:
+        told.notes.append(noted(self._txid, part.branch, decision, found))
+        if found in AGAINST:
+            name = part.participant.name
+            error = AGAINST[found](f"resource {name!r}: {told.notes[-1].why}; transaction {self._txid} says otherwise")
+            logger.error("%s", error)
+            told.against.append(error)
 
     def _each(
         self, fact: type[facts.Fact], keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
@@ -175,11 +216,11 @@ class Work:
         """Send to all of them, then wait for each."""
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}
-        for key, enlisted in self._open.items():
-            if key in keys:
-                self._tell(fact, self._parts[key].participant.name)
+        for key, part in self._parts.items():
+            if key in keys and part.session is not None:
+                self._tell(fact, part)
                 try:
-                    waiting[key] = send(enlisted)
+                    waiting[key] = send(part.session)
                 except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
                     found[key] = error
         for key, wait in waiting.items():
@@ -188,12 +229,16 @@ class Work:
             except Exception as error:  # noqa: BLE001  # the same
                 found[key] = error
             else:
-                self._tell(facts.AFTER[fact], self._parts[key].participant.name)
+                self._tell(facts.AFTER[fact], self._parts[key])
         return found
 
-    def _tell(self, fact: type[facts.Fact], name: str) -> None:
+    def _tell(self, fact: type[facts.Fact], part: Part) -> None:
         if self._announce:
-            self._announce(fact((self._txid,), about=name))
+            self._announce(fact((self._txid,), about=part.participant.name))
+
+
+def _silent_vote(part: Part) -> Vote:
+    return Vote.PREPARED if part.session is not None else Vote.READ_ONLY
 
 
 def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish) -> Noted:

@@ -1,0 +1,101 @@
+"""
+The producer of a cluster: plain messages placed one by one, transactions as a whole.
+
+A plain message that one broker can't take goes to the next; one whose answer was lost is raised, because another
+broker would deliver it twice. Where the policy guarantees several copies each plain message is a transaction of its
+own, so that all of them are kept or none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from txsaga.engine.cluster.copies import as_copy
+from txsaga.engine.cluster.members import AWAY, Members
+from txsaga.engine.cluster.selection import Selection
+from txsaga.engine.cluster.transaction import ClusterTransaction
+from txsaga.engine.half import as_message
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.producer import Producer
+from txsaga.errors import ConfigError, TxSagaError
+from txsaga.model.message import Message
+from txsaga.model.records import Receipt
+from txsaga.model.validation import validate_key
+
+
+class Placed(NamedTuple):
+    """Where a message was placed: the node list that pins later ones, and the receipts."""
+
+    nodes: tuple[str, ...]
+    receipts: Mapping[str, Receipt]
+
+
+class ClusterProducer:
+    """Sends to the brokers of a cluster for one group."""
+
+    def __init__(
+        self,
+        group: str,
+        selection: Selection,
+        members: Members,
+        coordinator: tuple[Kernel, Producer] | None,
+        failures: Counter[str],
+    ) -> None:
+        self.group = group
+        self._selection, self._members, self._coordinator = selection, members, coordinator
+        self._failures = failures
+        self._producers: dict[str, Producer] = {}
+
+    def send(
+        self, topic: str | Message, body: bytes = b"", *, nodes: Sequence[str] | None = None, **options: object
+    ) -> Placed:
+        """Send a plain message to whom the policy chooses, or to a node list; return where it lies."""
+        message = as_message(topic, body, options)
+        if self._selection.guaranteed:
+            with self.transaction(nodes=nodes) as tx:
+                tx.send(message)
+            return Placed(tx.nodes, {})
+        while True:
+            chosen = self._selection.choose(nodes)
+            copy = as_copy(message, chosen[0]) if self._selection.makes_copies else message
+            receipts, answers = self._sent(chosen, copy)
+            if len(chosen) == 1 and nodes is None and isinstance(answers[chosen[0]], AWAY):
+                continue  # nothing was written there: the next one takes it
+            if len(chosen) == 1 and (error := answers[chosen[0]]) is not None:
+                raise error
+            return Placed(self._selection.accepted(answers), receipts)
+
+    def transaction(self, *, key: str | None = None, nodes: Sequence[str] | None = None) -> ClusterTransaction:
+        """Open a transaction whose messages all go to whom the policy chooses, once."""
+        if self._coordinator is None:
+            raise ConfigError(
+                f"cluster {self._selection.cluster.name!r} has no coordinator: brokers only vote; "
+                "give xa=True and the broker that coordinates"
+            )
+        if key is not None:
+            validate_key(key)
+        kernel, producer = self._coordinator
+        return ClusterTransaction(
+            kernel, producer.group, self._selection, self._members, key=key, nodes=nodes, failures=self._failures
+        )
+
+    def _sent(
+        self, chosen: Sequence[str], message: Message
+    ) -> tuple[dict[str, Receipt], dict[str, TxSagaError | None]]:
+        receipts, answers = dict[str, Receipt](), dict[str, TxSagaError | None]()
+        for name in chosen:
+            try:
+                receipts[name] = self._producer(name).send(message)
+                answers[name] = None
+            except TxSagaError as error:
+                answers[name] = error
+                if isinstance(error, AWAY):
+                    self._members.failed(name, error)
+        return receipts, answers
+
+    def _producer(self, name: str) -> Producer:
+        if name not in self._producers:
+            self._producers[name] = self._members.broker(name).producer(self.group)
+        return self._producers[name]

@@ -1,0 +1,289 @@
+"""
+One transaction over the brokers of a cluster, coordinated by a store that is none of them.
+
+    with producer.transaction() as tx:
+        tx.send("orders", b"…")
+        tx.consume(message)
+
+A branch with the same transaction id is open on every broker that is there. Those that took messages, or gave some,
+take part: only they are asked for their votes and told the decision. The others are rolled back by themselves behind
+it; what goes wrong there is logged and counted, and nobody waits for it for long. What goes wrong with a participant
+is raised, before the decision as its vote, behind it as `Unfinished`. If this process dies, each broker rolls back
+what has not voted, and recovery tells the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from threading import Thread
+from typing import Protocol, Self, cast
+
+from txsaga.engine.cluster.copies import as_copy
+from txsaga.engine.cluster.members import AWAY, Members
+from txsaga.engine.cluster.selection import Selection
+from txsaga.engine.consuming import Consumed
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.work import Told, noted
+from txsaga.engine.half import as_message
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.received import Received
+from txsaga.engine.stage import Stage
+from txsaga.errors import (
+    StoreUnavailable,
+    TransactionClosed,
+    TransactionError,
+    TxSagaError,
+    xa,
+)
+from txsaga.model.branch import Finish, Vote
+from txsaga.model.decision import Decision
+from txsaga.model.layout import Batch
+from txsaga.model.message import Message
+from txsaga.model.records import Group
+from txsaga.ports.participants import Enlisted
+
+logger = logging.getLogger("txsaga")
+
+CLEANING = 5.0
+"""Seconds that a commit waits for brokers that take no part."""
+RETRIED = (xa.CommunicationFailed, xa.TransientFailure, xa.TimedOut, xa.ResourceManagerFailed)
+"""Votes that say nothing against the message."""
+
+
+class Handle(Protocol):
+    """What a broker gives a branch to work with."""
+
+    used: bool
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+        """Add a message to the branch."""
+
+    def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
+        """Let the decision take a message off its group."""
+
+
+class ClusterTransaction(Coordinated):
+    """One transaction of a cluster's producer, as a context manager."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: Group,
+        selection: Selection,
+        members: Members,
+        *,
+        key: str | None,
+        nodes: Sequence[str] | None,
+        failures: Counter[str],
+    ) -> None:
+        self._selection, self._members, self._pinned, self._failures = selection, members, nodes, failures
+        self._reached = _reached(kernel, members)
+        super().__init__(kernel, group, self._reached, key=key)
+        self._chosen: tuple[str, ...] = ()
+        self._must: set[str] = set()  # what it consumed from: none of them may be missing
+        self._aside: list[tuple[str, Enlisted]] = []
+        self._unheard: set[str] = set()  # asked, and no yes came: recovery rolls back whatever they hold
+        self._votes: dict[str, Vote] | None = None
+        self._ended = False
+        self._silent: list[str] = []
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The brokers that take its messages: a node list for later ones."""
+        return self._chosen
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """The brokers that took or gave messages."""
+        return tuple(name for name in self._owner.work.used if self._handle(name).used)
+
+    def __enter__(self) -> Self:
+        """Open a branch on every broker that is there, and choose who takes the messages."""
+        super().__enter__()
+        try:
+            self._open_branches()
+            among = self._owner.work.used
+            self._chosen = self._selection.choose(self._pinned, among)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+        """Add a message to the transaction, on the brokers that were chosen for it."""
+        message = as_message(topic, body, options)
+        self._require_open("send")
+        if len(self._chosen) == 1:
+            self._handle(self._chosen[0]).send(message)
+            return
+        message = as_copy(message, self._chosen[0])
+        answers = {name: self._sent(name, message) for name in self._chosen}
+        took = self._selection.accepted(answers)
+        self._set_aside(set(self._chosen) - set(took) - self._must)
+        self._chosen = took
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic, one by one where copies are sent."""
+        for at, body in enumerate(bodies):
+            self.send(Message(topic, body, keys[at] if keys else None, tags[at] if tags else None))
+
+    def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
+        """Let the decision take a message off its group, in the broker that it came from."""
+        self._require_open("consume")
+        store = consumed.delivered.half.store if isinstance(consumed, Received) else batch and batch.store
+        name = self._members.of_store(store.uuid) if store else None
+        if name is None or name not in self._owner.work.used:
+            raise TransactionError(
+                f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
+                "transaction; open another transaction for it"
+            )
+        self._handle(name).consume(consumed, batch)
+        self._must.add(name)
+
+    def end(self) -> None:
+        """Take no more messages; the votes come next."""
+        self._require_open("end")
+        self._ended = True
+        self._set_aside(set(self._owner.work.used) - set(self.participants))
+
+    def prepare(self) -> None:
+        """Ask those that take part for their votes; any no is raised, and the transaction can only roll back."""
+        if not self._ended:
+            raise xa.ProtocolError("the transaction takes messages still; end() comes before prepare()")
+        self._require_ours()
+        work = self._owner.work
+        answers = work.ask(work.used)
+        refused = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
+        self._require_enough(answers, refused)
+        self._unheard = set(refused)
+        self._set_aside(self._unheard)
+        self._votes = {name: vote for name, vote in answers.items() if isinstance(vote, Vote)}
+
+    def commit(self) -> None:
+        """Commit now; what the block does behind it is refused."""
+        self._require_running("commit")
+        self._commit()
+
+    def roll_back(self) -> None:
+        """Roll back now; `ResourceManagerFailed` when a broker that took part did not hear of it."""
+        self._require_running("roll back")
+        self._roll_back("its program asked for it")
+        if self._silent:
+            raise xa.ResourceManagerFailed(
+                f"transaction {self.txid} is rolled back, but {', '.join(self._silent)} did not answer; "
+                "recovery tells it"
+            )
+
+    def _commit(self) -> None:
+        if not self._ended:
+            self.end()
+        if self._votes is None:
+            self.prepare()
+        work, owner = self._owner.work, self._owner
+        votes = work.named(self._votes or {}, besides=self._unheard)
+        self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
+        standing = owner.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
+        self._follow(standing)
+
+    def _roll_back(self, why: str) -> None:
+        self._set_aside(set(self._owner.work.used) - set(self.participants))
+        super()._roll_back(why)
+
+    def _told(self, decision: Decision) -> Told:
+        told = super()._told(decision)
+        self._silent = list(told.silent)
+        self._clean_up()
+        return told
+
+    def _open_branches(self) -> None:
+        for name in self._reached:
+            try:
+                self._handle(name)
+            except AWAY as away:
+                self._members.failed(name, away)
+
+    def _handle(self, name: str) -> Handle:
+        return cast(Handle, self._owner.work.handle(name))
+
+    def _sent(self, name: str, message: Message) -> TxSagaError | None:
+        try:
+            self._handle(name).send(message)
+        except TxSagaError as error:
+            return error
+        return None
+
+    def _require_enough(self, answers: dict[str, Vote | Exception], refused: dict[str, Exception]) -> None:
+        """Raise a vote of no, unless enough of those that got a copy each accepted it."""
+        for name, error in refused.items():
+            if isinstance(error, xa.ResourceManagerFailed | xa.CommunicationFailed):
+                self._members.failed(name, error)
+            error.add_note(f"this was the vote of broker {name!r}")
+        many = self._selection.guaranteed and not self._must & set(refused)
+        if refused and not many:
+            raise next(iter(refused.values()))
+        if many and self._chosen and not set(self._chosen).isdisjoint(answers):
+            self._selection.accepted({name: _reason(refused.get(name)) for name in self._chosen})
+
+    def _set_aside(self, names: Iterable[str]) -> None:
+        work = self._owner.work
+        self._aside += [(name, work.take_out(name)) for name in work.used if name in set(names)]
+
+    def _clean_up(self) -> None:
+        """Roll back what takes no part; its errors are nobody's but the log's (WM-18, WM-20)."""
+        aside, self._aside = self._aside, []
+        threads = [Thread(target=self._roll_one_back, args=each, daemon=True) for each in aside]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(CLEANING)
+
+    def _roll_one_back(self, name: str, enlisted: Enlisted) -> None:
+        try:
+            enlisted.finish(Decision.ROLLBACK)()
+            branch = self._owner.work.part(name).branch
+            self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, Finish.DONE)])
+        except Exception as error:  # noqa: BLE001  # nobody waits for it
+            self._failures[name] += 1
+            if isinstance(error, StoreUnavailable):
+                self._members.failed(name, error)
+            logger.warning("broker %r took no part in transaction %s and kept its branch: %s", name, self.txid, error)
+        finally:
+            enlisted.leave()
+
+    def _require_open(self, what: str) -> None:
+        super()._require_open(what)
+        if self._ended:
+            raise TransactionClosed(f"transaction {self.txid} is ended, it can't {what}")
+
+    def _require_running(self, what: str) -> None:
+        super()._require_open(what)
+
+
+def _reached(kernel: Kernel, members: Members) -> list[str]:
+    """Return the brokers that can be asked for a branch."""
+    found = []
+    for name in members.available():
+        try:
+            kernel.participant(name)
+            found.append(name)
+        except AWAY as away:
+            members.failed(name, away)
+    if not found:
+        raise StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
+    return found
+
+
+def _reason(error: Exception | None) -> TxSagaError | None:
+    """Return why a broker did not accept, as what may be tried again or not."""
+    if error is None or (isinstance(error, TxSagaError) and not isinstance(error, RETRIED)):
+        return error
+    return StoreUnavailable(str(error)) if isinstance(error, RETRIED) else TransactionError(str(error))
