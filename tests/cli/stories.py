@@ -278,6 +278,18 @@ def overruled(scene: Scene) -> str:
     return f"{found}\n{scene.shown(tx.txid)}"
 
 
+def audited(scene: Scene) -> str:
+    """A transfer that fails beside an auxiliary lane, whose unit stays."""
+    with suppress(Failed), scene.producer.coordinated("current") as tx:
+        with tx.on("current"), tx.lane("mortgage"):
+            pass
+        tx.lane("mortgage").commit()
+        raise Failed
+    scene.note()
+    assert tx.txid is not None
+    return scene.shown(tx.txid)
+
+
 def half_way(scene: Scene) -> str:
     """A transfer that is under way."""
     tx = scene.producer.coordinated("current", "mortgage").__enter__()
@@ -318,6 +330,7 @@ STORIES: Mapping[str, Story] = {
         told_by_recovery,
         overruled,
         half_way,
+        audited,
     )
 }
 

@@ -52,11 +52,10 @@ class Desk:
         return {"TXSAGA_RESOURCE_MORTGAGE": str(make_url(self.known["TXSAGA_RESOURCE_MORTGAGE"]).set(port=port))}
 
     def left(self, *, account: int = 1, overruled: bool = False) -> Life:
-        """Leave a decided transfer behind, long enough ago; its mortgage may be rolled back by hand."""
+        """Leave a decided transfer behind; its mortgage may be rolled back by hand."""
         life = self.bank.left(account=account)
         if overruled:
             self.bank.overrule(life, "mortgage", Decision.ROLLBACK)
-        self.bank.stored.rows("UPDATE branch SET at = at - interval '1 hour'")
         return life
 
 
@@ -145,6 +144,7 @@ def test_what_was_not_told_and_what_stands_against_its_decision_is_seen_at_a_gla
 
     assert findings() == {"branches": "ok", "heuristics": "ok"}
     desk.left(overruled=True)
+    desk.bank.stored.rows("UPDATE branch SET at = at - interval '1 hour'")
     (current, mortgage) = desk("status", "--json").document["branches"]
     assert (current["resource"], current["undecided"], current["waiting"], current["heuristics"]) == (
         "current",

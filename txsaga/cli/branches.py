@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,7 +42,7 @@ def recover(context: typer.Context) -> None:
 
     options = options_of(context)
     with opened(options) as broker:
-        recovery = Recovery(broker.kernel, patience=PATIENCE)
+        recovery = Recovery(broker.kernel, patience=PATIENCE, fresh=timedelta(0))
         recovery.run_once()
         waiting = {each.resource: each.waiting for each in broker.kernel.store.overview.branches()}
     seen = {name: found for name, found in recovery.seen.items() if name in waiting}

@@ -65,7 +65,7 @@ def engine(
     metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
-    """Run dispatcher, scheduler, check-back and partitions until told to stop."""
+    """Run dispatcher, scheduler, check-back, recovery and partitions until told to stop."""
     options, handlers = options_of(context), handlers_of(handler or ())
     changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
     asked = profile_of(profile, changes)

@@ -19,7 +19,7 @@ NOT_FOUND = 4
 STANDS = 5
 """Decided otherwise, in doubt, or forbidden by what stands already."""
 UNAVAILABLE = 6
-"""The database does not answer, or the embedded one can't run: try again."""
+"""A database does not answer, or the embedded one can't run: try again."""
 REFUSED = 7
 """Rights, schema, identity or a damaged disk: an administrator has to act."""
 INTERRUPTED = 130

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txsaga.model.branch import Branch, BranchState
+from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.late import LATE_PART
 from txsaga.model.lifecycle import TxState
@@ -36,6 +36,13 @@ FATES = {
     BranchState.FORGOTTEN: ("forgotten", Kind.NONE),
 }
 """How a branch ended, and whether its resource may still hold undo data of it."""
+VOTED = (
+    BranchState.COMMITTED,
+    BranchState.HEURISTIC_ROLLED_BACK,
+    BranchState.HEURISTIC_MIXED,
+    BranchState.HEURISTIC_HAZARD,
+)
+"""What tells, of a transaction that commits, that a branch had voted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,19 +98,17 @@ def _branched(trace: Trace) -> Iterator[Step]:
     """Tell each attempt of a branch in the lane of its resource: named, voted, and what became of it."""
     for branch in trace.branches:
         tried = f", attempt {branch.attempt}" if branch.attempt > 1 else ""
-        what, fate = f"branch {branch.number}", FATES.get(branch.state)
+        lane = f"{branch.resource} aux" if branch.aux else branch.resource
+        what, fate = f"{'unit' if branch.aux else 'branch'} {branch.number}", FATES.get(branch.state)
         at = branch.at if branch.state is BranchState.ACTIVE else None
-        yield Step(what=f"{what} named{tried}", kind=Kind.CHANGE, phase=Phase.OPENED, lane=branch.resource, at=at)
-        if branch.state is BranchState.PREPARED or (fate and trace.decision is Decision.COMMIT and _elected(branch)):
-            yield Step(what=f"{what} voted", kind=Kind.HELD, phase=Phase.WORKED, lane=branch.resource)
+        yield Step(what=f"{what} named{tried}", kind=Kind.CHANGE, phase=Phase.OPENED, lane=lane, at=at)
+        committed = trace.decision is Decision.COMMIT and branch.state in VOTED
+        if not branch.aux and (committed or branch.state is BranchState.PREPARED):
+            yield Step(what=f"{what} voted", kind=Kind.HELD, phase=Phase.WORKED, lane=lane)
         if fate:
             told, kind = fate
-            what = f"{what} {told}{tried}"
-            yield Step(what=what, kind=kind, phase=Phase.GIVEN, lane=branch.resource, at=branch.at, why=branch.why)
-
-
-def _elected(branch: Branch) -> bool:
-    return branch.state not in (BranchState.ROLLED_BACK, BranchState.HEURISTIC_COMMITTED, BranchState.FORGOTTEN)
+            phase = Phase.STORED if branch.aux else Phase.GIVEN
+            yield Step(what=f"{what} {told}{tried}", kind=kind, phase=phase, lane=lane, at=branch.at, why=branch.why)
 
 
 def _closed(trace: Trace) -> Iterator[Step]:

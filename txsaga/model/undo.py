@@ -57,4 +57,5 @@ def _branches(trace: Trace, transaction: str) -> Iterator[Entry]:
     for branch in trace.branches:
         if branch.unfinished:
             id = BranchId(transaction, branch.number, branch.attempt)
-            yield branch.resource, f"the work of branch {branch.number}", "the resource rolls it back", id.gid
+            what = f"the work of {'unit' if branch.aux else 'branch'} {branch.number}"
+            yield branch.resource, what, "the resource rolls it back", id.gid

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from txsaga.adapters.memory import MemoryStore
 from txsaga.engine.announce import Announcer
+from txsaga.engine.coordinator.reach import PATIENCE
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import ResourceUnknown
@@ -161,9 +162,9 @@ class Desk:
         """Return where the branches of a transaction stand."""
         return [each.state for each in self.store.branches.of(life.txid)]
 
-    def recovery(self, **options: float) -> Recovery:
+    def recovery(self, patience: float = PATIENCE) -> Recovery:
         """Start recovery as another process would."""
-        return Recovery(self.kernel, **options)
+        return Recovery(self.kernel, patience=patience)
 
 
 @contextmanager

@@ -58,9 +58,9 @@ class Recovery:
     name = "recovery"
     pause, rest = 1.0, 5.0
 
-    def __init__(self, kernel: Kernel, *, patience: float = PATIENCE) -> None:
+    def __init__(self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH) -> None:
         self._kernel, self._reach, self._orphans = kernel, Reach(patience), Orphans(kernel)
-        self._scan_at = 0.0
+        self._scan_at, self._fresh = 0.0, fresh
         self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
         self.seen: dict[str, Sight] = {}
 
@@ -94,7 +94,7 @@ class Recovery:
 
     def _finish_all(self) -> int:
         done, after = 0, NONE
-        while page := self._kernel.store.branches.unfinished(after=after, older=FRESH, limit=PAGE):
+        while page := self._kernel.store.branches.unfinished(after=after, older=self._fresh, limit=PAGE):
             after = page[-1][0][:3]
             waiting: defaultdict[str, list[Told]] = defaultdict(list)
             for told in page:
