@@ -81,13 +81,9 @@ def assert_evidence_follows(connection: Connection, world: World) -> None:
     rows = connection.execute(text(EVIDENCE)).all()
     with database(world.home_database) as engine, engine.connect() as home:
         done = {tuple(row) for row in home.execute(text(BRANCHES.format(s=world.name)))}
-<<<<<<< HEAD
-        decisions: dict[int, int] = dict(home.execute(text(f"SELECT txid, decision FROM {world.name}.op")).all())
-=======
         decisions = {
             row.txid: row.decision for row in home.execute(text(f"SELECT txid, decision FROM {world.name}.op"))
         }
->>>>>>> work
     assert {(txid, branch) for txid, branch, _ in rows if branch} <= done
     assert all(decisions.get(txid) == outcome for txid, branch, outcome in rows if not branch)
 
