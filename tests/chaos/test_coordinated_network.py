@@ -13,13 +13,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import txsaga
 from tests.chaos import child, coordinated
-from tests.chaos.agreement import agreed
 from tests.chaos.coordinated import BOTH, MORTGAGE, move, teller
 from tests.chaos.proxy import Loss, Proxy, network
+from tests.chaos.telling import assert_truth_was_told, attempt, rows
 from tests.chaos.world import BANK, World, database, debit, fresh_world
 from txsaga.engine.broker import Broker
 from txsaga.engine.coordinator.block import Coordinated
-from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError, Unfinished
+from txsaga.errors import Unfinished
 from txsaga.errors.xa import RolledBack
 
 if TYPE_CHECKING:
@@ -31,13 +31,8 @@ BEGIN, WORK = b"SET LOCAL txsaga.branch", b"INSERT INTO debit"
 VOTE, COMMIT, TAKE_BACK, ALONE = b"PREPARE TRANSACTION", b"COMMIT PREPARED", b"ROLLBACK PREPARED", b"; COMMIT"
 SHORT = 0.5
 """Seconds that a database is waited for here."""
-UNKNOWN = (OutcomeUnknown, InDoubt, Unfinished)
-"""What a caller is told who can't be told how it ends."""
 END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE datname = current_database() AND state = 'idle in transaction' AND pid <> pg_backend_pid()"""
-
-Told = TxSagaError | None
-Step = Callable[[Coordinated], None]
 
 
 @pytest.fixture
@@ -68,17 +63,6 @@ def broker(world: World, line: Proxy) -> Iterator[Broker]:
         engine.dispose()
 
 
-def attempt(broker: Broker, world: World, work: Step) -> Told:
-    """Try a transfer; return what the caller was told, and believe it."""
-    try:
-        with teller(broker).coordinated(*BOTH) as tx:
-            work(tx)
-    except (TxSagaError, SQLAlchemyError) as error:
-        return error if isinstance(error, TxSagaError) else RolledBack(str(error))
-    world.note("acknowledged", f"1 {tx.txid}")
-    return None
-
-
 def both(tx: Coordinated) -> None:
     """Work in both databases."""
     move(tx, "1")
@@ -89,25 +73,6 @@ def no_from_the_first(tx: Coordinated) -> None:
     move(tx, "1")
     with tx.on(BANK) as connection, suppress(SQLAlchemyError):
         connection.exec_driver_sql("SELECT 1 / 0")
-
-
-def rows(world: World, resource: str) -> int:
-    """Count what a database shows."""
-    with database(world.resources[resource]) as engine, engine.connect() as connection:
-        return int(connection.execute(text("SELECT count(*) FROM debit")).scalar_one())
-
-
-def assert_truth_was_told(world: World, told: Told, used: tuple[str, ...] = BOTH) -> None:
-    """Check what the caller was told against what is there now, and against what others make of the rest."""
-    if told is None:
-        assert [rows(world, resource) for resource in used] == [1] * len(used)
-    world.let_leases_run_out()
-    child.finish(coordinated.recover, world)
-    agreed(*used)(world)
-    if told is not None and not isinstance(told, UNKNOWN):
-        assert [rows(world, resource) for resource in used] == [0] * len(used)
-    if isinstance(told, Unfinished):
-        assert [rows(world, resource) for resource in used] == [1] * len(used)
 
 
 BROKEN = [
@@ -130,7 +95,7 @@ def test_a_line_that_breaks_is_an_error_or_unfinished_never_a_success(
 ) -> None:
     line.lose(phase, loss)
     told = attempt(broker, world, both)
-    assert line.broke.is_set()
+    assert line.broke.wait(10)
     if phase == COMMIT:
         assert isinstance(told, Unfinished)
     elif phase != BEGIN:  # a session that breaks before its work may be replaced
@@ -144,7 +109,7 @@ def test_what_can_not_be_taken_back_now_is_taken_back_later(
 ) -> None:
     line.lose(TAKE_BACK, loss)
     told = attempt(broker, world, no_from_the_first)
-    assert line.broke.is_set()
+    assert line.broke.wait(10)
     assert isinstance(told, RolledBack)
     assert_truth_was_told(world, told)
 
@@ -154,7 +119,7 @@ def test_what_can_not_be_taken_back_now_is_taken_back_later(
 def test_a_database_alone_is_judged_by_its_evidence(world: World, line: Proxy, broker: Broker, loss: Loss) -> None:
     line.lose(ALONE, loss)
     told = attempt(broker, world, lambda tx: move(tx, "1", [MORTGAGE]))
-    assert line.broke.is_set()
+    assert line.broke.wait(10)
     assert told is None or loss is not Loss.SLOW
     assert_truth_was_told(world, told, (MORTGAGE,))
 
@@ -163,7 +128,7 @@ def test_a_database_alone_is_judged_by_its_evidence(world: World, line: Proxy, b
 def test_a_slow_line_is_waited_for(world: World, line: Proxy, broker: Broker, phase: bytes) -> None:
     line.lose(phase, Loss.SLOW)
     assert attempt(broker, world, both) is None
-    assert line.broke.is_set()
+    assert line.broke.wait(10)
     assert_truth_was_told(world, None)
 
 
@@ -269,7 +234,7 @@ def test_a_decision_whose_answer_is_lost_is_found_again(world: World, loss: Loss
     ):
         home.lose(b"1 1", loss)  # the message lies in the decision
         told = attempt(broker, world, both)
-        assert home.broke.is_set()
+        assert home.broke.wait(10)
     assert told is None
     assert_truth_was_told(world, told)
     for engine in engines.values():
