@@ -19,6 +19,7 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.chaos.world import World
 from txsaga.engine.broker import Broker
+from txsaga.ports.observer import Observer
 from txsaga.testing.kill import FACTS, KILL, KillPoint, recorded
 
 Stage = Callable[[Broker, World], None]
@@ -97,10 +98,12 @@ def _main(stage: Stage, world: World, env: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def opened(world: World, env: Mapping[str, str]) -> Iterator[Broker]:
+def opened(world: World, env: Mapping[str, str], *observers: Observer) -> Iterator[Broker]:
     """Open a broker and every database of a world."""
     with ExitStack() as stack:
         engines = {name: create_engine(url) for name, url in world.resources.items()}
         for engine in engines.values():
             stack.callback(engine.dispose)
-        yield stack.enter_context(txsaga.connect(world.home, resources=engines, roles=False, answering=False, env=env))
+        options = {"roles": False, "answering": False}
+        connected = txsaga.connect(world.home, resources=engines, observers=observers, env=env, **options)
+        yield stack.enter_context(connected)

@@ -1,13 +1,15 @@
 """A network between client and server that breaks when it is told to.
 
 It looks for some bytes in what a client sends. The message that holds them can be lost, or its answer, or
-both lines can fall silent while the server goes on: the three ways in which a COMMIT becomes unknown.
+both lines can fall silent while the server goes on: the three ways in which a COMMIT becomes unknown. It can also
+vanish without anybody noticing, or arrive after everybody has given it up.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from sqlalchemy.engine import make_url
 
 READY = b"Z\x00\x00\x00\x05I"
 """PostgreSQL's last message of an answer: nothing is open any more."""
+DELAY = 0.3
+"""Seconds that a slow message takes."""
 
 
 class Loss(Enum):
@@ -28,6 +32,14 @@ class Loss(Enum):
     """It arrives and is done; the answer does not come back."""
     SILENCE = auto()
     """It arrives; the client is cut off at once, and the server does not hear of that."""
+    HOLE = auto()
+    """It never arrives, and nobody hears of that."""
+    MUTE = auto()
+    """It arrives and is done; nothing comes back, and the line stays."""
+    LATE = auto()
+    """It arrives when everybody has given up: at `deliver`."""
+    SLOW = auto()
+    """It takes some time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +60,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._order: Order | None = None
         self.refusing = False
-        self.broke = threading.Event()
+        self.broke, self._delivery = threading.Event(), threading.Event()
+        self.delivered = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -62,8 +75,18 @@ class Proxy:
         self.broke.clear()
         self._order = Order(needle=needle, loss=loss)
 
+    def deliver(self) -> None:
+        """Let what is late arrive, and wait until it has."""
+        self._delivery.set()
+        assert self.delivered.wait(10)
+
+    def wait_for_delivery(self) -> None:
+        """Wait until what is late may arrive."""
+        self._delivery.wait()
+
     def close(self) -> None:
         """Cut every line."""
+        self._delivery.set()
         self.refusing = True
         for each in self._sockets:
             _cut(each)
@@ -96,7 +119,7 @@ class _Line:
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
-        self._losing_answer = False
+        self._losing_answer = self._mute = False
 
     def requests(self) -> None:
         """Pass on what the client says."""
@@ -105,8 +128,14 @@ class _Line:
                 loss = self._proxy.take_order(message)
                 if loss is Loss.REQUEST:
                     break
+                if loss is Loss.HOLE:
+                    self._proxy.broke.set()
+                    continue
+                self._hold_up(loss)
                 self._losing_answer = loss is Loss.ANSWER
                 self._server.sendall(message)
+                if loss is Loss.LATE:
+                    self._proxy.delivered.set()
                 if loss is Loss.SILENCE:
                     _cut(self._client)
                     self._proxy.broke.set()
@@ -117,11 +146,25 @@ class _Line:
         """Pass on what the server says, unless it is to be lost."""
         with suppress(OSError):
             while message := self._server.recv(1 << 20):
+                if self._mute:
+                    continue
                 if not self._losing_answer:
                     self._client.sendall(message)
                 elif READY in message:
                     break
         self._cut_both()
+
+    def _hold_up(self, loss: Loss | None) -> None:
+        """Keep a message back, or get ready to keep its answer back."""
+        if loss is Loss.MUTE:
+            self._mute = True
+        elif loss is Loss.SLOW:
+            time.sleep(DELAY)
+        elif loss is Loss.LATE:
+            self._proxy.broke.set()
+            self._proxy.wait_for_delivery()
+        if loss in (Loss.MUTE, Loss.SLOW):
+            self._proxy.broke.set()
 
     def _cut_both(self) -> None:
         _cut(self._client)

@@ -1,0 +1,241 @@
+"""The network to one of the databases breaks in each phase: nobody is told of a success that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+import txsaga
+from tests.chaos import child, coordinated
+from tests.chaos.coordinated import BOTH, MORTGAGE, move, teller
+from tests.chaos.proxy import Loss, Proxy, network
+from tests.chaos.telling import assert_truth_was_told, attempt, rows
+from tests.chaos.world import BANK, World, database, debit, fresh_world
+from txsaga.engine.broker import Broker
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.errors import Unfinished
+from txsaga.errors.xa import RolledBack
+
+if TYPE_CHECKING:
+    from tests.services.databases import DatabaseServer
+
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
+
+BEGIN, WORK = b"SET LOCAL txsaga.branch", b"INSERT INTO debit"
+VOTE, COMMIT, TAKE_BACK, ALONE = b"PREPARE TRANSACTION", b"COMMIT PREPARED", b"ROLLBACK PREPARED", b"; COMMIT"
+SHORT = 0.5
+"""Seconds that a database is waited for here."""
+END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND state = 'idle in transaction' AND pid <> pg_backend_pid()"""
+
+
+@pytest.fixture
+def world(server: DatabaseServer, home_database: str, bank_database: str, tmp_path: Path) -> Iterator[World]:
+    """Give a world whose books lie in two databases."""
+    server.database(MORTGAGE)
+    with fresh_world(home_database, bank_database, tmp_path, {MORTGAGE: server.url(MORTGAGE)}) as made:
+        yield made
+
+
+@pytest.fixture
+def line(world: World) -> Iterator[Proxy]:
+    """Give the network to the second database."""
+    with network(world.resources[MORTGAGE]) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def broker(world: World, line: Proxy) -> Iterator[Broker]:
+    """Give a broker that reaches the second database through that network, and waits for it for a short time."""
+    engines = {BANK: create_engine(world.bank), MORTGAGE: create_engine(line.url)}
+    with txsaga.connect(world.home, resources=engines, roles=False, answering=False, env={}) as broker:
+        participant: Any = broker.kernel.participant(MORTGAGE)[1]
+        participant._patience = SHORT
+        teller(broker)
+        yield broker
+    for engine in engines.values():
+        engine.dispose()
+
+
+def both(tx: Coordinated) -> None:
+    """Work in both databases."""
+    move(tx, "1")
+
+
+def no_from_the_first(tx: Coordinated) -> None:
+    """Work in both, and let the first one vote no."""
+    move(tx, "1")
+    with tx.on(BANK) as connection, suppress(SQLAlchemyError):
+        connection.exec_driver_sql("SELECT 1 / 0")
+
+
+BROKEN = [
+    *((BEGIN, loss) for loss in (Loss.SILENCE, Loss.MUTE)),
+    (WORK, Loss.REQUEST),
+    *((VOTE, loss) for loss in (Loss.REQUEST, Loss.ANSWER, Loss.HOLE, Loss.MUTE)),
+    *((COMMIT, loss) for loss in (Loss.REQUEST, Loss.ANSWER, Loss.MUTE)),
+]
+
+
+def named(value: object) -> str:
+    """Name a phase or a loss."""
+    return value.name.lower() if isinstance(value, Loss) else str(value, "ascii") if isinstance(value, bytes) else ""
+
+
+@pytest.mark.req("IBM-67")
+@pytest.mark.parametrize(("phase", "loss"), BROKEN, ids=named)
+def test_a_line_that_breaks_is_an_error_or_unfinished_never_a_success(
+    world: World, line: Proxy, broker: Broker, phase: bytes, loss: Loss
+) -> None:
+    line.lose(phase, loss)
+    told = attempt(broker, world, both)
+    assert line.broke.wait(10)
+    if phase == COMMIT:
+        assert isinstance(told, Unfinished)
+    elif phase != BEGIN:  # a session that breaks before its work may be replaced
+        assert told is not None
+    assert_truth_was_told(world, told)
+
+
+@pytest.mark.parametrize("loss", [Loss.ANSWER, Loss.HOLE], ids=named)
+def test_what_can_not_be_taken_back_now_is_taken_back_later(
+    world: World, line: Proxy, broker: Broker, loss: Loss
+) -> None:
+    line.lose(TAKE_BACK, loss)
+    told = attempt(broker, world, no_from_the_first)
+    assert line.broke.wait(10)
+    assert isinstance(told, RolledBack)
+    assert_truth_was_told(world, told)
+
+
+@pytest.mark.rule("R12")
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER, Loss.MUTE, Loss.SLOW], ids=named)
+def test_a_database_alone_is_judged_by_its_evidence(world: World, line: Proxy, broker: Broker, loss: Loss) -> None:
+    line.lose(ALONE, loss)
+    told = attempt(broker, world, lambda tx: move(tx, "1", [MORTGAGE]))
+    assert line.broke.wait(10)
+    assert told is None or loss is not Loss.SLOW
+    assert_truth_was_told(world, told, (MORTGAGE,))
+
+
+@pytest.mark.parametrize("phase", [VOTE, COMMIT], ids=named)
+def test_a_slow_line_is_waited_for(world: World, line: Proxy, broker: Broker, phase: bytes) -> None:
+    line.lose(phase, Loss.SLOW)
+    assert attempt(broker, world, both) is None
+    assert line.broke.wait(10)
+    assert_truth_was_told(world, None)
+
+
+@pytest.mark.rule("R9")
+def test_a_vote_that_arrives_after_everything_was_rolled_back_is_rolled_back_too(
+    world: World, line: Proxy, broker: Broker
+) -> None:
+    line.lose(VOTE, Loss.LATE)
+    told = attempt(broker, world, both)
+    assert told is not None
+    world.let_leases_run_out()
+    child.finish(coordinated.recover, world)
+    line.deliver()
+    wait_until_prepared(world)
+    assert_truth_was_told(world, told)
+
+
+@pytest.mark.rule("R12")
+def test_a_commit_that_arrives_behind_the_barrier_commits_nothing(world: World, line: Proxy, broker: Broker) -> None:
+    line.lose(ALONE, Loss.LATE)
+    told = attempt(broker, world, lambda tx: move(tx, "1", [MORTGAGE]))
+    assert told is not None
+    line.deliver()
+    assert_truth_was_told(world, told, (MORTGAGE,))
+    assert rows(world, MORTGAGE) == 0
+
+
+def wait_until_prepared(world: World) -> None:
+    """Wait until the second database holds something."""
+    with database(world.resources[MORTGAGE]) as engine, engine.connect() as connection:
+        found = None
+        while found is None:
+            found = connection.execute(text("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"))
+            found = found.scalar()
+            connection.rollback()
+
+
+@contextmanager
+def lost_session(tx: Coordinated, world: World) -> Iterator[Any]:
+    """Work in the second database, lose the session, and give what is left of it."""
+    move(tx, "1")
+    with database(world.resources[MORTGAGE]) as engine, engine.connect() as connection:
+        assert connection.execute(text(END_SESSIONS)).all()
+    with tx.on(MORTGAGE) as left:
+        yield left
+
+
+def goes_on_elsewhere(tx: Coordinated, world: World) -> None:
+    """Not notice at all."""
+    with lost_session(tx, world):
+        pass
+
+
+def drops_the_error(tx: Coordinated, world: World) -> None:
+    """Notice, and say nothing."""
+    with lost_session(tx, world) as left, suppress(SQLAlchemyError):
+        left.exec_driver_sql("SELECT 1")
+
+
+def works_on_in_another_session(tx: Coordinated, world: World) -> None:
+    """Roll back, which lets SQLAlchemy open another session, and work in that."""
+    with lost_session(tx, world) as left:
+        with suppress(SQLAlchemyError):
+            left.exec_driver_sql("SELECT 1")
+        left.rollback()
+        debit(left, "1", str(tx.txid))
+
+
+def lets_it_out(tx: Coordinated, world: World) -> None:
+    """Let the error out of the block."""
+    with lost_session(tx, world) as left:
+        left.exec_driver_sql("SELECT 1")
+
+
+CARELESS = (goes_on_elsewhere, drops_the_error, works_on_in_another_session, lets_it_out)
+
+
+@pytest.mark.req("IBM-50")
+@pytest.mark.parametrize(
+    "careless",
+    [goes_on_elsewhere, drops_the_error, works_on_in_another_session, lets_it_out],
+    ids=lambda it: it.__name__,
+)
+def test_a_session_that_is_lost_is_not_opened_again_in_its_transaction(
+    world: World, broker: Broker, careless: Callable[[Coordinated, World], None]
+) -> None:
+    told = attempt(broker, world, lambda tx: careless(tx, world))
+    assert told is not None
+    assert [rows(world, resource) for resource in BOTH] == [0, 0]
+    assert attempt(broker, world, both) is None  # the next one has a session again
+    assert_truth_was_told(world, None)
+
+
+@pytest.mark.req("IBM-67")
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER], ids=named)
+def test_a_decision_whose_answer_is_lost_is_found_again(world: World, loss: Loss) -> None:
+    engines = {name: create_engine(url) for name, url in world.resources.items()}
+    with (
+        network(world.home_database) as home,
+        txsaga.connect(
+            f"{home.url}?namespace={world.name}", resources=engines, roles=False, answering=False, env={}
+        ) as broker,
+    ):
+        home.lose(b"1 1", loss)  # the message lies in the decision
+        told = attempt(broker, world, both)
+        assert home.broke.wait(10)
+    assert told is None
+    assert_truth_was_told(world, told)
+    for engine in engines.values():
+        engine.dispose()
