@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from txsaga.adapters.embedded.server import EmbeddedServer
+from txsaga.adapters.enlisting import Participants
 from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.joining import JoinedSends
@@ -30,7 +31,7 @@ from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
 from txsaga.model.arguments import check_count, check_function, check_kind, list_of
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
-from txsaga.ports.participants import Participant
+from txsaga.ports.participants import Enlistable, Participant
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
@@ -78,6 +79,11 @@ class Resources:
             raise ConfigError(f"resource {name!r} is registered already; choose another name")
         self._engines[name] = engine
 
+    def require_free(self, name: str) -> None:
+        """Refuse a name for something else than a database when a database has it."""
+        if name in self._engines:
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+
     def find(self, named: object) -> tuple[str, Evidence]:
         """Return the name and the evidence of a registered name or engine."""
         check_kind(named, (str, Engine), "the resource", "give the name of a registered one, or its engine")
@@ -116,8 +122,8 @@ class Resources:
 class PostgresHome:
     """What only the home database can do."""
 
-    def __init__(self, store: PostgresStore, resources: Resources) -> None:
-        self._store, self._resources = store, resources
+    def __init__(self, store: PostgresStore, resources: Resources, participants: Participants) -> None:
+        self._store, self._resources, self._participants = store, resources, participants
         self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends:
@@ -126,7 +132,13 @@ class PostgresHome:
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
+        self._participants.require_free(name)
         self._resources.register(name, engine)
+
+    def enlist(self, name: str, participant: Enlistable) -> None:
+        """Register a participant that is no database."""
+        self._resources.require_free(name)
+        self._participants.enlist(name, participant)
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""
@@ -151,6 +163,7 @@ def connect(
     url: str | None = None,
     *,
     resources: Mapping[str, Engine] | None = None,
+    participants: Mapping[str, Enlistable] | None = None,
     observers: Iterable[Observer] = (),
     auto_create: bool | None = None,
     roles: bool = True,
@@ -164,27 +177,33 @@ def connect(
     check-back asks of this process is answered in `check_threads` threads, unless `answering=False`. In any case a
     thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
     """
-    passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create, answering=answering)
+    passed = _checked(
+        observers, resources, participants, env, roles=roles, auto_create=auto_create, answering=answering
+    )
     check_count(check_threads, "check_threads")
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {})
+    others = Participants(found.participant, participants or {})
+    for name in participants or ():
+        found.require_free(name)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
-    store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
+    store = others.store = PostgresStore.open(address) if address else open_store(embedded_url(settings))
     kernel = Kernel(
         store,
         evidence=found.find,
-        participants=found.participant,
+        participants=others.find,
         announce=Announcer(listening),
         member=new_member(),
         auto_create=settings.auto_create if auto_create is None else auto_create,
     )
 
     def close() -> None:
+        others.close()
         found.close()
         store.close()
 
-    home = PostgresHome(store, found)
+    home = PostgresHome(store, found, others)
     options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
     return Broker(kernel, home, on_close=close, heartbeat=HEARTBEAT, **options)
 
@@ -192,6 +211,7 @@ def connect(
 def _checked(
     observers: Iterable[Observer],
     resources: object,
+    participants: object,
     env: object,
     **switches: object,
 ) -> list[Observer]:
@@ -199,7 +219,11 @@ def _checked(
     listening = list_of(observers, "observers", "give a list of functions")
     for observer in listening:
         check_function(observer, "an observer", "give a function that takes a fact")
-    for value, what, advice in ((resources, "resources", "give engines by name"), (env, "env", "give a mapping")):
+    for value, what, advice in (
+        (resources, "resources", "give engines by name"),
+        (participants, "participants", "give a Folder, Callables or an HttpService by name"),
+        (env, "env", "give a mapping"),
+    ):
         if value is not None:
             check_kind(value, Mapping, what, advice)
     for what, switch in switches.items():

@@ -48,6 +48,7 @@ from txsaga.model.replay import Replay
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
+from txsaga.ports.participants import Enlistable
 from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
@@ -157,6 +158,10 @@ class Broker:
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
         self._home.register(name, engine)
+
+    def enlist(self, name: str, participant: Enlistable) -> None:
+        """Register a folder, functions or a service under a name, so that `producer.coordinated(name)` takes it."""
+        self._home.enlist(name, participant)
 
     def producer(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txsaga.engine.kernel import Kernel
 from txsaga.model.cut import Cut
+from txsaga.ports.participants import Enlistable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -39,6 +40,9 @@ class Home(Protocol):
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
+
+    def enlist(self, name: str, participant: Enlistable) -> None:
+        """Register a participant that is no database."""
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""

@@ -1,0 +1,56 @@
+"""
+Every participant by its name: registered databases, and what is registered that is none.
+
+A name means one thing in a process. If it means another thing in the next one, the uuid that is recorded with each
+branch tells, and nothing is finished there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from txsaga.errors import ConfigError
+from txsaga.ports.participants import Enlistable, Participant
+from txsaga.ports.store import Store
+
+
+class Participants:
+    """The participants of one broker."""
+
+    def __init__(self, database: Callable[[str], Participant], enlisted: Mapping[str, Enlistable]) -> None:
+        self.store: Store  # whoever opens it says so
+        self._database = database
+        self._given: dict[str, Enlistable] = {}
+        self._made: dict[str, Participant] = {}
+        for name, given in enlisted.items():
+            self.enlist(name, given)
+
+    def enlist(self, name: str, given: Enlistable) -> None:
+        """Register a participant that is no database."""
+        if not isinstance(name, str) or not name or name != name.lower() or not name.isprintable():
+            raise ConfigError(f"participant {name!r} must be named in lower case, as databases are")
+        if not callable(getattr(given, "participant", None)):
+            raise ConfigError(
+                f"participant {name!r} is {type(given).__name__}; give a Folder, Callables or an HttpService"
+            )
+        if self._given.get(name, given) is not given:
+            raise ConfigError(f"participant {name!r} is registered already; choose another name")
+        self._given[name] = given
+
+    def require_free(self, name: str) -> None:
+        """Refuse a name for a database that a participant has."""
+        if name in self._given:
+            raise ConfigError(f"resource {name!r} is registered already, as no database; choose another name")
+
+    def find(self, name: str) -> Participant:
+        """Return a participant; a name that is not registered here is looked for among the databases."""
+        if name not in self._given:
+            return self._database(name)
+        if name not in self._made:
+            self._made[name] = self._given[name].participant(name, self.store)
+        return self._made[name]
+
+    def close(self) -> None:
+        """Give back what participants opened."""
+        for participant in self._made.values():
+            participant.close()
