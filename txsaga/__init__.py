@@ -13,6 +13,7 @@ from txsaga.model.topic import TopicType
 
 if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
+    from txsaga.adapters.files import Folder
     from txsaga.engine.broker import Broker
     from txsaga.wiring import cluster, connect
 
@@ -25,6 +26,7 @@ __all__ = [
     "Broker",
     "Decision",
     "Delivered",
+    "Folder",
     "LocalState",
     "Message",
     "TopicType",
@@ -49,6 +51,10 @@ def __getattr__(name: str) -> object:
         from txsaga.adapters.evidence import inbox
 
         return inbox
+    if name == "Folder":
+        from txsaga.adapters.files import Folder
+
+        return Folder
     if name == "Broker":
         from txsaga.engine.broker import Broker
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
 from txsaga.adapters.embedded.server import EmbeddedServer
+from txsaga.adapters.enlisting import Participants
 from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.joining import JoinedSends
@@ -36,7 +37,7 @@ from txsaga.model.arguments import check_count, check_function, check_kind, chec
 from txsaga.model.cluster import Cluster, check, check_one, read
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
-from txsaga.ports.participants import Participant
+from txsaga.ports.participants import Enlistable, Participant
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
@@ -89,6 +90,11 @@ class Resources:
             raise ConfigError(f"resource {name!r} is registered already; choose another name")
         self._engines[name] = engine
 
+    def require_free(self, name: str) -> None:
+        """Refuse a name for something else than a database when a database has it."""
+        if name in self._engines:
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+
     def find(self, named: object) -> tuple[str, Evidence]:
         """Return the name and the evidence of a registered name or engine."""
         check_kind(named, (str, Engine), "the resource", "give the name of a registered one, or its engine")
@@ -98,10 +104,6 @@ class Resources:
         if name not in self._evidence:
             self._evidence[name] = SqlEvidence(self._engines[name], name=name)
         return name, self._evidence[name]
-
-    def enlist(self, participant: Participant) -> None:
-        """Register what takes part in two-phase commit."""
-        self._participants[participant.name] = participant
 
     def participant(self, name: str) -> Participant:
         """Return a registered database or broker as one that takes part in two-phase commit."""
@@ -136,8 +138,8 @@ class Resources:
 class PostgresHome:
     """What only the home database can do."""
 
-    def __init__(self, store: PostgresStore, resources: Resources) -> None:
-        self._store, self._resources = store, resources
+    def __init__(self, store: PostgresStore, resources: Resources, participants: Participants) -> None:
+        self._store, self._resources, self._participants = store, resources, participants
         self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends:
@@ -146,11 +148,13 @@ class PostgresHome:
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
+        self._participants.require_free(name)
         self._resources.register(name, engine)
 
-    def enlist(self, participant: Participant) -> None:
-        """Register a resource that votes."""
-        self._resources.enlist(participant)
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
+        """Register a participant that is no database."""
+        self._resources.require_free(name)
+        self._participants.enlist(name, participant)
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""
@@ -175,6 +179,7 @@ def connect(
     url: str | None = None,
     *,
     resources: Mapping[str, Engine] | None = None,
+    participants: Mapping[str, Enlistable] | None = None,
     observers: Iterable[Observer] = (),
     auto_create: bool | None = None,
     roles: bool = True,
@@ -190,28 +195,35 @@ def connect(
     thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
     A store that went away is waited for so many seconds of `patience` before a send fails.
     """
-    passed = _checked(observers, resources, env, roles=roles, auto_create=auto_create, answering=answering)
+    passed = _checked(
+        observers, resources, participants, env, roles=roles, auto_create=auto_create, answering=answering
+    )
     check_count(check_threads, "check_threads")
     check_seconds(patience, "patience")
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {}, settings.brokers)
+    others = Participants(found.participant, participants or {})
+    for name in participants or ():
+        found.require_free(name)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
     store = PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
+    others.store = store
     kernel = Kernel(
         store,
         evidence=found.find,
-        participants=found.participant,
+        participants=others.find,
         announce=Announcer(listening),
         member=new_member(),
         auto_create=settings.auto_create if auto_create is None else auto_create,
     )
 
     def close() -> None:
+        others.close()
         found.close()
         store.close()
 
-    home = PostgresHome(store, found)
+    home = PostgresHome(store, found, others)
     options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
     return Broker(kernel, home, on_close=close, heartbeat=HEARTBEAT, **options)
 
@@ -219,6 +231,7 @@ def connect(
 def _checked(
     observers: Iterable[Observer],
     resources: object,
+    participants: object,
     env: object,
     **switches: object,
 ) -> list[Observer]:
@@ -226,7 +239,11 @@ def _checked(
     listening = list_of(observers, "observers", "give a list of functions")
     for observer in listening:
         check_function(observer, "an observer", "give a function that takes a fact")
-    for value, what, advice in ((resources, "resources", "give engines by name"), (env, "env", "give a mapping")):
+    for value, what, advice in (
+        (resources, "resources", "give engines by name"),
+        (participants, "participants", "give a Folder, Callables or an HttpService by name"),
+        (env, "env", "give a mapping"),
+    ):
         if value is not None:
             check_kind(value, Mapping, what, advice)
     for what, switch in switches.items():
@@ -264,7 +281,8 @@ def cluster(
         check_one(found, said)
         if coordinator is not None:
             participant = StoreParticipant(broker, name=leaf)
-            coordinator.enlist(participant if tx_log is None else LoggedParticipant(participant, tx_log))
+            logged = participant if tx_log is None else LoggedParticipant(participant, tx_log)
+            coordinator.enlist(participant.name, logged)
 
     ways = {leaf: _way_to(brokers[leaf]) for leaf in found.leaves()}
     ours = [leaf for leaf, broker in brokers.items() if isinstance(broker, str)]

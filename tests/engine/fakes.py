@@ -25,7 +25,7 @@ from txsaga.model.decision import Code
 from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
 from txsaga.ports.halves import HalfStore, Written
 from txsaga.ports.observer import Observer
-from txsaga.ports.participants import Participant
+from txsaga.ports.participants import Enlistable, Participant
 from txsaga.ports.questions import Questions
 from txsaga.ports.store import Store
 from txsaga.wiring import Resources
@@ -131,7 +131,7 @@ class NoHome:
     def register(self, name: str, engine: Engine) -> None:
         raise NotImplementedError
 
-    def enlist(self, participant: Participant) -> None:
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
         raise NotImplementedError
 
     def new_member(self) -> str:

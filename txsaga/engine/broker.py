@@ -48,7 +48,7 @@ from txsaga.model.replay import Replay
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import Topic, TopicType, check_name
-from txsaga.ports.participants import Participant
+from txsaga.ports.participants import Enlistable, Participant
 from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
@@ -159,13 +159,14 @@ class Broker:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
         self._home.register(name, engine)
 
-    def enlist(self, participant: Participant) -> None:
-        """Register a resource that takes part in coordinated transactions under its name, in place of the one before.
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
+        """Register a folder, functions, a service or a participant of your own, for `producer.coordinated(name)`.
 
-        Databases that are registered need no more than that; this is for brokers and resources of your own.
+        Databases that are registered need no more than that. A participant of your own takes the place of the one
+        before it.
         """
-        self._home.enlist(participant)
-        self._kernel.leave_out(participant.name)
+        self._home.enlist(name, participant)
+        self._kernel.leave_out(name)
 
     @property
     def cluster(self) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from txsaga.engine.kernel import Kernel
 from txsaga.model.cut import Cut
-from txsaga.ports.participants import Participant
+from txsaga.ports.participants import Enlistable, Participant
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -41,8 +41,8 @@ class Home(Protocol):
     def register(self, name: str, engine: Engine) -> None:
         """Register a resource."""
 
-    def enlist(self, participant: Participant) -> None:
-        """Register a resource that votes, in place of one of its name."""
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
+        """Register a participant that is no database."""
 
     def new_member(self) -> str:
         """Make a name that no other member of a group has."""

@@ -42,7 +42,7 @@ class Capabilities:
     mixing: bool = True  # coordinated and uncoordinated work may share one instance
     isolated: bool = False  # nobody sees its work before the decision
     tells_reads: bool = False  # it knows by itself that a branch changed nothing
-    evidence: bool = False  # its own commit leaves a row that tells what became of it
+    evidence: bool = False  # its own commit leaves a row, or a file, that tells what became of it
 
 
 def _database(kind: Kind, *, two_phase: bool = True, tells_reads: bool = False) -> Capabilities:
@@ -71,7 +71,7 @@ CAPABILITIES: Mapping[Kind, Capabilities] = MappingProxyType(
             ),
             Capabilities(kind=Kind.HTTP, two_phase=True),
             Capabilities(kind=Kind.CALLABLE, two_phase=True),
-            Capabilities(kind=Kind.FILES, two_phase=True, isolated=True),
+            Capabilities(kind=Kind.FILES, two_phase=True, isolated=True, tells_reads=True, evidence=True),
             Capabilities(kind=Kind.QUEUE),
         )
     }

@@ -9,12 +9,15 @@ the resource can't be reached. Whoever calls holds nothing of the home database 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities
 from txsaga.model.decision import Decision
+
+if TYPE_CHECKING:
+    from txsaga.ports.store import Store
 
 
 class Enlisted(Protocol):
@@ -91,3 +94,10 @@ class Participant(Protocol):
 
     def close(self) -> None:
         """Give back what was opened here."""
+
+
+class Enlistable(Protocol):
+    """What a user registers as a participant that is no database."""
+
+    def participant(self, name: str, store: Store) -> Participant:
+        """Return it as the participant of a name; what must be durable beside the decision is kept in the store."""

@@ -47,7 +47,7 @@ OTHERS = {
 @pytest.fixture
 def actor(bank: Bank) -> Actor:
     actor = Actor("actor")
-    bank.broker.enlist(actor)
+    bank.broker.enlist("actor", actor)
     return actor
 
 

@@ -13,16 +13,14 @@ broker that is lost before the vote was sent is a no; after it nobody knows, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum, auto
-from threading import Thread
-from typing import TypeVar
 
 from txsaga.adapters.brokers.handle import BrokerWork
 from txsaga.adapters.brokers.lives import BranchLives
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
+from txsaga.engine.sent import sent
 from txsaga.errors import (
     BrokerClosed,
     ClaimLost,
@@ -38,8 +36,6 @@ from txsaga.errors import (
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.records import Doubt, Life, Row
-
-Answer = TypeVar("Answer")
 
 
 class _Stage(Enum):
@@ -155,17 +151,3 @@ _CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[xa.XaError]]] = (
     ((DecidedOtherwise,), xa.TimedOut),  # its broker took the owner for dead
     ((LeaseLost, ClaimLost, EffectConflict), xa.IntegrityViolated),
 )
-
-
-def sent(call: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Begin a call in a thread; the function that is returned waits for it."""
-    future: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # whoever waits gets it
-            future.set_exception(error)
-
-    Thread(target=run, name="txsaga-branch", daemon=True).start()
-    return future.result

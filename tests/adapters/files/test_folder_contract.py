@@ -1,0 +1,40 @@
+"""A folder keeps every promise of a participant."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.files.folder_shelf import FolderShelf
+from txsaga.adapters.files import FolderParticipant
+from txsaga.testing import ParticipantContract
+
+
+def made(root: Path) -> FolderParticipant:
+    root.mkdir(exist_ok=True)
+    return FolderParticipant(root, name=root.name)
+
+
+@pytest.fixture
+def participant(tmp_path: Path) -> FolderParticipant:
+    return made(tmp_path / "reports")
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> FolderParticipant:
+    return made(tmp_path / "reports")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, another: FolderParticipant) -> FolderShelf:
+    return FolderShelf(tmp_path / "reports", another)
+
+
+@pytest.fixture
+def next_door(tmp_path: Path) -> tuple[FolderParticipant, FolderShelf]:
+    participant = made(tmp_path / "letters")
+    return participant, FolderShelf(tmp_path / "letters", made(tmp_path / "letters"))
+
+
+@pytest.mark.req("IBM-40", "IBM-48")
+class TestFolder(ParticipantContract):
+    """The published suite."""

@@ -1,0 +1,69 @@
+"""
+Where a folder keeps what is staged in it.
+
+    .txsaga/folder                                its uuid
+    .txsaga/taken/<target's hash>                 a link that names the branch which voted for this target
+    .txsaga/<transaction>/<number>.<attempt>/     staged files of a branch, as 1, 2, …; its manifest is its yes
+    .txsaga/<transaction>/<number>.<attempt>.done the manifest of what is in its place: the evidence
+
+It must stay on one file system with its targets: nothing is copied into place, only named anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+from txsaga.errors import ConfigError, UnknownTransaction
+from txsaga.model.branch import PREFIX, BranchId
+
+OWN = ".txsaga"
+MANIFEST = "manifest.json"
+DONE = ".done"
+
+
+class Layout:
+    """The places of one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.own = root, root / OWN
+        self.identity, self.taken = self.own / "folder", self.own / "taken"
+
+    def staging(self, branch: BranchId) -> Path:
+        """Return where a branch stages its files."""
+        return self.own / branch.transaction / branch.qualifier
+
+    def manifest(self, branch: BranchId) -> Path:
+        """Return the file that is a branch's yes."""
+        return self.staging(branch) / MANIFEST
+
+    def done(self, branch: BranchId) -> Path:
+        """Return the file that tells that a branch is committed."""
+        return self.own / branch.transaction / f"{branch.qualifier}{DONE}"
+
+    def reservation(self, target: str) -> Path:
+        """Return the link that keeps a target for one branch."""
+        return self.taken / sha256(target.encode()).hexdigest()
+
+    def target(self, name: str) -> Path:
+        """Return the place of a target."""
+        return self.root / name
+
+    def checked(self, path: object) -> str:
+        """Return a target's name inside the folder; what leads out of it is refused."""
+        name = str(PurePosixPath(str(path)))
+        parts = PurePosixPath(name).parts
+        if not parts or name == "." or name.startswith("/") or ".." in parts or "\0" in name or parts[0] == OWN:
+            raise ConfigError(f"{str(path)!r} is no file of folder {self.root}; give a path inside it, not in {OWN}")
+        if not self.target(name).parent.resolve().is_relative_to(self.root.resolve()):
+            raise ConfigError(f"{name!r} leads out of folder {self.root} by a link; give a path inside it")
+        return name
+
+    def prepared(self, store: str) -> Iterator[BranchId]:
+        """Yield every branch that voted yes for a store."""
+        for manifest in sorted(self.own.glob(f"{store}-*/*/{MANIFEST}")):
+            try:
+                yield BranchId.parse(f"{PREFIX}:{manifest.parts[-3]}:{manifest.parts[-2]}")
+            except UnknownTransaction:
+                continue  # somebody else's

@@ -1,0 +1,94 @@
+"""
+What a user works with in a folder: files that are written beside their places.
+
+Modes are those of `open`: "xb" for a file that must be new, "wb" for one that may take another's place. Nothing lies
+under its own name before the decision. What is not closed is closed by the vote. If the process dies, what lies here is
+removed with its branch.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from txsaga.adapters.files.layout import Layout
+from txsaga.adapters.files.manifest import Entry, Stamp, entry, stamp
+from txsaga.errors import ConfigError, TransactionClosed, xa
+from txsaga.model.arguments import check_kind
+from txsaga.model.branch import BranchId
+
+MODES = ("xb", "wb")
+
+
+class _Staged(NamedTuple):
+    path: Path
+    file: BinaryIO
+    found: Stamp
+
+
+class FolderWork:
+    """The work of one branch in a folder."""
+
+    def __init__(self, layout: Layout, branch: BranchId, session: int) -> None:
+        self._layout, self._branch, self._session = layout, branch, session
+        self._staged: dict[str, _Staged] = {}
+        self._count, self._closed = 0, False
+
+    @property
+    def used(self) -> bool:
+        """Tell whether anything was staged."""
+        return bool(self._staged)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the staging folder, whose lock is the session."""
+        return self._session
+
+    def open(self, path: str | Path, mode: str = "xb") -> BinaryIO:
+        """Open a file for writing; the same path again begins it anew."""
+        if self._closed:
+            raise TransactionClosed("this branch was asked for its vote: it is too late to write")
+        if mode not in MODES:
+            raise ConfigError(f"mode {mode!r} can't be coordinated; open a new file as 'xb', one to replace as 'wb'")
+        target = self._layout.checked(path)
+        found = stamp(self._layout.target(target))
+        if found is not None and mode == "xb":
+            raise FileExistsError(f"{target!r} is in the folder already; open it as 'wb' to replace it")
+        if self._layout.target(target).is_dir():
+            raise IsADirectoryError(f"{target!r} is a folder; give the path of a file")
+        if target in self._staged:
+            self._staged[target].file.close()
+        self._count += 1
+        staged = self._layout.staging(self._branch) / str(self._count)
+        file = staged.open("xb")
+        self._staged[target] = _Staged(staged, file, found)
+        return file
+
+    def write(self, path: str | Path, data: bytes, mode: str = "xb") -> None:
+        """Stage a whole file."""
+        check_kind(data, bytes, "the data", "give bytes; text is encoded by you")
+        with self.open(path, mode) as file:
+            file.write(data)
+
+    def entries(self) -> list[Entry]:
+        """Take nothing more; sync everything and describe it. A target that has changed since is a no."""
+        self._closed = True
+        self._require_session()
+        for target, each in self._staged.items():
+            each.file.close()
+            if stamp(self._layout.target(target)) != each.found:
+                raise xa.IntegrityViolated(
+                    f"branch {self._branch.gid} votes no: {target!r} was changed by others since it was opened"
+                )
+        return [entry(target, each.path, each.found) for target, each in self._staged.items()]
+
+    def close(self) -> None:
+        """Close what is open; what was buffered and not voted for is dropped with the branch."""
+        self._closed = True
+        for each in self._staged.values():
+            each.file.close()
+
+    def _require_session(self) -> None:
+        mine, there = os.fstat(self._session), self._layout.staging(self._branch).stat()
+        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
+            raise xa.CommunicationFailed(f"the staging folder of branch {self._branch.gid} was lost")
