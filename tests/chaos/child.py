@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from sqlalchemy import create_engine
 
@@ -104,6 +105,6 @@ def opened(world: World, env: Mapping[str, str], *observers: Observer) -> Iterat
         engines = {name: create_engine(url) for name, url in world.resources.items()}
         for engine in engines.values():
             stack.callback(engine.dispose)
-        options = {"roles": False, "answering": False}
+        options: dict[str, Any] = {"roles": False, "answering": False}
         connected = txsaga.connect(world.home, resources=engines, observers=observers, env=env, **options)
         yield stack.enter_context(connected)
