@@ -14,6 +14,7 @@ from txsaga.model.topic import TopicType
 if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
     from txsaga.engine.broker import Broker
+    from txsaga.engine.coordinator.again import again
     from txsaga.wiring import cluster, connect
 
 COMMIT, ROLLBACK, UNKNOWN = LocalState.COMMIT, LocalState.ROLLBACK, LocalState.UNKNOWN
@@ -29,6 +30,7 @@ __all__ = [
     "Message",
     "TopicType",
     "TxSagaError",
+    "again",
     "cluster",
     "connect",
     "inbox",
@@ -41,6 +43,10 @@ def __getattr__(name: str) -> object:
         from txsaga.wiring import connect
 
         return connect
+    if name == "again":
+        from txsaga.engine.coordinator.again import again
+
+        return again
     if name == "cluster":
         from txsaga.wiring import cluster
 

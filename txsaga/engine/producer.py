@@ -7,12 +7,10 @@ so every member must be able to answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from txsaga.engine.checkers import Checker
-from txsaga.engine.coordinator.again import run
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.ending import Endings
 from txsaga.engine.half import admit, as_message, half_of
@@ -23,7 +21,7 @@ from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionLis
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
-from txsaga.model.arguments import check_count, check_function, check_seconds
+from txsaga.model.arguments import check_function, check_seconds
 from txsaga.model.decision import Decision
 from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
@@ -33,7 +31,6 @@ from txsaga.model.sending import EndHook, SendResult
 from txsaga.model.topic import Way, check_name
 from txsaga.model.validation import validate_key
 
-Answer = TypeVar("Answer")
 LISTENER = ("execute", "check")
 
 
@@ -147,13 +144,6 @@ class Producer:
         if key is not None:
             validate_key(key)
         return Coordinated(self._kernel, self.group, resources, key=key, run=run)
-
-    def run_coordinated(
-        self, work: Callable[[Coordinated], Answer], *resources: str, key: str | None = None, attempts: int = 3
-    ) -> Answer:
-        """Run a function in a coordinated transaction; again when a resource says that its failure will pass."""
-        check_count(attempts, "attempts")
-        return run(lambda: self.coordinated(*resources, key=key), work, attempts)
 
     def send_in_transaction(
         self,

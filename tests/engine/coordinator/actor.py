@@ -49,6 +49,10 @@ class Actor:
         assert isinstance(found, Finish)
         return found
 
+    def fence(self, branch: BranchId) -> Finish:
+        """Hold nothing that could commit."""
+        return Finish.DONE
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Hold nothing."""
         return []
@@ -82,9 +86,11 @@ class Acting:
         """End as told."""
         return lambda: self.actor.finish(BranchId("", 1), decision)
 
-    def decide(self, transaction: str) -> Callable[[], None]:
+    def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse."""
         raise AssertionError("it can't be the last resource")
+
+    decide = commit
 
     def leave(self) -> None:
         """Have nothing to give back."""

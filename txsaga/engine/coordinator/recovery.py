@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from txsaga.engine.coordinator.work import HEURISTICS, noted
+from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import EvidenceMissing, ResourceUnknown, TxSagaError, UnknownTransaction
-from txsaga.errors.xa import Heuristic, RetryLater
+from txsaga.errors.xa import RetryLater
 from txsaga.model import facts
 from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState
 from txsaga.model.decision import Decision
@@ -122,8 +122,6 @@ class Recovery:
         try:
             with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
                 return noted(branch.txid, id, due, participant.finish(id, due))
-        except Heuristic as found:
-            return noted(branch.txid, id, due, HEURISTICS[type(found)])
         except RetryLater:
             return None  # the session that prepared it still lives
 

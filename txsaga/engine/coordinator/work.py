@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from txsaga.engine.announce import Announcer
-from txsaga.errors import TransactionError, xa
+from txsaga.errors import TransactionError
 from txsaga.model import facts
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
@@ -25,16 +25,6 @@ logger = logging.getLogger("txsaga")
 Answer = TypeVar("Answer")
 
 PLAIN_EVENT = {Decision.COMMIT: BranchEvent.COMMIT, Decision.ROLLBACK: BranchEvent.ROLL_BACK}
-
-
-HEURISTICS = {
-    xa.HeuristicMixed: Finish.MIXED,
-    xa.HeuristicRollback: Finish.ROLLED_BACK,
-    xa.HeuristicCommit: Finish.COMMITTED,
-    xa.HeuristicHazard: Finish.HAZARD,
-    xa.Heuristic: Finish.HAZARD,
-}
-"""What the codes of resources that raise them say."""
 
 
 class Work:
@@ -127,9 +117,7 @@ class Work:
         if self._committed is not None:
             notes.append(noted(self._txid, self._branches[self._committed][0], decision, Finish.DONE))
         for name, answer in found.items():
-            if isinstance(answer, xa.Heuristic):
-                notes.append(noted(self._txid, self._branches[name][0], decision, HEURISTICS[type(answer)]))
-            elif isinstance(answer, Exception):
+            if isinstance(answer, Exception):
                 silent[name] = answer
             else:
                 notes.append(noted(self._txid, self._branches[name][0], decision, answer))
