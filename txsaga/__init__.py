@@ -15,6 +15,7 @@ if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
     from txsaga.adapters.files import Folder
     from txsaga.engine.broker import Broker
+    from txsaga.engine.coordinator.again import again
     from txsaga.wiring import cluster, connect
 
 COMMIT, ROLLBACK, UNKNOWN = LocalState.COMMIT, LocalState.ROLLBACK, LocalState.UNKNOWN
@@ -31,6 +32,7 @@ __all__ = [
     "Message",
     "TopicType",
     "TxSagaError",
+    "again",
     "cluster",
     "connect",
     "inbox",
@@ -43,6 +45,10 @@ def __getattr__(name: str) -> object:
         from txsaga.wiring import connect
 
         return connect
+    if name == "again":
+        from txsaga.engine.coordinator.again import again
+
+        return again
     if name == "cluster":
         from txsaga.wiring import cluster
 

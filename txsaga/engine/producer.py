@@ -7,12 +7,10 @@ so every member must be able to answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from txsaga.engine.checkers import Checker
-from txsaga.engine.coordinator.again import run
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.search import PAGE, Recovered, Scope, Search
 from txsaga.engine.ending import Endings
@@ -34,7 +32,6 @@ from txsaga.model.sending import EndHook, SendResult
 from txsaga.model.topic import Way, check_name
 from txsaga.model.validation import validate_key
 
-Answer = TypeVar("Answer")
 LISTENER = ("execute", "check")
 
 
@@ -158,13 +155,6 @@ class Producer:
         if scope not in list(Scope):
             raise ConfigError(f"scope {scope!r} is none; say {' or '.join(map(repr, map(str, Scope)))}")
         return Search(self._kernel, self.group if scope == Scope.RESTRICTED else None).pages(page)
-
-    def run_coordinated(
-        self, work: Callable[[Coordinated], Answer], *resources: str, key: str | None = None, attempts: int = 3
-    ) -> Answer:
-        """Run a function in a coordinated transaction; again when a resource says that its failure will pass."""
-        check_count(attempts, "attempts")
-        return run(lambda: self.coordinated(*resources, key=key), work, attempts)
 
     def send_in_transaction(
         self,

@@ -50,7 +50,7 @@ class Actor:
         return found
 
     def fence(self, branch: BranchId) -> Finish:
-        """Nothing is ever late."""
+        """Hold nothing that could commit."""
         return Finish.DONE
 
     def prepared(self, store: str) -> Sequence[BranchId]:
@@ -89,6 +89,8 @@ class Acting:
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse."""
         raise AssertionError("it can't be the last resource")
+
+    decide = commit
 
     def leave(self) -> None:
         """Have nothing to give back."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 
+import txsaga
 from tests.engine.coordinator.actor import Actor
 from tests.engine.coordinator.bank import START, Bank, pay
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.errors import ConfigError, TransactionError, Unfinished, xa
-from txsaga.model.branch import BranchState, Vote
+from txsaga.model.branch import BranchState, Finish, Vote
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
@@ -24,10 +28,10 @@ NO = {
     107: xa.TransientFailure,
 }
 HEURISTIC = {
-    5: (xa.HeuristicMixed, BranchState.HEURISTIC_MIXED),
-    6: (xa.HeuristicRollback, BranchState.HEURISTIC_ROLLED_BACK),
-    7: (xa.HeuristicCommit, BranchState.HEURISTIC_COMMITTED),
-    8: (xa.HeuristicHazard, BranchState.HEURISTIC_HAZARD),
+    5: (xa.HeuristicMixed, Finish.MIXED, BranchState.HEURISTIC_MIXED),
+    6: (xa.HeuristicRollback, Finish.ROLLED_BACK, BranchState.HEURISTIC_ROLLED_BACK),
+    7: (xa.HeuristicCommit, Finish.COMMITTED, BranchState.HEURISTIC_COMMITTED),
+    8: (xa.HeuristicHazard, Finish.HAZARD, BranchState.HEURISTIC_HAZARD),
 }
 OTHERS = {
     3: (xa.ReadOnly, False),
@@ -59,6 +63,10 @@ def work(tx: Coordinated) -> str:
         return "done"
 
 
+def opening(bank: Bank) -> Callable[[], Coordinated]:
+    return lambda: bank.producer.coordinated("current", "actor")
+
+
 @pytest.mark.req("WM-44", "WM-15")
 @pytest.mark.parametrize(("number", "kind"), NO.items())
 def test_a_code_of_roll_back_rolls_everything_back(
@@ -78,11 +86,11 @@ def test_a_code_of_roll_back_rolls_everything_back(
 def test_only_a_failure_that_will_pass_is_tried_again(bank: Bank, actor: Actor, kind: type[xa.XaError]) -> None:
     actor.vote = [kind("not now"), kind("not now"), Vote.PREPARED]
     if kind is xa.TransientFailure:
-        assert bank.producer.run_coordinated(work, "current", "actor") == "done"
+        assert txsaga.again(opening(bank), work) == "done"
         assert bank.balances()["current"] == START - 10
     else:
         with pytest.raises(kind):
-            bank.producer.run_coordinated(work, "current", "actor")
+            txsaga.again(opening(bank), work)
         assert bank.balances()["current"] == START
     assert kind.retryable is (kind is xa.TransientFailure)
 
@@ -91,20 +99,19 @@ def test_only_a_failure_that_will_pass_is_tried_again(bank: Bank, actor: Actor, 
 def test_it_is_not_tried_for_ever(bank: Bank, actor: Actor) -> None:
     actor.vote = [xa.TransientFailure("never")]
     with pytest.raises(xa.TransientFailure):
-        bank.producer.run_coordinated(work, "current", "actor", attempts=2)
+        txsaga.again(opening(bank), work, attempts=2)
     assert actor.told == [Decision.ROLLBACK] * 2
     with pytest.raises(ConfigError, match="attempts"):
-        bank.producer.run_coordinated(work, "current", "actor", attempts=0)
+        txsaga.again(opening(bank), work, attempts=0)
 
 
 @pytest.mark.req("WM-45")
 @pytest.mark.parametrize(("number", "found"), HEURISTIC.items())
-def test_a_heuristic_code_is_kept_with_its_state(
-    bank: Bank, actor: Actor, number: int, found: tuple[type[xa.XaError], BranchState]
+def test_what_somebody_decided_over_a_head_is_kept_with_its_state(
+    bank: Bank, actor: Actor, number: int, found: tuple[type[xa.XaError], Finish, BranchState]
 ) -> None:
-    kind, state = found
-    actor.end = kind("somebody was faster")
-    with bank.producer.coordinated("current", "actor") as tx:
+    kind, actor.end, state = found
+    with suppress(xa.Heuristic), bank.producer.coordinated("current", "actor") as tx:
         work(tx)
     assert tx.txid is not None
     assert kind.number == number
@@ -113,19 +120,19 @@ def test_a_heuristic_code_is_kept_with_its_state(
 
 
 @pytest.mark.req("WM-45")
-@pytest.mark.parametrize("found", HEURISTIC.values())
+@pytest.mark.parametrize(("_", "found", "state"), HEURISTIC.values())
 def test_recovery_finds_it_too_and_sounds_an_alarm(
-    bank: Bank, actor: Actor, found: tuple[type[xa.XaError], BranchState], caplog: pytest.LogCaptureFixture
+    bank: Bank, actor: Actor, _: object, found: Finish, state: BranchState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kind, state = found
     actor.end = xa.ResourceManagerFailed("away")
     with pytest.raises(Unfinished), bank.producer.coordinated("current", "actor") as tx:
         work(tx)
-    actor.end = kind("somebody was faster")
+    actor.end = found
     bank.recover()
     assert tx.txid is not None
     assert bank.states(tx.txid)["actor"] is state
-    assert [record.levelname for record in caplog.records if "COMMIT was decided" in record.getMessage()] == ["ERROR"]
+    said = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record for record in said if "COMMIT was decided" in record.getMessage()]
 
 
 @pytest.mark.req("WM-46")

@@ -22,7 +22,7 @@ from uuid import UUID
 from txsaga.engine.check_round import CHECK_BACK
 from txsaga.engine.coordinator.orphans import Orphans
 from txsaga.engine.coordinator.reach import PATIENCE, Reach, Sight, briefly
-from txsaga.engine.coordinator.work import HEURISTICS, noted
+from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
     BrokerClosed,
@@ -132,11 +132,8 @@ class Recovery:
         if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in self._held(participant):
             why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
             return Noted(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
-        try:
-            with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
-                found = participant.finish(id, due)
-        except xa.Heuristic as said:
-            found = HEURISTICS[type(said)]
+        with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
+            found = participant.finish(id, due)
         if branch.aux and due is Decision.ROLLBACK:
             if found is Finish.DONE:
                 found = participant.fence(id)  # its lane may be about to commit it

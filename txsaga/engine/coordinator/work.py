@@ -33,15 +33,6 @@ AGAINST = {
     Finish.MIXED: xa.HeuristicMixed,
 }
 
-HEURISTICS = {
-    xa.HeuristicMixed: Finish.MIXED,
-    xa.HeuristicRollback: Finish.ROLLED_BACK,
-    xa.HeuristicCommit: Finish.COMMITTED,
-    xa.HeuristicHazard: Finish.HAZARD,
-    xa.Heuristic: Finish.HAZARD,
-}
-"""What the codes of resources that raise them say."""
-
 
 @dataclass(slots=True)
 class Part:
@@ -190,9 +181,7 @@ class Work:
                 self._note(told, part, decision, Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED)
         for key, answer in self._each(facts.Finishing, asked, lambda session: session.finish(decision)).items():
             part = self._parts[key]
-            if isinstance(answer, xa.Heuristic):
-                self._note(told, part, decision, HEURISTICS[type(answer)])
-            elif isinstance(answer, Exception):
+            if isinstance(answer, Exception):
                 told.silent[part.participant.name] = answer
             else:
                 self._note(told, part, decision, answer)
