@@ -63,7 +63,7 @@ def test_recovery_ends_what_a_dead_owner_left_in_a_folder(bank: Bank, reports: P
     with tx.on("reports") as folder:
         folder.write("7.txt", b"ten were paid")
     owner = tx._owner
-    votes = owner.work.named(owner.work.prepare(owner.work.used))
+    votes = owner.work.named(owner.work.prepare())
     if decided:
         owner.decide(Decision.COMMIT, "the block ended", votes=votes)
     owner.leave()
