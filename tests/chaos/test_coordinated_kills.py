@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(900)]
 
-SHARE = 2
+SHARE = 1
 """Points of each program that are killed where nobody asks for all of them."""
 
 
