@@ -19,9 +19,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from tests.chaos import child, coordinated
 from tests.chaos.agreement import assert_agreed, booked
 from tests.chaos.conftest import Worlds
-from tests.chaos.coordinated import BOTH, MORTGAGE, move, teller
+from tests.chaos.coordinated import BOTH, move, teller
 from tests.chaos.scenarios import AT_ONCE
-from tests.chaos.world import BANK, database, fresh_world
+from tests.chaos.world import BANK, MORTGAGE, database, fresh_world
 from tests.services.databases import fresh_name
 from txsaga.engine.broker import Broker
 from txsaga.engine.check_back import CheckBack
