@@ -13,6 +13,9 @@ from tests.architecture.sources import PACKAGE
 from txsaga import errors
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.cluster.consumer import ClusterConsumer
+from txsaga.engine.cluster.facade import BrokerCluster
+from txsaga.engine.cluster.producer import ClusterProducer
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.groups import DeadLetters
 from txsaga.engine.late import Slot
@@ -34,6 +37,9 @@ PUBLIC: Mapping[str, type] = {
     "Broker": Broker,
     "Producer": JoiningProducer,
     "Transaction": Transaction,
+    "BrokerCluster": BrokerCluster,
+    "ClusterProducer": ClusterProducer,
+    "ClusterConsumer": ClusterConsumer,
     "Slot": Slot,
     "JoinedSends": JoinedSends,
     "Consumer": Consumer,
@@ -58,6 +64,9 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     Producer: {"checker", "group"},
     Transaction: {"decision"},
     Stream: {"group", "member"},
+    BrokerCluster: {"definition"},
+    ClusterProducer: {"group"},
+    ClusterConsumer: {"active", "sessions"},
     Consumer: {"group", "member"},
     Received: {"delivered"},
 }
