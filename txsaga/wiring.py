@@ -292,7 +292,9 @@ def cluster(
     except BaseException:
         members.close()
         raise
-    return BrokerCluster(found, members, coordinator, random.Random(seed))
+    return BrokerCluster(
+        found, members, coordinator, generator=random.Random(seed), new_id=lambda: secrets.token_hex(16)
+    )
 
 
 def check_brokers(definition: Cluster, brokers: Mapping[str, str | Broker], coordinator: object) -> None:

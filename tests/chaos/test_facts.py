@@ -75,6 +75,7 @@ READS = {
         "at_once",
         "contents",
         "latest",
+        "sees",
         "lock",
         "share",
         "slots",
