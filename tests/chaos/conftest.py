@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos.world import World, fresh_world
+from tests.chaos.world import MORTGAGE, World, fresh_world
 
 if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer
@@ -77,3 +77,10 @@ def world(worlds: Worlds) -> Iterator[World]:
     """Give one world."""
     with worlds() as made:
         yield made
+
+
+@pytest.fixture
+def houses(server: "DatabaseServer", home_database: str, bank_database: str, tmp_path: Path) -> Worlds:
+    """Give a maker of worlds whose books lie in two databases."""
+    server.database(MORTGAGE)
+    return lambda: fresh_world(home_database, bank_database, tmp_path, {MORTGAGE: server.url(MORTGAGE)})

@@ -15,14 +15,13 @@ from unittest.mock import patch
 from sqlalchemy import Connection, text
 
 from tests.chaos.scenarios import AT_ONCE, CREDITS, HOLD, ORDERS, nobody_knows
-from tests.chaos.world import BANK, World, debit
+from tests.chaos.world import BANK, MORTGAGE, World, debit
 from txsaga.engine.broker import Broker
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.producer import Producer
 from txsaga.errors import AlreadyCommitted
 from txsaga.errors.xa import VotedNo
 
-MORTGAGE = "mortgage"
 BOTH = (BANK, MORTGAGE)
 NEVER = "0"
 PATIENCE = 30.0

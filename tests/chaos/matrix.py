@@ -31,6 +31,8 @@ class Scenario:
     """In how many processes at once each program runs after the kill."""
     roles_from: str | None = None
     """The point from which on only roles are at work, which other programs kill."""
+    sure: tuple[str, ...] = ()
+    """Points that it is known to pass: a sample needs no run before that finds them."""
 
     def prepare(self, world: World) -> None:
         """Run what comes before."""

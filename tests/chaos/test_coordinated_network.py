@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,17 +12,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import txsaga
 from tests.chaos import child, coordinated
-from tests.chaos.coordinated import BOTH, MORTGAGE, move, teller
+from tests.chaos.conftest import Worlds
+from tests.chaos.coordinated import BOTH, move, teller
 from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.telling import assert_truth_was_told, attempt, rows
-from tests.chaos.world import BANK, World, database, debit, fresh_world
+from tests.chaos.world import BANK, MORTGAGE, World, database, debit
 from txsaga.engine.broker import Broker
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.errors import Unfinished
 from txsaga.errors.xa import RolledBack
 
 if TYPE_CHECKING:
-    from tests.services.databases import DatabaseServer
+    pass
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -36,10 +36,9 @@ END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 
 @pytest.fixture
-def world(server: DatabaseServer, home_database: str, bank_database: str, tmp_path: Path) -> Iterator[World]:
+def world(houses: Worlds) -> Iterator[World]:
     """Give a world whose books lie in two databases."""
-    server.database(MORTGAGE)
-    with fresh_world(home_database, bank_database, tmp_path, {MORTGAGE: server.url(MORTGAGE)}) as made:
+    with houses() as made:
         yield made
 
 

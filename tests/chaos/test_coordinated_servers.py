@@ -11,10 +11,10 @@ import pytest
 
 from tests.chaos import child, coordinated
 from tests.chaos.agreement import agreed
-from tests.chaos.coordinated import BOTH, MORTGAGE, move, teller
+from tests.chaos.coordinated import BOTH, move, teller
 from tests.chaos.telling import Step, assert_truth_was_told, attempt, rows
 from tests.chaos.test_server_killed import kill_all
-from tests.chaos.world import BANK, World, fresh_world
+from tests.chaos.world import BANK, MORTGAGE, World, fresh_world
 from tests.services.embedded import embedded_server
 from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.engine.coordinator.block import Coordinated

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import txsaga
-from tests.chaos import scenarios
+from tests.chaos import child, coordinated, scenarios
+from tests.chaos.conftest import Worlds
 from tests.chaos.world import BANK, World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
@@ -30,6 +31,8 @@ from txsaga.adapters.postgres.questions import PostgresQuestions
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.adapters.postgres.schedule import PostgresSchedule
+from txsaga.adapters.xa import PostgresParticipant
+from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.engine.broker import Broker
 from txsaga.model.facts import ALL, Fact
 
@@ -103,6 +106,11 @@ READS = {
         "filled",
     },
 }
+# What is done in the resources of coordinated transactions.
+IN_RESOURCES: dict[type, set[str]] = {
+    PostgresBranch: {"prepare", "finish", "commit"},
+    PostgresParticipant: {"finish"},
+}
 # Local work announces its own commit, which covers what is filled in; the uuid is made where it is registered.
 ANNOUNCED_BY_THEIR_CALLER = {"work", "fill", "database"}
 
@@ -140,7 +148,7 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     watch = Watch()
-    for (_, adapter), names in WRITES.items():
+    for adapter, names in [*((adapter, names) for (_, adapter), names in WRITES.items()), *IN_RESOURCES.items()]:
         for name in names:
             monkeypatch.setattr(adapter, name, watch.watched(getattr(adapter, name)))
     yield watch
@@ -238,3 +246,15 @@ def test_those_who_work_messages_off_announce_every_durable_step(
 ) -> None:
     play(watch, world, scenarios.place_orders, program)
     assert {"Taken", "Acknowledged", "Extended", "Returned", "Buried", "Bound", "Replayed"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("program", [coordinated.pay, coordinated.pay_by_key, coordinated.pay_alone])
+def test_coordinated_transactions_announce_every_durable_step(
+    watch: Watch, houses: Worlds, program: Callable[[Broker, World], None]
+) -> None:
+    with houses() as world, child.opened(world, {}, watch) as broker:
+        program(broker, world)
+    two_phases = {"Named", "Voted", "Decided", "Finished", "Noted"}
+    one_phase = {"Named", "Ended", "Worked", "Decided", "Noted"}
+    assert (one_phase if program is coordinated.pay_alone else two_phases) <= set(watch.seen)

@@ -17,6 +17,7 @@ from tests.services.databases import fresh_name
 from txsaga.wiring import open_store
 
 BANK = "bank"
+MORTGAGE = "mortgage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
