@@ -14,6 +14,7 @@ from txsaga.model.topic import TopicType
 if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
     from txsaga.adapters.files import Folder
+    from txsaga.adapters.tcc import Callables
     from txsaga.engine.broker import Broker
     from txsaga.wiring import connect
 
@@ -24,6 +25,7 @@ __all__ = [
     "ROLLBACK",
     "UNKNOWN",
     "Broker",
+    "Callables",
     "Decision",
     "Delivered",
     "Folder",
@@ -50,6 +52,10 @@ def __getattr__(name: str) -> object:
         from txsaga.adapters.files import Folder
 
         return Folder
+    if name == "Callables":
+        from txsaga.adapters.tcc import Callables
+
+        return Callables
     if name == "Broker":
         from txsaga.engine.broker import Broker
 
