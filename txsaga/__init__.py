@@ -14,7 +14,7 @@ from txsaga.model.topic import TopicType
 if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
     from txsaga.adapters.files import Folder
-    from txsaga.adapters.tcc import Callables
+    from txsaga.adapters.tcc import Callables, HttpService, verify
     from txsaga.engine.broker import Broker
     from txsaga.wiring import connect
 
@@ -29,12 +29,14 @@ __all__ = [
     "Decision",
     "Delivered",
     "Folder",
+    "HttpService",
     "LocalState",
     "Message",
     "TopicType",
     "TxSagaError",
     "connect",
     "inbox",
+    "verify",
 ]
 
 
@@ -52,10 +54,10 @@ def __getattr__(name: str) -> object:
         from txsaga.adapters.files import Folder
 
         return Folder
-    if name == "Callables":
-        from txsaga.adapters.tcc import Callables
+    if name in ("Callables", "HttpService", "verify"):
+        from txsaga.adapters import tcc
 
-        return Callables
+        return getattr(tcc, name)
     if name == "Broker":
         from txsaga.engine.broker import Broker
 

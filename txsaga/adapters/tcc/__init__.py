@@ -6,6 +6,8 @@ between two lines here, the reservation in the home database says what was tried
 """
 
 from txsaga.adapters.tcc.callables import Callables
+from txsaga.adapters.tcc.http import HttpService
 from txsaga.adapters.tcc.participant import TccParticipant
+from txsaga.adapters.tcc.signature import Called, verify
 
-__all__ = ["Callables", "TccParticipant"]
+__all__ = ["Callables", "Called", "HttpService", "TccParticipant", "verify"]
