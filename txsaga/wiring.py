@@ -203,8 +203,9 @@ def connect(
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {}, settings.brokers)
-    others = Participants(found.participant, participants or {})
-    for name in participants or ():
+    named = {name: load(place, "participant") for name, place in settings.participants.items()}
+    others = Participants(found.participant, {**named, **(participants or {})})
+    for name in {**named, **(participants or {})}:
         found.require_free(name)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
     store = PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
