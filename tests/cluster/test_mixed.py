@@ -32,7 +32,7 @@ def ledger(foreign_databases: Callable[[], str]) -> Iterator[Engine]:
 
 def opening(town: Town, ledger: Engine) -> Coordinated:
     town.coordinator.register("ledger", ledger)
-    town.coordinator.enlist(StoreParticipant(town.direct["b1"], name="b1"))
+    town.coordinator.enlist("b1", StoreParticipant(town.direct["b1"], name="b1"))
     producer = town.coordinator.producer("shop", checker=lambda _: LocalState.UNKNOWN)
     return producer.coordinated("ledger", "b1")
 
@@ -111,7 +111,7 @@ def _away(*_: object) -> None:
 @pytest.mark.req("WM-43")
 def test_a_store_is_no_participant_of_what_it_coordinates(town: Town) -> None:
     coordinator: Broker = town.coordinator
-    coordinator.enlist(StoreParticipant(coordinator, name="self"))
+    coordinator.enlist("self", StoreParticipant(coordinator, name="self"))
     producer = coordinator.producer("shop", checker=lambda _: LocalState.UNKNOWN)
     with pytest.raises(ConfigError, match="coordinates"), producer.coordinated("self") as tx, tx.on("self"):
         pytest.fail("entered")  # pragma: no cover

@@ -69,10 +69,11 @@ def test_recovery_ends_what_a_dead_owner_tried(bank: Bank, till: Till, decided: 
         take(item=7)
     owner = tx._owner
     if voted:
-        votes = owner.work.named(owner.work.prepare(owner.work.used))
+        votes = owner.work.named(owner.work.prepare())
     if decided:
         owner.decide(Decision.COMMIT, "the block ended", votes=votes)
-    owner.work._open.clear()  # as the death of a process does: nothing is given back
+    for key in owner.work.used:
+        owner.work.take_out(key)  # as the death of a process does: nothing is given back
     owner.leave()
     bank.recover()
     assert till.taken == ({take.id: 7} if decided else {})

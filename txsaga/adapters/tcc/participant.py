@@ -51,6 +51,10 @@ class TccParticipant:
         """Confirm or cancel, from any process; what is over by now is told by its reservation."""
         return self._confirmed(branch) if decision is Decision.COMMIT else self._cancelled(branch)
 
+    def fence(self, branch: BranchId) -> Finish:
+        """Cancel: nothing is confirmed in one phase."""
+        return self.finish(branch, Decision.ROLLBACK)
+
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return every branch that is held, or still to be cancelled, for a store."""
         return self._store.reservations.held(self.name, store)
