@@ -14,6 +14,7 @@ from txsaga.model.topic import TopicType
 if _typing.TYPE_CHECKING:
     from txsaga.adapters.evidence import inbox
     from txsaga.adapters.files import Folder
+    from txsaga.adapters.tcc import Callables, HttpService, verify
     from txsaga.engine.broker import Broker
     from txsaga.engine.coordinator.again import again
     from txsaga.wiring import cluster, connect
@@ -25,9 +26,11 @@ __all__ = [
     "ROLLBACK",
     "UNKNOWN",
     "Broker",
+    "Callables",
     "Decision",
     "Delivered",
     "Folder",
+    "HttpService",
     "LocalState",
     "Message",
     "TopicType",
@@ -36,6 +39,7 @@ __all__ = [
     "cluster",
     "connect",
     "inbox",
+    "verify",
 ]
 
 
@@ -61,6 +65,10 @@ def __getattr__(name: str) -> object:
         from txsaga.adapters.files import Folder
 
         return Folder
+    if name in ("Callables", "HttpService", "verify"):
+        from txsaga.adapters import tcc
+
+        return getattr(tcc, name)
     if name == "Broker":
         from txsaga.engine.broker import Broker
 

@@ -4,6 +4,7 @@ Settings, read once from a mapping and checked on construction; nothing reads th
     TXSAGA_URL               the home database; without it the embedded one is found or started
     TXSAGA_RESOURCE_<NAME>   the URL of a resource that holds evidence, under its lower-case name
     TXSAGA_BROKER_<NAME>     the URL of another store that takes part in two-phase commit, likewise
+    TXSAGA_PARTICIPANT_<NAME>   a participant that is no database, as module:attribute
     TXSAGA_OBSERVERS         observers of facts as module:callable, separated by commas
     TXSAGA_AUTO_CREATE       1 = topics are created by the first send to them
     TXSAGA_PG_HOME, _BIN, _USER   where the embedded database lives, its binaries, its account
@@ -18,6 +19,7 @@ from txsaga.errors import ConfigError
 
 RESOURCE = "TXSAGA_RESOURCE_"
 BROKER = "TXSAGA_BROKER_"
+PARTICIPANT = "TXSAGA_PARTICIPANT_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class Settings:
     url: str | None = None
     resources: Mapping[str, str] = field(default_factory=dict)
     brokers: Mapping[str, str] = field(default_factory=dict)
+    participants: Mapping[str, str] = field(default_factory=dict)
     observers: tuple[str, ...] = ()
     auto_create: bool = False
     embedded: Mapping[str, str] = field(default_factory=dict)
@@ -36,21 +39,26 @@ class Settings:
         """Read the settings of an environment."""
         return cls(
             url=env.get("TXSAGA_URL") or None,
-            resources=_named(env, RESOURCE),
-            brokers=_named(env, BROKER),
-            observers=tuple(_observer(name) for name in env.get("TXSAGA_OBSERVERS", "").split(",") if name),
+            resources=_named(RESOURCE, env),
+            brokers=_named(BROKER, env),
+            participants={
+                name: _place(value, PARTICIPANT + name.upper()) for name, value in _named(PARTICIPANT, env).items()
+            },
+            observers=tuple(
+                _place(name, "TXSAGA_OBSERVERS") for name in env.get("TXSAGA_OBSERVERS", "").split(",") if name
+            ),
             auto_create=_flag("TXSAGA_AUTO_CREATE", env.get("TXSAGA_AUTO_CREATE", "0")),
             embedded={name: value for name, value in env.items() if name.startswith("TXSAGA_PG_")},
         )
 
 
-def _named(env: Mapping[str, str], prefix: str) -> Mapping[str, str]:
-    return {name.removeprefix(prefix).lower(): url for name, url in env.items() if name.startswith(prefix)}
+def _named(prefix: str, env: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(prefix).lower(): value for name, value in env.items() if name.startswith(prefix)}
 
 
-def _observer(name: str) -> str:
+def _place(name: str, setting: str) -> str:
     if name.count(":") != 1:
-        raise ConfigError(f"TXSAGA_OBSERVERS holds {name!r}; write module:callable")
+        raise ConfigError(f"{setting} holds {name!r}; write module:callable")
     return name.strip()
 
 

@@ -203,8 +203,9 @@ def connect(
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {}, settings.brokers)
-    others = Participants(found.participant, participants or {})
-    for name in participants or ():
+    named = {name: load(place, "participant") for name, place in settings.participants.items()}
+    others = Participants(found.participant, {**named, **(participants or {})})
+    for name in {**named, **(participants or {})}:
         found.require_free(name)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
     store = PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
@@ -292,7 +293,9 @@ def cluster(
     except BaseException:
         members.close()
         raise
-    return BrokerCluster(found, members, coordinator, random.Random(seed))
+    return BrokerCluster(
+        found, members, coordinator, generator=random.Random(seed), new_id=lambda: secrets.token_hex(16)
+    )
 
 
 def check_brokers(definition: Cluster, brokers: Mapping[str, str | Broker], coordinator: object) -> None:

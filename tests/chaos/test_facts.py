@@ -30,6 +30,7 @@ from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.questions import PostgresQuestions
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
+from txsaga.adapters.postgres.reservations import PostgresReservations
 from txsaga.adapters.postgres.schedule import PostgresSchedule
 from txsaga.adapters.xa import PostgresParticipant
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
@@ -44,6 +45,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
     (ports.Branches, PostgresBranches): {"write"},
+    (ports.Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
     (ports.Log, PostgresLog): {
         *{"tick", "extend_partitions", "drop_partitions"},
     },
@@ -78,6 +80,7 @@ READS = {
         "at_once",
         "contents",
         "latest",
+        "sees",
         "lock",
         "share",
         "slots",
@@ -87,7 +90,20 @@ READS = {
         "offset_at",
         "wait",
     },
-    *{"unread", "find", "all", "list", "get", "replay_of", "unfinished", "listed", "enlisted", "ballots", "guests"},
+    *{
+        "unread",
+        "find",
+        "all",
+        "list",
+        "get",
+        "replay_of",
+        "unfinished",
+        "listed",
+        "enlisted",
+        "ballots",
+        "guests",
+        "held",
+    },
     *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled", "cluster"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},

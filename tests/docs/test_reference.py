@@ -13,6 +13,9 @@ from tests.architecture.sources import PACKAGE
 from txsaga import errors
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.engine.cluster.consumer import ClusterConsumer
+from txsaga.engine.cluster.facade import BrokerCluster
+from txsaga.engine.cluster.producer import ClusterProducer
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.lanes import Lane
@@ -39,6 +42,9 @@ PUBLIC: Mapping[str, type] = {
     "Transaction": Transaction,
     "Coordinated": Coordinated,
     "Lane": Lane,
+    "BrokerCluster": BrokerCluster,
+    "ClusterProducer": ClusterProducer,
+    "ClusterConsumer": ClusterConsumer,
     "Slot": Slot,
     "JoinedSends": JoinedSends,
     "Consumer": Consumer,
@@ -64,6 +70,9 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     Transaction: {"decision"},
     Coordinated: {"decision"},
     Stream: {"group", "member"},
+    BrokerCluster: {"definition"},
+    ClusterProducer: {"group"},
+    ClusterConsumer: {"active", "sessions"},
     Consumer: {"group", "member"},
     Received: {"delivered"},
 }

@@ -102,6 +102,16 @@ def test_what_was_listed_before_it_voted_is_neither_counted_nor_given_up(
     assert list(participant.prepared(branch.store)) == [branch]
 
 
+def test_its_group_is_never_asked_to_give_it_up(broker: Broker, participant: StoreParticipant, stored: Stored) -> None:
+    branch, asked = named(), list[object]()
+    voted(participant, branch)
+    broker.when_exhausted(f"coordinator-{branch.store}", asked.append)
+    stored.rows("INSERT INTO doubt (txid, pgroup, keyed) SELECT txid, pgroup, true FROM tx")
+    stored.let_pass(LONG_AGO)
+    check_once(broker.kernel, AT_ONCE)
+    assert asked == []
+
+
 @pytest.mark.parametrize("on_exhausted", list(Exhausted))
 def test_whatever_its_group_says_it_is_not_given_up(
     broker: Broker, participant: StoreParticipant, stored: Stored, on_exhausted: Exhausted

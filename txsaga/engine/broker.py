@@ -14,40 +14,35 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from txsaga.engine.administration import Administration
 from txsaga.engine.answering import THREADS, Answering
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.coordinator.ballots import ballots, vote
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
 from txsaga.engine.home import Home
 from txsaga.engine.joining import JoiningProducer as JoiningProducer
 from txsaga.engine.kernel import Handler, Kernel
 from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Settings
-from txsaga.engine.replays import Replays
 from txsaga.engine.roles import Dispatcher, Partitions, Role
 from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
-from txsaga.errors import BrokerClosed, ConfigError, StoreError
+from txsaga.errors import BrokerClosed, StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_function, check_kind, list_of
 from txsaga.model.ballot import Cast as CastVote
 from txsaga.model.ballot import Polled
-from txsaga.model.checks import CheckProfile, kept
-from txsaga.model.claim import ConsumerGroup, Policy
+from txsaga.model.checks import CheckProfile
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
-from txsaga.model.overview import Position
-from txsaga.model.records import Group
-from txsaga.model.replay import Replay
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
-from txsaga.model.topic import Topic, TopicType, check_name
+from txsaga.model.topic import check_name
 from txsaga.ports.participants import Enlistable, Participant
 from txsaga.ports.runs import Runs
 
@@ -57,12 +52,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("txsaga")
 
-CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
-
 _every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 
-class Broker:
+class Broker(Administration):
     """One store with its topics, producers, streams and roles."""
 
     def __init__(
@@ -103,47 +96,6 @@ class Broker:
         """The parts, for command lines and hosts."""
         return self._kernel
 
-    def create_topic(
-        self,
-        name: str,
-        type: TopicType | str = TopicType.NORMAL,
-        *,
-        queues: int = 8,
-        retention: timedelta | None = None,
-        retention_bytes: int | None = None,
-    ) -> Topic:
-        """Create a topic; the same again is no error."""
-        create = self._kernel.topics.create
-        return create(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
-
-    def alter_topic(
-        self, name: str, *, retention: timedelta | None = None, retention_bytes: int | None = None
-    ) -> Topic:
-        """Keep a topic's messages for another time or size than before; what is left out is not limited."""
-        return self._kernel.topics.alter(name, retention=retention, retention_bytes=retention_bytes)
-
-    def reject_transactions(self, rejecting: bool) -> None:
-        """Let every process of this store refuse new halves and keyed transactions, or take them again."""
-        check_kind(rejecting, bool, "rejecting", "give True or False")
-        self._kernel.store.registry.reject_transactions(rejecting)
-
-    def replay(
-        self,
-        txid: int,
-        *,
-        key: str | None = None,
-        who: str = "a program",
-        why: str = "replayed",
-        dry_run: bool = False,
-    ) -> Replay:
-        """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
-        check_kind(txid, int, "txid", "give the number of a transaction")
-        replays = Replays(self._kernel)
-        if dry_run:
-            return replays.plan(txid, key)
-        self._start()
-        return replays.run(txid, key, who=who, why=why)
-
     def vote(
         self, txid: int, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None
     ) -> bool:
@@ -168,18 +120,6 @@ class Broker:
         self._home.enlist(name, participant)
         self._kernel.leave_out(name)
 
-    @property
-    def cluster(self) -> str | None:
-        """The cluster that this store belongs to, if it was ever told."""
-        return self._kernel.store.registry.cluster
-
-    def join_cluster(self, name: str | None) -> None:
-        """Say for good which cluster this store belongs to: no list of brokers mixes it with those of another."""
-        if name is not None:
-            check_name(name, what="cluster")
-        with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
-            self._kernel.store.registry.join_cluster(name)
-
     def producer(
         self,
         group: str,
@@ -196,15 +136,6 @@ class Broker:
         producer = JoiningProducer(self._kernel, group, settings, self._home)
         self._answer()
         return producer
-
-    def set_checks(self, group: str, **changes: object) -> Group:
-        """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
-        said, registry = kept(changes), self._kernel.store.registry
-        known = registry.find_group(group)
-        if known is not None and not known.transactional:
-            raise ConfigError(f"producer group {group!r} is plain: nothing of it is asked about")
-        with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
-            return registry.alter_checks(group, said)
 
     def when_exhausted(self, group: str, handler: Handler) -> None:
         """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
@@ -231,50 +162,6 @@ class Broker:
         stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
         self._streams.add(stream)
         return stream
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """What consumer groups gave up."""
-        return DeadLetters(self._kernel)
-
-    def create_group(
-        self,
-        name: str,
-        *,
-        ordered: bool = False,
-        max_attempts: int | None = 16,
-        backout: str | None = None,
-        dead_letters: bool = True,
-        first_retry: timedelta = timedelta(seconds=1),
-        longest_retry: timedelta = timedelta(minutes=5),
-        expires: timedelta | None = timedelta(days=30),
-    ) -> ConsumerGroup:
-        """Register a group whose members work messages off one by one; one that exists stays as it is."""
-        policy = Policy(
-            ordered=ordered,
-            max_attempts=max_attempts,
-            backout=backout,
-            dead_letters=dead_letters,
-            first_retry=first_retry,
-            longest_retry=longest_retry,
-            expires=expires,
-        )
-        return create_group(self._kernel, name, policy)
-
-    def alter_group(self, name: str, **changes: object) -> ConsumerGroup:
-        """Change parts of what a group does with messages that fail, or when it expires, named as in `create_group`."""
-        unknown = changes.keys() - CHANGEABLE
-        if unknown:
-            raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
-        return alter_group(self._kernel, name, changes)
-
-    def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
-        """Put a group that nobody reads elsewhere in its topics, or in one; a dry run only tells what would move."""
-        return reset_group(self._kernel, name, topic, start, dry_run=dry_run)
-
-    def leave_topic(self, group: str, topic: str, *, dry_run: bool = True) -> Sequence[Position]:
-        """Take a group that nobody reads out of a topic; a dry run only tells where it stands there."""
-        return leave_topic(self._kernel, group, topic, dry_run=dry_run)
 
     def consumer(
         self,

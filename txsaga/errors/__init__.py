@@ -16,6 +16,7 @@ TxSagaError
 ├── UnknownGroup                     no such consumer group
 ├── GroupInUse                       members of the group are at work; stop them first
 ├── UnknownLetter                    no such dead letter
+├── SignatureRefused                 a request does not come from who knows the secret; answer it 401
 ├── TransactionError                 what was asked can't be done with this transaction
 │   ├── UnknownTransaction           there is no such transaction, or the token is not its own
 │   ├── NotParked                    only what is parked can be resumed
@@ -183,6 +184,10 @@ class UnknownLetter(TxSagaError):
     def __init__(self, id: int) -> None:
         super().__init__(f"there is no dead letter {id}; `txsaga dlq list` shows those that there are")
         self.id = id
+
+
+class SignatureRefused(TxSagaError):
+    """A request is not signed by who knows the secret, or its ids are missing."""
 
 
 class TransactionError(TxSagaError):

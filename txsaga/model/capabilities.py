@@ -41,6 +41,7 @@ class Capabilities:
     joint_commit: bool = False  # several steps can share one transaction of it
     mixing: bool = True  # coordinated and uncoordinated work may share one instance
     isolated: bool = False  # nobody sees its work before the decision
+    sessions: bool = True  # its work lives in a session, and is lost with it
     tells_reads: bool = False  # it knows by itself that a branch changed nothing
     evidence: bool = False  # its own commit leaves a row, or a file, that tells what became of it
 
@@ -69,8 +70,8 @@ CAPABILITIES: Mapping[Kind, Capabilities] = MappingProxyType(
             Capabilities(
                 kind=Kind.BROKER, two_phase=True, joint_commit=True, isolated=True, tells_reads=True, evidence=True
             ),
-            Capabilities(kind=Kind.HTTP, two_phase=True),
-            Capabilities(kind=Kind.CALLABLE, two_phase=True),
+            Capabilities(kind=Kind.HTTP, two_phase=True, sessions=False, tells_reads=True, evidence=True),
+            Capabilities(kind=Kind.CALLABLE, two_phase=True, sessions=False, tells_reads=True, evidence=True),
             Capabilities(kind=Kind.FILES, two_phase=True, isolated=True, tells_reads=True, evidence=True),
             Capabilities(kind=Kind.QUEUE),
         )

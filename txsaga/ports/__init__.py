@@ -19,6 +19,7 @@ from txsaga.ports.participants import Enlisted, Participant
 from txsaga.ports.questions import Questions
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
+from txsaga.ports.reservations import Reservations
 from txsaga.ports.runs import Runs, RunState
 from txsaga.ports.schedule import Schedule
 from txsaga.ports.store import Store
@@ -42,6 +43,7 @@ __all__ = [
     "Questions",
     "Queues",
     "Registry",
+    "Reservations",
     "RunState",
     "Runs",
     "Schedule",

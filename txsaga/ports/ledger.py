@@ -23,6 +23,9 @@ class Ledger(Protocol):
     def latest(self, group: int, key: str) -> Life | None:
         """Return the newest life of a key, locked until the block ends."""
 
+    def sees(self, group: int) -> bool:
+        """Tell whether this login is shown the transactions of a group: what it does not find may be there."""
+
     def lock(self, txid: int) -> Life | None:
         """Return a life, locked against everybody until the block ends."""
 

@@ -15,6 +15,7 @@ from txsaga.ports.overview import Overview
 from txsaga.ports.questions import Questions
 from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
+from txsaga.ports.reservations import Reservations
 from txsaga.ports.schedule import Schedule
 
 
@@ -56,6 +57,10 @@ class Store(Protocol):
     @property
     def branches(self) -> Branches:
         """Branches of coordinated transactions."""
+
+    @property
+    def reservations(self) -> Reservations:
+        """What tries reserved."""
 
     @property
     def claims(self) -> Claims:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from txsaga.testing.redelivery_contract import RedeliveryContract
     from txsaga.testing.registry_contract import RegistryContract
     from txsaga.testing.replay_contract import ReplayContract
+    from txsaga.testing.reservation_contract import ReservationContract
     from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.schedule_contract import ScheduleContract
     from txsaga.testing.shelf import Shelf
@@ -86,6 +87,7 @@ __all__ = [
     "RedeliveryContract",
     "RegistryContract",
     "ReplayContract",
+    "ReservationContract",
     "ResetContract",
     "ScheduleContract",
     "Shelf",

@@ -22,7 +22,7 @@ class Shelf(Protocol):
         """Let the resource roll a branch back by itself, and drop the error that says so."""
 
     def cut(self, handle: object) -> None:
-        """Break the session under a handle, as a lost connection does."""
+        """Break the session under a handle, as a lost connection does; nothing where the kind has no sessions."""
 
     def overrule(self, branch: BranchId, decision: Decision) -> None:
         """Decide a prepared branch in the resource itself, as its administrator would."""

@@ -3,6 +3,7 @@
 import fcntl
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -39,6 +40,25 @@ def test_a_file_may_take_the_place_of_another(folder: FolderParticipant, root: P
     assert not (root / "deep").exists()
     assert folder.finish(branch, Decision.COMMIT) is Finish.DONE
     assert (root / "a").read_bytes() == (root / "deep/er/b").read_bytes() == b"new"
+
+
+def test_what_takes_the_place_of_a_file_has_its_permissions(folder: FolderParticipant, root: Path) -> None:
+    (root / "a").write_bytes(b"old")
+    (root / "a").chmod(0o640)
+    branch = new_branch()
+    voted(folder, branch, ("a", b"new", "wb"))
+    folder.finish(branch, Decision.COMMIT)
+    assert S_IMODE((root / "a").stat().st_mode) == 0o640
+
+
+def test_only_a_plain_file_is_replaced(folder: FolderParticipant, root: Path) -> None:
+    (root / "deep").mkdir()
+    (root / "link").symlink_to(root / "a")
+    enlisted = folder.enlist(new_branch())
+    for name in ("deep", "link"):
+        with pytest.raises(ConfigError, match="no plain file"):
+            enlisted.handle.write(name, b"mine", "wb")
+    enlisted.leave()
 
 
 def test_what_was_left_open_is_written_by_the_vote(folder: FolderParticipant, root: Path) -> None:

@@ -16,7 +16,7 @@ from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
-from txsaga.errors import OutcomeUnknown, xa
+from txsaga.errors import OutcomeUnknown, RightsMissing, xa
 from txsaga.model import facts
 from txsaga.model.branch import BranchId, Finish
 from txsaga.model.decision import Decision
@@ -94,6 +94,7 @@ class BranchLives:
         with self._kernel.announce.around(facts.Deciding, about=branch.gid), self._open() as ledger:
             life = ledger.latest(self._group(branch), branch.gid)
             if life is None:  # nobody has done anything under this name, or ever will with a yes that counts
+                self._require_sight(ledger, branch)
                 return Finish.DONE if decision is Decision.ROLLBACK else Finish.ROLLED_BACK
             standing = ledger.standing(life.txid)
             if standing is None:
@@ -110,6 +111,14 @@ class BranchLives:
             raise xa.ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
         by = By(who=f"store {life.coordinator}", why=f"it decided {branch.transaction}", told=True)
         self._kernel.decider.within(ledger, life.txid, decision, by)
+
+    def _require_sight(self, ledger: Ledger, branch: BranchId) -> None:
+        """Refuse to take for gone what this login is not shown: its coordinator would believe in a heuristic."""
+        if not ledger.sees(self._group(branch)):
+            raise RightsMissing(
+                f"this login is not shown the branches of store {branch.store} in this broker; grant it the producer "
+                f"group coordinator-{branch.store}"
+            )
 
     def _find(self, branch: BranchId) -> Life | None:
         with self._open() as ledger:

@@ -13,8 +13,7 @@ from pathlib import Path
 from threading import Lock
 from uuid import UUID
 
-import pendulum
-
+from txsaga.adapters.clock import wall_clock
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities
 from txsaga.model.decision import Decision
@@ -31,7 +30,7 @@ class TxLog:
 
     def write(self, step: str, branch: BranchId) -> None:
         """Append a line; it is on disk when this returns."""
-        line = f"{pendulum.now('UTC').isoformat()} {step} {branch.transaction} {branch.qualifier}\n"
+        line = f"{wall_clock().isoformat()} {step} {branch.transaction} {branch.qualifier}\n"
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line)
             file.flush()

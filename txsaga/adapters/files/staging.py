@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from stat import S_IMODE, S_ISREG
 from typing import BinaryIO, NamedTuple
 
 from txsaga.adapters.files.layout import Layout
@@ -54,13 +55,14 @@ class FolderWork:
         found = stamp(self._layout.target(target))
         if found is not None and mode == "xb":
             raise FileExistsError(f"{target!r} is in the folder already; open it as 'wb' to replace it")
-        if self._layout.target(target).is_dir():
-            raise IsADirectoryError(f"{target!r} is a folder; give the path of a file")
+        permissions = _permissions(self._layout.target(target))
         if target in self._staged:
             self._staged[target].file.close()
         self._count += 1
         staged = self._layout.staging(self._branch) / str(self._count)
         file = staged.open("xb")
+        if permissions is not None:
+            os.fchmod(file.fileno(), permissions)
         self._staged[target] = _Staged(staged, file, found)
         return file
 
@@ -92,3 +94,14 @@ class FolderWork:
         mine, there = os.fstat(self._session), self._layout.staging(self._branch).stat()
         if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
             raise xa.CommunicationFailed(f"the staging folder of branch {self._branch.gid} was lost")
+
+
+def _permissions(target: Path) -> int | None:
+    """Return the permissions of the file that is replaced; what is no plain file can't be."""
+    try:
+        mode = target.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not S_ISREG(mode):
+        raise ConfigError(f"{str(target)!r} is no plain file; give the path of a file, not of a folder or a link")
+    return S_IMODE(mode)

@@ -51,6 +51,10 @@ class MemoryLedger:
         ]
         return max(lives, key=lambda life: life.epoch, default=None)
 
+    def sees(self, group: int) -> bool:
+        """Show everything."""
+        return True
+
     def lock(self, txid: int) -> Life | None:
         """Return a life, locked."""
         opened = self._kept.lives.get(txid)

@@ -19,6 +19,7 @@ from txsaga.adapters.memory.overview import MemoryOverview
 from txsaga.adapters.memory.questions import MemoryQuestions
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.registry import MemoryRegistry
+from txsaga.adapters.memory.reservations import MemoryReservations
 from txsaga.adapters.memory.rows import Audit
 from txsaga.adapters.memory.schedule import MemorySchedule
 from txsaga.model.rights import EVERY_RIGHT
@@ -37,6 +38,7 @@ class MemoryStore:
         self.questions = MemoryQuestions(home, doubts, self.leases, self.halves.views)
         self.ledgers = MemoryLedgers(home, names)
         self.branches = MemoryBranches(home, names)
+        self.reservations = MemoryReservations(home)
         self.log = MemoryLog(home, names)
         self.queues = MemoryQueues(home, names)
         self.claims = MemoryClaims(home, self.log)

@@ -7,6 +7,7 @@ from txsaga.adapters.postgres.columns import FALSE, NOW, Moment, metadata
 from txsaga.adapters.postgres.types import one_of
 from txsaga.model.ballot import Rule
 from txsaga.model.branch import BranchState
+from txsaga.model.reservation import ReservationState
 
 branch = Table(
     "branch",
@@ -46,3 +47,16 @@ vote = Table(
     Column("at", Moment, nullable=False, server_default=NOW),
     PrimaryKeyConstraint("txid", "ballot", "voter"),  # the first vote of a voter stands
 )
+
+reservation = Table(
+    "reservation",
+    metadata,
+    Column("gid", String, primary_key=True),
+    Column("txid", BigInteger, nullable=False),
+    Column("resource", String, nullable=False),
+    Column("state", String, CheckConstraint(one_of("state", ReservationState)), nullable=False),
+    Column("tried", Boolean, nullable=False, server_default=FALSE),
+    Column("arguments", JSONB, nullable=False),
+)
+Index("reservation_txid", reservation.c.txid)
+Index("reservation_held", reservation.c.resource, postgresql_where=reservation.c.state.in_(["held", "cancelling"]))

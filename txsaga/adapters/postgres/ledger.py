@@ -90,6 +90,12 @@ class PostgresLedger:
         query = self._lives.where(tx.c.pgroup == group, tx.c.key == key)
         return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
 
+    def sees(self, group: int) -> bool:
+        """Tell whether row security shows the transactions of a group."""
+        shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {self._schema}.mine(:group)")
+        with translating():
+            return bool(self._connection.execute(shown, {"group": group}).scalar())
+
     def lock(self, txid: int) -> Life | None:
         """Return a life, locked FOR UPDATE."""
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx))

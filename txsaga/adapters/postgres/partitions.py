@@ -47,7 +47,7 @@ DELETE FROM {s}.tick WHERE id IN (
                            FROM {s}.checkpoint WHERE name = ANY (:names))
      ORDER BY id LIMIT :most)"""
 
-OF_TRANSACTIONS = ("part", "effect", "branch", "ballot", "vote", "tx", "doubt", "event", "scheduled")
+OF_TRANSACTIONS = ("part", "effect", "branch", "ballot", "vote", "reservation", "tx", "doubt", "event", "scheduled")
 """Tables whose rows go with the partition of their transaction."""
 
 # A million rows may go: as long as that takes nobody but writers to this partition waits. The queues come last of all,

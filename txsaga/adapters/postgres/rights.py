@@ -85,6 +85,12 @@ TABLES = {
     ),
     "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
     "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
+    "reservation": Needs(
+        "SELECT, INSERT, UPDATE (state, tried), DELETE",
+        "",
+        "SELECT, INSERT, UPDATE (state), DELETE",
+        "SELECT, INSERT, UPDATE (state), DELETE",
+    ),
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),

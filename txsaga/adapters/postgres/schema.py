@@ -32,6 +32,7 @@ from txsaga.adapters.postgres.columns import EMPTY, FALSE, NONE, NOW, ZERO, Mome
 from txsaga.adapters.postgres.columns import metadata as metadata
 from txsaga.adapters.postgres.coordination_tables import ballot as ballot
 from txsaga.adapters.postgres.coordination_tables import branch as branch
+from txsaga.adapters.postgres.coordination_tables import reservation as reservation
 from txsaga.adapters.postgres.coordination_tables import vote as vote
 from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of
 from txsaga.model.claim import Style

@@ -24,6 +24,7 @@ from txsaga.adapters.postgres.overview import PostgresOverview
 from txsaga.adapters.postgres.questions import PostgresQuestions
 from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
+from txsaga.adapters.postgres.reservations import PostgresReservations
 from txsaga.adapters.postgres.schedule import PostgresSchedule
 from txsaga.engine.patience import PATIENCE
 from txsaga.errors import IdentityChanged
@@ -42,6 +43,7 @@ class PostgresStore:
         self.halves = PostgresHalves(engine, hot, identity, patience)
         self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
         self.branches = PostgresBranches(engine, namespace, str(identity), owner=owner)
+        self.reservations = PostgresReservations(engine)
         self.log = PostgresLog(engine, hot, namespace)
         self.schedule = PostgresSchedule(engine, namespace)
         self.doubts = PostgresDoubts(engine, hot, namespace, owner=owner)

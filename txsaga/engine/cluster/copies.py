@@ -15,7 +15,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
-from uuid import uuid4
 
 from txsaga.engine.received import Received
 from txsaga.model.message import Message
@@ -23,10 +22,10 @@ from txsaga.model.message import Message
 COPY, PRIMARY = "txsaga-copy", "txsaga-primary"
 
 
-def as_copy(message: Message, primary: str) -> Message:
+def as_copy(message: Message, primary: str, new_id: Callable[[], str]) -> Message:
     """Mark a message that is sent to several brokers; one that has an id of its own keeps it."""
     headers = dict(message.headers or {})
-    id = headers.get(COPY) or message.unique_key or uuid4().hex
+    id = headers.get(COPY) or message.unique_key or new_id()
     return replace(message, headers={**headers, COPY: id, PRIMARY: primary}, unique_key=message.unique_key or id)
 
 

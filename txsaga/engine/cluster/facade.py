@@ -8,7 +8,7 @@ its brokers hold prepared waits for recovery.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from random import Random
 from types import TracebackType
@@ -34,9 +34,17 @@ BATCH = 8
 class BrokerCluster:
     """Several brokers and a policy."""
 
-    def __init__(self, definition: Cluster, members: Members, coordinator: Broker | None, generator: Random) -> None:
+    def __init__(
+        self,
+        definition: Cluster,
+        members: Members,
+        coordinator: Broker | None,
+        *,
+        generator: Random,
+        new_id: Callable[[], str],
+    ) -> None:
         self.definition, self._members, self._coordinator = definition, members, coordinator
-        self._selection = Selection(definition, members, generator)
+        self._selection = Selection(definition, members, generator, new_id)
         self._failures: Counter[str] = Counter()
         self._groups: set[str] = set()
         self._consumers: list[ClusterConsumer] = []

@@ -59,7 +59,7 @@ class ClusterProducer:
             return Placed(tx.nodes, {})
         while True:
             chosen = self._selection.choose(nodes)
-            copy = as_copy(message, chosen[0]) if self._selection.makes_copies else message
+            copy = as_copy(message, chosen[0], self._selection.new_id) if self._selection.makes_copies else message
             receipts, answers = self._sent(chosen, copy)
             if len(chosen) == 1 and nodes is None and isinstance(answers[chosen[0]], AWAY):
                 continue  # nothing was written there: the next one takes it

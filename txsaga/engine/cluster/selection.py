@@ -7,7 +7,7 @@ with; nothing else is tried then. It sends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from threading import Lock
 
@@ -23,8 +23,8 @@ MANY = (PolicyName.BEST_EFFORT, PolicyName.GUARANTEED)
 class Selection:
     """Chooses among the brokers of one cluster."""
 
-    def __init__(self, cluster: Cluster, members: Members, generator: Random) -> None:
-        self.cluster, self._members = cluster, members
+    def __init__(self, cluster: Cluster, members: Members, generator: Random, new_id: Callable[[], str]) -> None:
+        self.cluster, self._members, self.new_id = cluster, members, new_id
         self._chooser, self._lock = Chooser(cluster, generator), Lock()
         self.policies = frozenset(_policies(cluster))
 

@@ -118,7 +118,7 @@ class ClusterTransaction(Coordinated):
         if len(self._chosen) == 1:
             self._handle(self._chosen[0]).send(message)
             return
-        message = as_copy(message, self._chosen[0])
+        message = as_copy(message, self._chosen[0], self._selection.new_id)
         answers = {name: self._sent(name, message) for name in self._chosen}
         took = self._selection.accepted(answers)
         self._set_aside(set(self._chosen) - set(took) - self._must)

@@ -40,6 +40,21 @@ CREATE TABLE vote (
     PRIMARY KEY (txid, ballot, voter)
 );
 
+CREATE TABLE reservation (
+    gid VARCHAR NOT NULL,
+    txid BIGINT NOT NULL,
+    resource VARCHAR NOT NULL,
+    state VARCHAR NOT NULL CHECK (state IN ('open', 'held', 'cancelling', 'confirmed', 'cancelled')),
+    tried BOOLEAN DEFAULT false NOT NULL,
+    arguments JSONB NOT NULL,
+    PRIMARY KEY (gid)
+);
+
+CREATE INDEX reservation_txid ON reservation (txid);
+CREATE INDEX reservation_held ON reservation (resource) WHERE state IN ('held', 'cancelling');
+
+ALTER TABLE reservation ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON reservation USING ((SELECT everywhere()) OR ours(txid));
 ALTER TABLE ballot ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON ballot USING ((SELECT everywhere()) OR ours(txid));
 ALTER TABLE vote ENABLE ROW LEVEL SECURITY;

@@ -1,0 +1,162 @@
+"""What a service answers is a vote or an end; what it does not answer is asked again."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.adapters.tcc.service import SECRET, Till
+from txsaga.adapters.memory import MemoryStore
+from txsaga.adapters.tcc import HttpService, TccParticipant
+from txsaga.errors import ConfigError, xa
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.decision import Decision
+from txsaga.testing.participant_contract import new_branch
+
+COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
+
+
+@pytest.fixture
+def till(tmp_path: Path) -> Iterator[Till]:
+    till = Till(tmp_path / "till")
+    thread = Thread(target=till.serve_forever, args=(0.01,))
+    thread.start()
+    yield till
+    till.shutdown()
+    thread.join()
+    till.server_close()
+
+
+def participant_at(port: int, *, secret: str = SECRET, timeout: float = 10.0) -> TccParticipant:
+    at = f"http://127.0.0.1:{port}"
+    service = HttpService(
+        try_=f"{at}/try", confirm=f"{at}/confirm", cancel=f"{at}/cancel", secret=secret, timeout=timeout
+    )
+    return service.participant("till", MemoryStore())
+
+
+@pytest.fixture
+def participant(till: Till) -> TccParticipant:
+    return participant_at(till.server_port)
+
+
+def held(participant: TccParticipant) -> BranchId:
+    branch = new_branch()
+    enlisted = participant.enlist(branch)
+    enlisted.handle(item=1)
+    assert enlisted.prepare()() is Vote.PREPARED
+    enlisted.leave()
+    return branch
+
+
+def test_each_call_names_branch_and_phase(participant: TccParticipant, till: Till) -> None:
+    branch = held(participant)
+    participant.finish(branch, COMMIT)
+    assert [(called.branch, called.phase.value) for called in till.seen] == [(branch, "try"), (branch, "confirm")]
+    (keys, ids) = zip(*((sent["Idempotency-Key"], sent["Txsaga-Transaction"]) for sent in till.headers), strict=True)
+    assert keys == (f"{branch.gid}:try", f"{branch.gid}:confirm")
+    assert set(ids) == {branch.transaction}
+    assert SECRET not in str(till.headers)
+
+
+@pytest.mark.parametrize(("status", "code"), [(409, xa.RolledBack), (500, xa.OtherReason), (302, xa.OtherReason)])
+def test_whatever_is_no_yes_is_a_no(
+    participant: TccParticipant, till: Till, status: int, code: type[xa.XaError]
+) -> None:
+    till.answers.append(status)
+    enlisted = participant.enlist(new_branch())
+    with pytest.raises(code):
+        enlisted.handle(item=1)
+    with pytest.raises(xa.RolledBack):
+        enlisted.prepare()()
+    assert enlisted.finish(ROLLBACK)() is Finish.DONE
+    assert [called.phase.value for called in till.seen] == ["try", "cancel"]
+
+
+def test_a_service_that_is_not_there_is_a_no(participant: TccParticipant) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    enlisted = participant_at(port).enlist(new_branch())
+    with pytest.raises(xa.CommunicationFailed):
+        enlisted.handle(item=1)
+    with pytest.raises(xa.ResourceManagerFailed):
+        enlisted.finish(ROLLBACK)()
+
+
+def test_a_service_that_says_nothing_keeps_nobody_for_long() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        enlisted = participant_at(silent.getsockname()[1], timeout=0.1).enlist(new_branch())
+        with pytest.raises(xa.CommunicationFailed, match="timed out"):
+            enlisted.handle(item=1)
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (503, xa.ResourceManagerFailed),
+        (429, xa.ResourceManagerFailed),
+        (409, xa.ResourceManagerError),
+        (302, xa.ResourceManagerError),
+    ],
+)
+def test_what_is_not_done_is_asked_again(
+    participant: TccParticipant, till: Till, decision: Decision, status: int, code: type[xa.XaError]
+) -> None:
+    branch = held(participant)
+    till.answers.append(status)
+    with pytest.raises(code, match=str(status)):
+        participant.finish(branch, decision)
+    assert list(participant.prepared(branch.store)) == [branch]
+    assert participant.finish(branch, decision) is Finish.DONE
+    assert till.items() == ({1} if decision is COMMIT else set())
+
+
+@pytest.mark.req("WM-45")
+@pytest.mark.parametrize("decision", list(Decision))
+def test_what_the_service_does_not_know_is_a_hazard(
+    participant: TccParticipant, till: Till, decision: Decision
+) -> None:
+    branch = held(participant)
+    till.answers.append(404)
+    assert participant.finish(branch, decision) is Finish.HAZARD
+
+
+def test_a_try_that_never_came_through_may_be_unknown_to_its_cancel(participant: TccParticipant, till: Till) -> None:
+    branch = new_branch()
+    till.answers += [500, 404]
+    enlisted = participant.enlist(branch)
+    with pytest.raises(xa.OtherReason):
+        enlisted.handle(item=1)
+    assert enlisted.finish(ROLLBACK)() is Finish.DONE
+
+
+def test_a_service_with_another_secret_does_nothing(till: Till) -> None:
+    participant = participant_at(till.server_port, secret="another secret, also long enough")
+    with pytest.raises(xa.OtherReason, match="401"):
+        participant.enlist(new_branch()).handle(item=1)
+    assert till.seen == []
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host/x", "https:///x", "https://anna:word@host/x", "https://host/x#y", "http://host:x/", ""]
+)
+def test_an_address_that_can_not_be_signed_for_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="https://host/path"):
+        HttpService(try_=address, confirm="https://host/", cancel="https://host/", secret=SECRET)
+
+
+def test_a_secret_is_long_and_is_told_to_nobody(
+    participant: TccParticipant, till: Till, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match="5 bytes"):
+        participant_at(till.server_port, secret="short")
+    with caplog.at_level(logging.DEBUG):
+        participant.finish(held(participant), COMMIT)
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(vars(participant))

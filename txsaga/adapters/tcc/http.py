@@ -1,0 +1,141 @@
+"""
+A service over HTTP as a participant: three addresses, signed calls, answers by their status.
+
+    try       2xx yes; 409 no; anything else, or no answer: no, and it is cancelled
+    confirm   2xx done; 404 nobody knows it: a hazard; anything else, or no answer: asked again
+    cancel    the same; a 404 for a try that never came through is done
+
+A redirect is not followed: the signature is for one path. If an answer is lost, the same call comes again.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from txsaga.adapters.tcc.participant import TccParticipant
+from txsaga.adapters.tcc.signature import Called, Phase, Secret, key_of, signed
+from txsaga.errors import ConfigError, xa
+from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.branch import BranchId, Finish
+from txsaga.model.capabilities import Kind
+from txsaga.model.reservation import Reservation
+from txsaga.ports.store import Store
+
+TIMEOUT = 10.0
+LONGEST = 1_000_000
+"""Bytes of an answer that are read."""
+SAID = 200
+"""Characters of an answer that an error repeats."""
+NO, UNKNOWN = 409, 404
+BUSY = (408, 429)
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: bytes
+
+    @property
+    def is_yes(self) -> bool:
+        return 200 <= self.status < 300
+
+    def __str__(self) -> str:
+        return f"{self.status} {' '.join(self.body.decode(errors='replace').split())[:SAID]}".rstrip()
+
+
+class HttpService:
+    """A service to be registered; the secret stays in this process."""
+
+    def __init__(
+        self,
+        *,
+        try_: str,
+        confirm: str,
+        cancel: str,
+        secret: Secret,
+        timeout: float = TIMEOUT,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        check_seconds(timeout, "timeout")
+        self._urls = {Phase.TRY: _url(try_), Phase.CONFIRM: _url(confirm), Phase.CANCEL: _url(cancel)}
+        self._key, self._timeout, self._tls = key_of(secret), timeout, tls
+
+    def participant(self, name: str, store: Store) -> TccParticipant:
+        """Return it as a participant."""
+        place = " ".join(url.geturl() for url in self._urls.values())
+        return TccParticipant(self, name=name, kind=Kind.HTTP, place=place, store=store)
+
+    def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
+        """Ask the service to reserve; return its answer, read as JSON where it is that."""
+        try:
+            answer = self._call(Phase.TRY, branch, arguments)
+        except (OSError, HTTPException) as lost:
+            raise xa.CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
+        if answer.status == NO:
+            raise xa.RolledBack(f"the service says no to branch {branch.gid}: {answer}")
+        if not answer.is_yes:
+            raise xa.OtherReason(f"the try of branch {branch.gid} failed: {answer}")
+        try:
+            return json.loads(answer.body) if answer.body else None
+        except ValueError:
+            return answer.body
+
+    def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
+        """Ask the service to do what it reserved."""
+        return self._told(Phase.CONFIRM, branch, reserved)
+
+    def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
+        """Ask the service to give back what it reserved."""
+        return self._told(Phase.CANCEL, branch, reserved)
+
+    def _told(self, phase: Phase, branch: BranchId, reserved: Reservation) -> Finish:
+        try:
+            answer = self._call(phase, branch, reserved.arguments)
+        except (OSError, HTTPException) as lost:
+            raise xa.ResourceManagerFailed(f"{phase} of branch {branch.gid} was not answered: {lost}") from lost
+        if answer.is_yes:
+            return Finish.DONE
+        if answer.status == UNKNOWN:
+            return Finish.HAZARD if reserved.tried else Finish.DONE
+        if answer.status >= 500 or answer.status in BUSY:
+            raise xa.ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
+        raise xa.ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
+
+    def _call(self, phase: Phase, branch: BranchId, arguments: Mapping[str, object]) -> _Answer:
+        url, body = self._urls[phase], json.dumps(arguments, sort_keys=True).encode()
+        path = url.path or "/"
+        path += f"?{url.query}" if url.query else ""
+        headers = {"Content-Type": "application/json", **signed(Called(branch, phase), path, body, self._key)}
+        connection = self._connection(url)
+        try:
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            return _Answer(answer.status, answer.read(LONGEST))
+        finally:
+            connection.close()
+
+    def _connection(self, url: SplitResult) -> HTTPConnection:
+        assert url.hostname
+        if url.scheme == "http":
+            return HTTPConnection(url.hostname, url.port, timeout=self._timeout)
+        tls = self._tls or ssl.create_default_context()
+        return HTTPSConnection(url.hostname, url.port, timeout=self._timeout, context=tls)
+
+
+def _url(text: str) -> SplitResult:
+    check_kind(text, str, "the address", "write https://host/path")
+    try:
+        url = urlsplit(text)
+        _ = url.port
+    except ValueError:
+        raise ConfigError("an address of the service can't be read; write https://host/path") from None
+    if url.scheme not in ("http", "https") or not url.hostname or url.fragment or "@" in url.netloc:
+        raise ConfigError(
+            "an address of the service must be https://host/path, without user, password and fragment; "
+            "the secret signs each call"
+        )
+    return url

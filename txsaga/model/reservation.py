@@ -1,0 +1,30 @@
+"""
+A reservation: what a try did under the name of a branch, and how far its confirm or cancel is.
+
+Its arguments are durable before the try runs, so that any process can confirm or cancel it. Once it is closed no late
+try counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class ReservationState(StrEnum):
+    """Where a reservation stands."""
+
+    OPEN = "open"  # the try may be under way, or was left
+    HELD = "held"  # the try is done: a yes
+    CANCELLING = "cancelling"  # closed; the cancel has not answered yet
+    CONFIRMED = "confirmed"
+    CANCELLED = "cancelled"
+
+
+class Reservation(NamedTuple):
+    """A reservation as the store keeps it."""
+
+    state: ReservationState
+    tried: bool  # the try is known to be done
+    arguments: Mapping[str, object]
