@@ -29,11 +29,13 @@ def kill_all_points(scenario: Scenario, worlds: Worlds, seed: int, share: int, c
 
 
 def failure(scenario: Scenario, worlds: Worlds, point: KillPoint, missed: list[KillPoint]) -> str:
-    """Kill at a point; return what was wrong afterwards, or nothing."""
-    with worlds() as world:
-        try:
+    """Kill at a point; return what was wrong afterwards, or nothing. A world that went wrong stays as it is."""
+    folder = None
+    try:
+        with worlds() as world:
+            folder = world.folder
             if not scenario.kill(world, point):
                 missed.append(point)
-        except AssertionError as wrong:
-            return f"{wrong}\nfacts: {world.folder}"
+    except AssertionError as wrong:
+        return f"{wrong}\nfacts: {folder}"
     return ""
