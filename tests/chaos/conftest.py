@@ -2,11 +2,12 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -33,10 +34,35 @@ class Kills:
 SEED = "TXSAGA_KILL_SEED"
 FIGURES = ("points", "killed", "missed", "wrong")
 DONE = pytest.StashKey[list[Kills]]()
+DRAWN = pytest.StashKey[int]()
+SAMPLED = "sampled"
+T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[DONE] = []
+    config.stash[DRAWN] = int(os.environ.get(SEED) or random.randrange(10_000))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave of the cases of a sampled test as many as it says, the same ones for the same seed."""
+    if config.getoption("full_matrix"):
+        return
+    cases, shares = defaultdict[str, list[pytest.Item]](list), dict[str, int]()
+    for item in items:
+        mark, test = item.get_closest_marker(SAMPLED), item.nodeid.partition("[")[0]
+        if mark is not None:
+            cases[test].append(item)
+            (shares[test],) = mark.args
+    dropped = {item for test, each in cases.items() for item in not_drawn(each, shares[test], config.stash[DRAWN])}
+    if dropped:
+        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        items[:] = [item for item in items if item not in dropped]
+
+
+def not_drawn(cases: Sequence[T], share: int, seed: int) -> list[T]:
+    """Draw a share of the cases of a test; return the others."""
+    return random.Random(seed).sample(cases, max(0, len(cases) - share))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -54,9 +80,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def seed() -> int:
+def seed(pytestconfig: pytest.Config) -> int:
     """Give the seed of this session's sample; set TXSAGA_KILL_SEED to see the same again."""
-    return int(os.environ.get(SEED) or random.randrange(10_000))
+    return pytestconfig.stash[DRAWN]
 
 
 @pytest.fixture(scope="session")

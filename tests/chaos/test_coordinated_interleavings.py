@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 
-EXAMPLES = int(os.environ.get("TXSAGA_INTERLEAVINGS") or 20)
+EXAMPLES = int(os.environ.get("TXSAGA_INTERLEAVINGS") or 15)
 
 
 class Refused(Exception):

@@ -25,7 +25,7 @@ from txsaga.errors.xa import RolledBack
 if TYPE_CHECKING:
     pass
 
-pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
+pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.rule("R14")]
 
 BEGIN, WORK = b"SET LOCAL txsaga.branch", b"INSERT INTO debit"
 VOTE, COMMIT, TAKE_BACK, ALONE = b"PREPARE TRANSACTION", b"COMMIT PREPARED", b"ROLLBACK PREPARED", b"; COMMIT"
@@ -88,6 +88,7 @@ def named(value: object) -> str:
 
 
 @pytest.mark.req("IBM-67")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("phase", "loss"), BROKEN, ids=named)
 def test_a_line_that_breaks_is_an_error_or_unfinished_never_a_success(
     world: World, line: Proxy, broker: Broker, phase: bytes, loss: Loss
@@ -102,6 +103,7 @@ def test_a_line_that_breaks_is_an_error_or_unfinished_never_a_success(
     assert_truth_was_told(world, told)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loss", [Loss.ANSWER, Loss.HOLE], ids=named)
 def test_what_can_not_be_taken_back_now_is_taken_back_later(
     world: World, line: Proxy, broker: Broker, loss: Loss
@@ -114,6 +116,7 @@ def test_what_can_not_be_taken_back_now_is_taken_back_later(
 
 
 @pytest.mark.rule("R12")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER, Loss.MUTE, Loss.SLOW], ids=named)
 def test_a_database_alone_is_judged_by_its_evidence(world: World, line: Proxy, broker: Broker, loss: Loss) -> None:
     line.lose(ALONE, loss)
@@ -123,6 +126,7 @@ def test_a_database_alone_is_judged_by_its_evidence(world: World, line: Proxy, b
     assert_truth_was_told(world, told, (MORTGAGE,))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("phase", [VOTE, COMMIT], ids=named)
 def test_a_slow_line_is_waited_for(world: World, line: Proxy, broker: Broker, phase: bytes) -> None:
     line.lose(phase, Loss.SLOW)
@@ -206,11 +210,8 @@ CARELESS = (goes_on_elsewhere, drops_the_error, works_on_in_another_session, let
 
 
 @pytest.mark.req("IBM-50")
-@pytest.mark.parametrize(
-    "careless",
-    [goes_on_elsewhere, drops_the_error, works_on_in_another_session, lets_it_out],
-    ids=lambda it: it.__name__,
-)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("careless", CARELESS, ids=[each.__name__ for each in CARELESS])
 def test_a_session_that_is_lost_is_not_opened_again_in_its_transaction(
     world: World, broker: Broker, careless: Callable[[Coordinated, World], None]
 ) -> None:
@@ -222,6 +223,7 @@ def test_a_session_that_is_lost_is_not_opened_again_in_its_transaction(
 
 
 @pytest.mark.req("IBM-67")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER], ids=named)
 def test_a_decision_whose_answer_is_lost_is_found_again(world: World, loss: Loss) -> None:
     engines = {name: create_engine(url) for name, url in world.resources.items()}

@@ -81,6 +81,7 @@ MOMENTS = [*((moment, both, BOTH) for moment in TWO_PHASES), *((moment, alone, (
 
 @pytest.mark.req("IBM-67")
 @pytest.mark.rule("R12")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("moment", "work", "used"), MOMENTS, ids=[moment for moment, *_ in MOMENTS])
 def test_a_database_that_is_killed_and_comes_back_agrees(
     doomed: EmbeddedServer, world: World, moment: str, work: Step, used: tuple[str, ...]
@@ -96,6 +97,7 @@ def test_a_database_that_is_killed_and_comes_back_agrees(
 
 
 @pytest.mark.req("IBM-08", "IBM-09")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["Voted:2", "Finishing:2"])
 def test_the_coordinator_and_a_database_are_killed_together(doomed: EmbeddedServer, world: World, point: str) -> None:
     child.kill(coordinated.pay, world, KillPoint.parse(point))
@@ -119,6 +121,7 @@ def test_a_database_that_stays_away_holds_up_nobody_else(doomed: EmbeddedServer,
 
 
 @pytest.mark.rule("R14")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("moment", ["Decided", "Finishing", "Noted"])
 def test_a_store_that_is_restarted_in_the_middle_of_a_recovery(
     doomed: EmbeddedServer, bank_database: str, home_database: str, tmp_path: Path, server: EmbeddedServer, moment: str

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.conftest import not_drawn
 from txsaga.errors import ConfigError
 from txsaga.testing.kill import FACTS, KILL, KillPoint, recorded, sample
 
@@ -64,3 +65,12 @@ def test_a_sample_is_the_same_for_the_same_seed_and_in_order() -> None:
     assert drawn == sample(points, 10, seed=7) != sample(points, 10, seed=8)
     assert drawn == sorted(drawn, key=lambda point: point.occurrence)
     assert sample(points, 1000, seed=7) == points
+
+
+def test_of_a_sampled_test_so_many_cases_are_run() -> None:
+    cases = list("abcde")
+    dropped = not_drawn(cases, share=2, seed=7)
+    assert dropped == not_drawn(cases, share=2, seed=7) != not_drawn(cases, share=2, seed=8)
+    assert len(dropped) == 3
+    assert set(dropped) < set(cases)
+    assert not_drawn(cases, share=9, seed=7) == []
