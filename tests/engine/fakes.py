@@ -113,6 +113,7 @@ class FakeStore:
         self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights
         self.questions, self.leases = FakeQuestions(real.questions), real.leases
         self.registry, self.overview, self.branches = real.registry, real.overview, real.branches
+        self.reservations = real.reservations
         self.close = real.close
 
 
