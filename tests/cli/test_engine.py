@@ -52,7 +52,7 @@ def test_once_runs_each_role_once(cli: Cli, broker: Broker, topic: str) -> None:
     broker.producer("plain").send(topic, b"x")
     said = cli("engine", "--once", "--json")
     assert (said.code, said.err) == (0, "")
-    assert said.document.keys() == {"dispatcher", "check-back", "partitions", "scheduler"}
+    assert said.document.keys() == {"dispatcher", "check-back", "recovery", "partitions", "scheduler"}
     assert said.document["dispatcher"] >= 1
     assert [line.split()[0] for line in cli("engine", "--once").lines] == ["role", *said.document]
 

@@ -26,6 +26,8 @@ Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
 class ScriptedLine:
     """Answers as it was told, and remembers what it was sent."""
 
+    patience = 30.0
+
     def __init__(
         self, exchanges: Sequence[Step], connects: Sequence[TxSagaError] = (), *, hung_up: bool = False
     ) -> None:

@@ -33,8 +33,9 @@ def left(broker: Broker, till: Till, *, voted: bool) -> BranchId:
         take(item=7)
     owner = tx._owner
     if voted:
-        owner.work.prepare(owner.work.used)
-    owner.work._open.clear()
+        owner.work.prepare()
+    for key in owner.work.used:
+        owner.work.take_out(key)
     owner.leave()
     return BranchId.parse(take.id)
 

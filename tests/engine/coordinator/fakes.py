@@ -42,6 +42,7 @@ class FakeResource:
     hazards: set[BranchId] = field(default_factory=set)
     forgotten: list[BranchId] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None  # what others do once its branches were listed
+    behind: Callable[[], None] = lambda: None  # what others do once it has answered
     open: Event = field(default_factory=Event)  # while it is closed, nothing is answered
 
     def __post_init__(self) -> None:
@@ -66,6 +67,7 @@ class FakeResource:
             return Finish.HAZARD
         held = branch in self.held
         self.held.discard(branch)
+        self.behind()
         if branch in self.committed:
             return Finish.DONE if decision is COMMIT else Finish.COMMITTED
         if held and decision is COMMIT:

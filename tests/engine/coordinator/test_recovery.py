@@ -288,10 +288,10 @@ def test_a_heuristic_is_recorded_once_and_logged_as_an_error_once(bank: Desk, ca
     current.held.clear()  # an administrator rolled it back
 
     def beside() -> None:
-        current.meanwhile = lambda: None
+        current.behind = lambda: None
         bank.recovery().run_once()
 
-    current.meanwhile = beside
+    current.behind = beside
     bank.recovery().run_once()
     bank.recovery().run_once()
     assert bank.states(life) == [BranchState.HEURISTIC_ROLLED_BACK, BranchState.COMMITTED]
