@@ -22,7 +22,7 @@ from txsaga.adapters.evidence.sessions import settle_level
 from txsaga.adapters.evidence.statements import DURABLE
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.libpq import SessionLost
-from txsaga.adapters.xa.postgres_branch import MARK, PostgresBranch
+from txsaga.adapters.xa.postgres_branch import ELSEWHERE, MARK, PostgresBranch
 from txsaga.adapters.xa.postgres_session import Session
 from txsaga.adapters.xa.rows import BranchRows, values
 from txsaga.errors import (
@@ -56,8 +56,9 @@ select current_setting('{mark}', true), (select count(*) from written), {durable
 
 _MAIN = """insert into {table} (store, incarnation, txid, branch, outcome)
   values ('{store}', {incarnation}, {txid}, '', {outcome} / {here})"""
-# Zero, and so an error, in another database than the recorded one and outside of the branch's own transaction.
-_HERE = """(select count(*)::int from {places} where uuid = '{uuid}' and current_setting('{mark}', true) = '{gid}')"""
+# An error in another database than the recorded one, and outside of the branch's own transaction.
+_HERE = """(select case count(*) when 1 then 1 else ('{elsewhere}' || count(*))::int end
+   from {places} where uuid = '{uuid}' and current_setting('{mark}', true) = '{gid}')"""
 
 
 class PostgresParticipant:
@@ -162,7 +163,7 @@ class PostgresParticipant:
     def _evidence(self, branch: BranchId) -> tuple[str, str]:
         quoted, place = self._engine.dialect.identifier_preparer, self._rows.place
         places = quoted.format_table(database_table(place.table.schema))
-        here = _HERE.format(places=places, uuid=place.database.hex, mark=MARK, gid=branch.gid)
+        here = _HERE.format(elsewhere=ELSEWHERE, places=places, uuid=place.database.hex, mark=MARK, gid=branch.gid)
         named = {"table": quoted.format_table(place.table), "mark": MARK, "durable": DURABLE, "here": here}
         return _EVIDENCE.format(**named, **values(branch)), _MAIN.format(**named, **values(branch))
 

@@ -30,6 +30,8 @@ from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 
 MARK = "txsaga.branch"
+ELSEWHERE = "not where the branch began: "
+"""What the server says of a session that is in another transaction, or in another database."""
 
 
 class _Stage(Enum):
@@ -115,7 +117,7 @@ class PostgresBranch:
                 "let the error leave the step, or fence the statement off with begin_nested()"
             )
         if not session.in_first_transaction:
-            raise self._ended_inside()
+            raise ended_inside(self._branch)
 
     def _committed(self) -> None:
         try:
@@ -129,6 +131,8 @@ class PostgresBranch:
         self._stage = _Stage.OVER
         if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
             raise DecidedOtherwise(int(self._branch.transaction.rpartition("-")[2], 16), Decision.ROLLBACK.name)
+        if ELSEWHERE in answer.why:
+            raise ended_inside(self._branch)
         if answer.state:
             raise codes.of_state(answer.state)(f"branch {self._branch.gid} can't commit: {answer.why}")
         if answer.tag != "COMMIT":  # so a failed transaction answers, without an error
@@ -136,12 +140,6 @@ class PostgresBranch:
 
     def _unknown(self, lost: SessionLost) -> OutcomeUnknown:
         return OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}")
-
-    def _ended_inside(self) -> xa.RolledBack:
-        return xa.RolledBack(
-            f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step; "
-            "leave both to the coordinator"
-        )
 
     def _vote(self) -> Vote:
         """Wait for the answer to PREPARE."""
@@ -155,7 +153,7 @@ class PostgresBranch:
         mark, written, _ = answers[-2].row
         if mark != self._branch.gid:
             self._take_back(Decision.ROLLBACK)
-            raise self._ended_inside()
+            raise ended_inside(self._branch)
         if written == "0":
             self._take_back(Decision.COMMIT)
             return Vote.READ_ONLY
@@ -222,7 +220,17 @@ def refuse_no(answer: Answer, branch: BranchId) -> None:
     """Raise what the answer to PREPARE means, unless it is a yes."""
     if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
         raise xa.DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
+    if ELSEWHERE in answer.why:
+        raise ended_inside(branch)
     if answer.state:
         raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}")
     if answer.tag != "PREPARE TRANSACTION":  # so a failed transaction answers, without an error
         raise xa.RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
+
+
+def ended_inside(branch: BranchId) -> xa.RolledBack:
+    """Say that a session is not where its branch began any more."""
+    return xa.RolledBack(
+        f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
+        "or its session leads to another database; leave both to the coordinator"
+    )
