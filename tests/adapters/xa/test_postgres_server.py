@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import cast
 from uuid import uuid4
 
-import psycopg
 import pytest
-from sqlalchemy import Engine, create_engine, create_mock_engine, inspect, text
+from sqlalchemy import Engine, create_mock_engine, inspect, text
 
 from tests.adapters.evidence.clerks import clerk
 from tests.adapters.xa.conftest import MakeEngine
@@ -179,7 +178,7 @@ def test_a_database_that_takes_no_part_is_refused_by_name() -> None:
 
 @pytest.mark.req("IBM-13")
 def test_a_driver_that_can_not_do_it_is_refused_by_name() -> None:
-    engine = create_engine("postgresql+psycopg2://", module=psycopg)
+    engine = cast(Engine, create_mock_engine("postgresql+psycopg2://", lambda *_: None))
     with pytest.raises(ConfigError, match=r"'books' can't vote through psycopg2; .*postgresql\+psycopg"):
         participant_for(engine, "books")
 
