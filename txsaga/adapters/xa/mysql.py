@@ -97,7 +97,6 @@ class MysqlParticipant:
             assert session is not None
             try:
                 self._rows.write(session.connection, branch)
-                self._rows.require_here(session.connection)
             except EvidenceMissing:
                 session.end()
                 raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, insert, literal, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
@@ -39,9 +39,13 @@ class BranchRows:
         return self.where.place
 
     def write(self, connection: Connection, branch: BranchId) -> None:
-        """Insert a branch's row in its own transaction; its key lets only one in."""
-        key = EvidenceKey.parse(branch.transaction)
-        statements.write_now(connection, self.place.table, key, Decision.COMMIT, branch.evidence)
+        """Insert a branch's row in its own transaction: once, and in this very database only (R10)."""
+        place = self.place
+        row = {name: literal(value, place.table.c[name].type) for name, value in values(branch).items()}
+        uuid = database_table(place.table.schema).c.uuid
+        here = select(*row.values()).where(uuid == place.database.hex)
+        if connection.execute(insert(place.table).from_select([*row], here)).rowcount != 1:
+            self.where.refuse_other(None, place)
 
     def write_main(self, connection: Connection, branch: BranchId) -> None:
         """Insert the row of the transaction itself beside it: `DecidedOtherwise` where the barrier stands."""
@@ -69,10 +73,6 @@ class BranchRows:
                     raise
                 raise xa.RetryLater(f"branch {branch.gid} is being committed at this moment") from error
             return Finish.COMMITTED if self.is_committed(connection, branch) else Finish.DONE
-
-    def require_here(self, connection: Connection) -> None:
-        """Refuse a session that leads to another database than the recorded one (R10)."""
-        self.where.require_same(connection, self.place)
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:
         """Tell whether a branch has been committed; the database says in the same answer which one it is."""

@@ -54,7 +54,7 @@ class SqliteParticipant:
             try:
                 opened = connection.begin()
                 begin_now(connection)
-                self._rows.require_here(connection)
+                self._rows.where.require_same(connection, self._rows.place)
             except BaseException:
                 connection.close()
                 raise
