@@ -73,6 +73,7 @@ def test_no_room_for_another_is_worth_another_try_and_a_busy_one_too(
     second.leave()
     assert full.value.retryable
     shelf.outside("alter system set synchronous_standby_names = 'nobody'", "select pg_reload_conf()")
+    await_reload(shelf, "synchronous_standby_names", "nobody")
     slow = start(lambda: shelf.overrule(branch, COMMIT))  # it waits for a standby that never comes
     wait_for(shelf, "SyncRep")
     with pytest.raises(xa.RetryLater, match="another session"):
@@ -181,6 +182,18 @@ def test_a_driver_that_can_not_do_it_is_refused_by_name() -> None:
     engine = cast(Engine, create_mock_engine("postgresql+psycopg2://", lambda *_: None))
     with pytest.raises(ConfigError, match=r"'books' can't vote through psycopg2; .*postgresql\+psycopg"):
         participant_for(engine, "books")
+
+
+def await_reload(shelf: PostgresShelf, setting: str, value: str) -> None:
+    """Wait until the server goes by a setting; its checkpointer, which says who waits for standbys, is the last."""
+
+    def look() -> None:
+        with shelf.engine.connect() as connection:
+            if connection.exec_driver_sql(f"show {setting}").scalar_one() != value:
+                raise xa.RetryLater("it is not read yet")
+
+    patiently(look)
+    shelf.outside("checkpoint", "checkpoint")
 
 
 def wait_for(shelf: PostgresShelf, event: str) -> None:
