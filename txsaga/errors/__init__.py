@@ -14,11 +14,13 @@ TxSagaError
 ├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
 ├── UnknownProducerGroup             no such producer group
 ├── UnknownGroup                     no such consumer group
+│   └── TopicNotRead                 the group does not read this topic
 ├── GroupInUse                       members of the group are at work; stop them first
 ├── UnknownLetter                    no such dead letter
 ├── SignatureRefused                 a request does not come from who knows the secret; answer it 401
 ├── TransactionError                 what was asked can't be done with this transaction
 │   ├── UnknownTransaction           there is no such transaction, or the token is not its own
+│   │   └── NumberLapsed             the number that it was to begin under was given out too long ago
 │   ├── NotParked                    only what is parked can be resumed
 │   ├── TransactionClosed            its end was written; nothing can be added any more
 │   ├── IllegalTransition            the lifecycle forbids the move
@@ -28,9 +30,12 @@ TxSagaError
 │   ├── TransactionsRejected         this store takes no transactional messages now (NO_PERMISSION)
 │   ├── InDoubt                      its fate can't be known yet; try again later
 │   ├── EndRefused                   the store refused the end of a half message, with its code
+│   ├── VotedOtherwise               a voter has said the opposite before, and that vote stands
 │   ├── Unfinished                   it stands committed; resources that were away are told by recovery
 │   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
-│       └── NotCarried               a ballot does not stand for COMMIT
+│       ├── NotCarried               a ballot does not stand for COMMIT
+│       ├── TableMoved               the table was changed since an overwrite saw it, or is another one
+│       └── PointerMoved             other writers were first each time; decide again
 ├── SendFailed                       the half could not be stored; local work did not run
 ├── ResourceUnknown                  a resource name or an engine that was never registered
 ├── EvidenceMissing                  the evidence table is absent and can't be created here
@@ -65,6 +70,14 @@ invisible and is settled by the evidence later.
 
 from collections.abc import Sequence
 
+from txsaga.errors.cluster import BadDestination as BadDestination
+from txsaga.errors.cluster import ClusterError as ClusterError
+from txsaga.errors.cluster import PinRefused as PinRefused
+from txsaga.errors.cluster import TooFewBrokers as TooFewBrokers
+from txsaga.errors.groups import GroupInUse as GroupInUse
+from txsaga.errors.groups import TopicNotRead as TopicNotRead
+from txsaga.errors.groups import UnknownGroup as UnknownGroup
+from txsaga.errors.groups import UnknownLetter as UnknownLetter
 from txsaga.errors.root import TxSagaError as TxSagaError
 from txsaga.errors.store import ChunkDamaged as ChunkDamaged
 from txsaga.errors.store import EmbeddedDatabaseError as EmbeddedDatabaseError
@@ -156,36 +169,6 @@ class UnknownProducerGroup(TxSagaError):
         self.group = group
 
 
-class UnknownGroup(TxSagaError):
-    """The consumer group does not exist."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(
-            f"consumer group {group!r} does not exist; it is registered by its first reader, "
-            f"or by `txsaga group create {group}`"
-        )
-        self.group = group
-
-
-class GroupInUse(TxSagaError):
-    """Members of the consumer group are at work."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(
-            f"members of group {group!r} are at work, or were a moment ago; "
-            "stop them and wait until what they hold runs out, then try again"
-        )
-        self.group = group
-
-
-class UnknownLetter(TxSagaError):
-    """The dead letter does not exist."""
-
-    def __init__(self, id: int) -> None:
-        super().__init__(f"there is no dead letter {id}; `txsaga dlq list` shows those that there are")
-        self.id = id
-
-
 class SignatureRefused(TxSagaError):
     """A request is not signed by who knows the secret, or its ids are missing."""
 
@@ -196,6 +179,17 @@ class TransactionError(TxSagaError):
 
 class UnknownTransaction(TransactionError):
     """There is no such transaction, or the token is not its own."""
+
+
+class NumberLapsed(UnknownTransaction):
+    """The number that a transaction was to begin under can't be used any more; nothing was written."""
+
+    def __init__(self, txid: int) -> None:
+        super().__init__(
+            f"number {txid} was given out too long ago, or by another store, and nothing can begin under it any more; "
+            "nothing was written: begin the transaction anew"
+        )
+        self.txid = txid
 
 
 class NotParked(TransactionError):
@@ -288,6 +282,24 @@ class NotCarried(EffectConflict):
         self.ballot = ballot
 
 
+class VotedOtherwise(TransactionError):
+    """A voter has said the opposite before: the first vote stands."""
+
+    def __init__(self, txid: int, ballot: str, voter: str) -> None:
+        super().__init__(f"{voter!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands")
+        self.txid, self.ballot, self.voter = txid, ballot, voter
+
+
+class TableMoved(EffectConflict):
+    """The table was changed since an overwrite saw it, dropped, or is another one of the same name."""
+
+
+class PointerMoved(EffectConflict):
+    """A table's pointer leads elsewhere than it did a moment ago; the same may be tried again."""
+
+    retryable = True
+
+
 class SendFailed(TxSagaError):
     """The half could not be stored; local work did not run and nothing is visible."""
 
@@ -340,27 +352,8 @@ class OffsetOutOfRange(TxSagaError):
         self.offset, self.tail, self.head = offset, tail, head
 
 
-class ClusterError(TxSagaError):
-    """A cluster did not take what was sent to it; its transaction rolls back."""
-
-
-class TooFewBrokers(ClusterError):
-    """Fewer brokers are there, or accepted, than the policy needs."""
-
-    retryable = True
-    code = "SERVICE_NOT_AVAILABLE"
-
-
-class BadDestination(ClusterError):
-    """No broker will ever take it: the topic or the message is wrong."""
-
-
-class PinRefused(ClusterError):
-    """The node list of a message can't be followed, and nothing else is tried."""
-
-
 class BrokerClosed(TxSagaError):
-    """The broker was closed before this call."""
+    """The broker, or the consumer, was closed before this call."""
 
-    def __init__(self) -> None:
-        super().__init__("this broker is closed; open another with txsaga.connect()")
+    def __init__(self, what: str = "broker", another: str = "txsaga.connect()") -> None:
+        super().__init__(f"this {what} is closed; open another with {another}")

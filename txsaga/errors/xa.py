@@ -182,12 +182,13 @@ class OutsideTransaction(XaError):
 
 
 def all_codes() -> dict[int, type[XaError]]:
-    """Return every code with its class."""
+    """Return every code with its class; what is more special than a code is not listed."""
     found: dict[int, type[XaError]] = {}
-    waiting = [*XaError.__subclasses__()]
+    waiting = [XaError]
     while waiting:
         kind = waiting.pop(0)
-        waiting += kind.__subclasses__()
-        if not kind.__subclasses__():
+        below = [each for each in kind.__subclasses__() if each.__module__ == __name__]
+        waiting += below
+        if not below:
             found[kind.number] = kind
     return found

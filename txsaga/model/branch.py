@@ -76,7 +76,7 @@ class BranchState(StrEnum):
     """Where a branch stands."""
 
     ACTIVE = "active"  # named; its work may be under way
-    ENDED = "ended"  # its work is over, it has not voted
+    ENDED = "ended"  # it voted yes in the process of its step; the decision has yet to name it
     PREPARED = "prepared"  # it voted yes and the decision names it
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
@@ -90,9 +90,9 @@ class BranchState(StrEnum):
 class BranchEvent(StrEnum):
     """What moves a branch."""
 
-    END = "end"
-    PREPARE = "prepare"
-    LEAVE = "leave"  # it had nothing to write
+    END = "end"  # the step of a flow, which is held prepared
+    PREPARE = "prepare"  # the decision, or the end before it, names it as one that holds a yes
+    LEAVE = "leave"  # likewise, as one that holds nothing
     COMMIT = "commit"
     ROLL_BACK = "roll_back"
     FIND_COMMITTED = "find_committed"
@@ -102,8 +102,11 @@ class BranchEvent(StrEnum):
     FORGET = "forget"
 
 
-OPEN = frozenset({BranchState.ACTIVE, BranchState.ENDED, BranchState.PREPARED})
+_OPEN = (BranchState.ACTIVE, BranchState.ENDED, BranchState.PREPARED)
+OPEN = frozenset(_OPEN)
 """Of which its resource may still hold something."""
+OVER = frozenset({BranchState.COMMITTED, BranchState.ROLLED_BACK, BranchState.FORGOTTEN})
+"""Of which nobody asks its resource any more."""
 _FOUND = {
     BranchEvent.FIND_COMMITTED: BranchState.HEURISTIC_COMMITTED,
     BranchEvent.FIND_ROLLED_BACK: BranchState.HEURISTIC_ROLLED_BACK,
@@ -119,13 +122,19 @@ BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
     {
         (BranchState.ACTIVE, BranchEvent.END): BranchState.ENDED,
         (BranchState.ENDED, BranchEvent.PREPARE): BranchState.PREPARED,
-        (BranchState.ENDED, BranchEvent.LEAVE): BranchState.COMMITTED,
+        (BranchState.ACTIVE, BranchEvent.PREPARE): BranchState.PREPARED,
+        (BranchState.ACTIVE, BranchEvent.LEAVE): BranchState.COMMITTED,
         (BranchState.PREPARED, BranchEvent.COMMIT): BranchState.COMMITTED,
-        **{(state, BranchEvent.ROLL_BACK): BranchState.ROLLED_BACK for state in OPEN},
-        **{(state, event): found for state in OPEN for event, found in _FOUND.items()},
+        **{(state, BranchEvent.ROLL_BACK): BranchState.ROLLED_BACK for state in _OPEN},
+        **{(state, event): found for state in _OPEN for event, found in _FOUND.items()},
         **{(state, BranchEvent.FORGET): BranchState.FORGOTTEN for state in _FOUND.values()},
     }
 )
+
+UNIT: Lifecycle[BranchState, BranchEvent] = Lifecycle(
+    {**BRANCH.moves, (BranchState.ACTIVE, BranchEvent.COMMIT): BranchState.COMMITTED}
+)
+"""The same of a unit of an auxiliary lane, which may also commit by itself."""
 
 EVENT_OF = {
     Finish.COMMITTED: BranchEvent.FIND_COMMITTED,

@@ -43,6 +43,7 @@ class Capabilities:
     isolated: bool = False  # nobody sees its work before the decision
     sessions: bool = True  # its work lives in a session, and is lost with it
     tells_reads: bool = False  # it knows by itself that a branch changed nothing
+    listed: bool = False  # it lists by itself what it holds: nobody need have named a branch before its work
     evidence: bool = False  # its own commit leaves a row, or a file, that tells what became of it
 
 
@@ -55,6 +56,7 @@ def _database(kind: Kind, *, two_phase: bool = True, tells_reads: bool = False) 
         joint_commit=True,
         isolated=True,
         tells_reads=tells_reads,
+        listed=True,
         evidence=True,
     )
 

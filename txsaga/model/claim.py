@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from txsaga.errors import ConfigError
+from txsaga.model.arguments import check_kind
 from txsaga.model.dead_letter import Copy
 from txsaga.model.topic import MAX_RETENTION, check_name
 
@@ -54,6 +55,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         """Refuse a policy that can't be followed."""
+        for name in ("ordered", "dead_letters"):
+            check_kind(getattr(self, name), bool, name, "give True or False")
         if self.max_attempts is not None and (
             type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS
         ):
@@ -63,9 +66,11 @@ class Policy:
         for name in ("first_retry", "longest_retry"):
             value = getattr(self, name)
             if not isinstance(value, timedelta) or not timedelta() <= value <= LONGEST:
-                raise ConfigError(f"{name} is {value!r}; give a timedelta of at most {LONGEST.days} day")
+                raise ConfigError(f"{name} is {_told(value)}; give a timedelta of at most {LONGEST.days} day")
         if self.expires is not None and not (isinstance(self.expires, timedelta) and self._may_expire(self.expires)):
-            raise ConfigError(f"expires is {self.expires!r}; give a timedelta from 10 minutes on, or None for never")
+            raise ConfigError(
+                f"expires is {_told(self.expires)}; give a timedelta from 10 minutes on, or None for never"
+            )
 
     @staticmethod
     def _may_expire(behind: timedelta) -> bool:
@@ -84,6 +89,10 @@ class Policy:
         """Return how long to wait behind so many deliveries: twice as long each time."""
         doubled = self.first_retry.total_seconds() * 2.0 ** min(max(attempts, 1) - 1, 60)
         return min(timedelta(seconds=min(doubled, self.longest_retry.total_seconds())) * jitter, LONGEST)
+
+
+def _told(value: object) -> str:
+    return str(value) if isinstance(value, timedelta) else repr(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +150,4 @@ class Burial(NamedTuple):
     topic: str
     cause: str
     backout: int | None
+    uncounted: int = 0  # 1 when it was only taken to be buried: that is no delivery

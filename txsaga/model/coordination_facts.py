@@ -49,3 +49,11 @@ class Noting(Fact):
 
 class Noted(Fact):
     """Nobody asks their resources about them any more."""
+
+
+class Tidying(Fact):
+    """What a resource keeps of branches that are over is about to be dropped."""
+
+
+class Tidied(Fact):
+    """It is gone."""

@@ -9,6 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from txsaga.model.consuming_facts import Acknowledged as Acknowledged
+from txsaga.model.consuming_facts import Acknowledging as Acknowledging
+from txsaga.model.consuming_facts import Binding as Binding
+from txsaga.model.consuming_facts import Bound as Bound
+from txsaga.model.consuming_facts import Buried as Buried
+from txsaga.model.consuming_facts import Burying as Burying
+from txsaga.model.consuming_facts import Extended as Extended
+from txsaga.model.consuming_facts import Extending as Extending
+from txsaga.model.consuming_facts import Ordered as Ordered
+from txsaga.model.consuming_facts import Ordering as Ordering
+from txsaga.model.consuming_facts import Replayed as Replayed
+from txsaga.model.consuming_facts import Replaying as Replaying
+from txsaga.model.consuming_facts import Returned as Returned
+from txsaga.model.consuming_facts import Returning as Returning
+from txsaga.model.consuming_facts import Surrendered as Surrendered
+from txsaga.model.consuming_facts import Surrendering as Surrendering
+from txsaga.model.consuming_facts import Taken as Taken
+from txsaga.model.consuming_facts import Taking as Taking
 from txsaga.model.coordination_facts import Called as Called
 from txsaga.model.coordination_facts import Calling as Calling
 from txsaga.model.coordination_facts import Cast as Cast
@@ -19,9 +37,43 @@ from txsaga.model.coordination_facts import Named as Named
 from txsaga.model.coordination_facts import Naming as Naming
 from txsaga.model.coordination_facts import Noted as Noted
 from txsaga.model.coordination_facts import Noting as Noting
+from txsaga.model.coordination_facts import Tidied as Tidied
+from txsaga.model.coordination_facts import Tidying as Tidying
 from txsaga.model.coordination_facts import Voted as Voted
 from txsaga.model.coordination_facts import Voting as Voting
 from txsaga.model.fact import Fact as Fact
+from txsaga.model.flow_facts import Alarmed as Alarmed
+from txsaga.model.flow_facts import Alarming as Alarming
+from txsaga.model.flow_facts import Closed as Closed
+from txsaga.model.flow_facts import Closing as Closing
+from txsaga.model.flow_facts import Declared as Declared
+from txsaga.model.flow_facts import Declaring as Declaring
+from txsaga.model.flow_facts import Settled as Settled
+from txsaga.model.flow_facts import Settling as Settling
+from txsaga.model.flow_facts import Started as Started
+from txsaga.model.flow_facts import Starting as Starting
+from txsaga.model.flow_facts import Touched as Touched
+from txsaga.model.flow_facts import Touching as Touching
+from txsaga.model.lake_facts import Building as Building
+from txsaga.model.lake_facts import Built as Built
+from txsaga.model.lake_facts import Filed as Filed
+from txsaga.model.lake_facts import Filing as Filing
+from txsaga.model.lake_facts import Staged as Staged
+from txsaga.model.lake_facts import Staging as Staging
+from txsaga.model.saga_facts import Acted as Acted
+from txsaga.model.saga_facts import Acting as Acting
+from txsaga.model.saga_facts import Claimed as Claimed
+from txsaga.model.saga_facts import Claiming as Claiming
+from txsaga.model.saga_facts import Compensated as Compensated
+from txsaga.model.saga_facts import Compensating as Compensating
+from txsaga.model.saga_facts import Marked as Marked
+from txsaga.model.saga_facts import Marking as Marking
+from txsaga.model.saga_facts import Recorded as Recorded
+from txsaga.model.saga_facts import Recording as Recording
+from txsaga.model.saga_facts import Skipped as Skipped
+from txsaga.model.saga_facts import Skipping as Skipping
+from txsaga.model.saga_facts import Stalled as Stalled
+from txsaga.model.saga_facts import Stalling as Stalling
 
 
 class Registering(Fact):
@@ -270,78 +322,6 @@ class Partitioning(Fact):
 
 class Partitioned(Fact):
     """There is room for numbers, and what nobody needs is gone."""
-
-
-class Taking(Fact):
-    """A consumer is about to claim messages."""
-
-
-class Taken(Fact):
-    """They are invisible to the other members until the claim's time is over."""
-
-
-class Ordering(Fact):
-    """Messages of a group that keeps order are about to be put in line by their keys."""
-
-
-class Ordered(Fact):
-    """Each is handed out once nothing before it has its key."""
-
-
-class Acknowledging(Fact):
-    """Claimed messages are about to be taken off their group."""
-
-
-class Acknowledged(Fact):
-    """They never come again."""
-
-
-class Extending(Fact):
-    """A claim is about to be held for longer."""
-
-
-class Extended(Fact):
-    """Its time is counted anew."""
-
-
-class Returning(Fact):
-    """A message whose work failed is about to be put back."""
-
-
-class Returned(Fact):
-    """It comes again when its time has come."""
-
-
-class Surrendering(Fact):
-    """Messages that nobody worked on are about to be given back."""
-
-
-class Surrendered(Fact):
-    """They come again as if they had not been taken."""
-
-
-class Burying(Fact):
-    """A message that failed to the end is about to leave its group."""
-
-
-class Buried(Fact):
-    """It lies in the backout topic or with the dead letters, or is gone where there is neither."""
-
-
-class Binding(Fact):
-    """A claimed message is about to be bound to a transaction."""
-
-
-class Bound(Fact):
-    """Only that transaction's decision ends the claim."""
-
-
-class Replaying(Fact):
-    """Dead letters are about to come to their group again."""
-
-
-class Replayed(Fact):
-    """They are messages like any other now."""
 
 
 class Purging(Fact):

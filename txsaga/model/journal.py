@@ -8,6 +8,14 @@ is done. If a reading statement got past here, its rows would go nowhere, and it
 from __future__ import annotations
 
 import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from math import isfinite
+from uuid import UUID
+
+from txsaga.errors import ConfigError
 
 _SILENT = re.compile(
     r"--[^\n]*"  # a comment to the end of the line
@@ -33,3 +41,66 @@ def reading(text: str) -> str | None:
         if words and words[0] == "WITH" and _CHANGING.isdisjoint(words):
             return "SELECT"
     return None
+
+
+_TAGS: Mapping[type, tuple[str, Callable[..., str], Callable[[str], object]]] = {
+    Decimal: ("decimal", str, Decimal),
+    datetime: ("datetime", datetime.isoformat, datetime.fromisoformat),
+    date: ("date", date.isoformat, date.fromisoformat),
+    UUID: ("uuid", str, UUID),
+    bytes: ("bytes", lambda value: b64encode(value).decode("ascii"), b64decode),
+}
+_READ = {f"${tag}": back for tag, _, back in _TAGS.values()}
+
+
+def require_journalled(text: str) -> None:
+    """Refuse what can't be done later, by somebody else, in the middle of other statements."""
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError("a journal takes the text of one statement")
+    parts = [words for part in _SILENT.sub(" ", text).split(";") if (words := _WORD.findall(part))]
+    if len(parts) != 1:
+        raise ConfigError("a journal takes one statement at a time; give each to an execute of its own")
+    if word := reading(text):
+        raise ConfigError(
+            f"a journal can't take {word}: nobody is there to read its rows when it is done; "
+            'read in a step with hold="prepared"'
+        )
+    first = parts[0][0].upper()
+    if first not in _CHANGING and first != "WITH":
+        raise ConfigError(f"a journal can't take {first}: it takes {', '.join(sorted(_CHANGING))} alone")
+
+
+def written(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Write parameters as JSON can keep them; `ConfigError` for what it can't."""
+    return {_name(name): _plain(name, value) for name, value in parameters.items()}
+
+
+def read(kept: Mapping[str, object]) -> dict[str, object]:
+    """Read back what `written` wrote."""
+    return {name: _value(value) for name, value in kept.items()}
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ConfigError(f"{name!r} can't name a parameter; write :name in the statement and give a mapping")
+    return name
+
+
+def _plain(name: str, value: object) -> object:
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    known = _TAGS.get(type(value))
+    if known is None:
+        raise ConfigError(
+            f"parameter {name!r} is a {type(value).__name__}, which a journal can't keep; give a text, a number, "
+            "a truth value, a moment, a date, a Decimal, a UUID, bytes or None"
+        )
+    tag, write, _ = known
+    return {f"${tag}": write(value)}
+
+
+def _value(kept: object) -> object:
+    if isinstance(kept, Mapping):
+        ((tag, said),) = kept.items()
+        return _READ[tag](said)
+    return kept

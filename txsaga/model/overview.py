@@ -36,11 +36,13 @@ class Position:
     lowest: int  # of the first message that is not done
     held: int
     resting: int
+    in_line: int = 0  # of a group that keeps order: before the offset, and nobody has had them
+    oldest: timedelta | None = None  # age of the first message that is not done
 
     @property
     def lag(self) -> int:
         """How many messages nobody of the group has had yet."""
-        return self.head - max(self.offset, self.tail)
+        return self.head - max(self.offset, self.tail) + self.in_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,11 @@ class Reading:
     def lag(self) -> int:
         """How many messages nobody of the group has had yet."""
         return sum(position.lag for position in self.positions)
+
+    @property
+    def oldest(self) -> timedelta | None:
+        """Age of the oldest message that is not done."""
+        return max((position.oldest for position in self.positions if position.oldest is not None), default=None)
 
     @property
     def held(self) -> int:

@@ -14,6 +14,8 @@ from txsaga.errors import OutOfOrder
 from txsaga.model.decision import Code, Decision
 from txsaga.model.lifecycle import TxState
 
+FRAMES = 1 << 20
+"""Parts from here on are those of frames: of one each, and of one task each within it. A take-over drops them."""
 NOBODY = 0
 """The producer group of what the store itself moves; it has no name."""
 
@@ -88,6 +90,8 @@ class Life:
     evidence: int | None = None
     run: str | None = None  # the flow that it belongs to
     coordinator: UUID | None = None  # the store whose branch it is; its key is the branch's name
+    lease: timedelta | None = None  # of a flow: in which somebody must be heard of; others are held while they run
+    given: bytes = field(default=b"", compare=False)  # shows that its number was given out, until it is written down
 
     @property
     def voted(self) -> bool:
@@ -135,6 +139,7 @@ class Resource:
     id: int
     name: str
     database: UUID
+    enlisted: bool = field(default=False, compare=False)  # branches may be prepared in it
 
 
 class LogEntry(NamedTuple):

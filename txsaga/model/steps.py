@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
+from txsaga.model.flow_timeline import flow_steps
 from txsaga.model.late import LATE_PART
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
 from txsaga.model.replay import REPLAY, REPLAYED
-from txsaga.model.timeline import Kind, Phase, Step, in_order
+from txsaga.model.step import StepState
+from txsaga.model.timeline import MAIN, Kind, Phase, Step, in_order
 from txsaga.model.trace import Sent, Trace
 
 CLOSED = (TxState.ENDED, TxState.PREPARED)
+CHECK = "CHECK "
 RECORDED = {
     "PARKED": "parked",
     "RESUMED": "resumed",
@@ -36,6 +39,13 @@ FATES = {
     BranchState.FORGOTTEN: ("forgotten", Kind.NONE),
 }
 """How a branch ended, and whether its resource may still hold undo data of it."""
+BECAME = {
+    StepState.COMPENSATING: ("is to be undone", Kind.HELD),
+    StepState.COMPENSATED: ("undone", Kind.NONE),
+    StepState.COMPENSATION_FAILED: ("can't be undone", Kind.HELD),
+    StepState.SKIPPED: ("skipped by hand", Kind.NONE),
+}
+"""What became of a step behind the decision, and whether anything of it is still to be undone."""
 VOTED = (
     BranchState.COMMITTED,
     BranchState.HEURISTIC_ROLLED_BACK,
@@ -55,8 +65,9 @@ class Looked:
 
 def steps_of(trace: Trace, looked: Looked | None = None) -> list[Step]:
     """Return the steps of a transaction in order."""
-    parts = (_opened, _taken_over, _stored, _branched, _closed, _asked, _parked, _recorded, _decided, _given)
-    return in_order([*(step for part in parts for step in part(trace)), *_worked(trace, looked)])
+    parts = (_opened, _taken_over, _stored, _branched, _stepped, _closed, _asked, _parked, _recorded, _decided, _given)
+    told = (step for part in parts for step in part(trace))
+    return in_order([*told, *flow_steps(trace), *_worked(trace, looked)])
 
 
 def _opened(trace: Trace) -> Iterator[Step]:
@@ -66,14 +77,16 @@ def _opened(trace: Trace) -> Iterator[Step]:
     under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
     yield Step(what=under, kind=Kind.CHANGE, phase=Phase.OPENED, at=life.opened)
     if life.state is TxState.ACTIVE and life.touched > life.opened:
-        yield Step(what=f"owner {life.owner} was last seen", kind=Kind.HELD, phase=Phase.STORED, at=life.touched)
+        who = "somebody" if life.flow else f"owner {life.owner}"
+        yield Step(what=f"{who} was last seen", kind=Kind.HELD, phase=Phase.STORED, at=life.touched)
 
 
 def _taken_over(trace: Trace) -> Iterator[Step]:
     for owner in range(2, trace.life.owner + 1 if trace.life else 0):
         before = min((sent.born for sent in trace.sent if sent.attempt >= owner), default=None)
         phase = Phase.OPENED if before else Phase.STORED
-        yield Step(what=f"taken over by owner {owner}", kind=Kind.CHANGE, phase=phase, before=before)
+        what = f"end begun by owner {owner}" if trace.life and trace.life.flow else f"taken over by owner {owner}"
+        yield Step(what=what, kind=Kind.CHANGE, phase=phase, before=before)
 
 
 def _stored(trace: Trace) -> Iterator[Step]:
@@ -96,19 +109,38 @@ def _stored(trace: Trace) -> Iterator[Step]:
 
 def _branched(trace: Trace) -> Iterator[Step]:
     """Tell each attempt of a branch in the lane of its resource: named, voted, and what became of it."""
+    of_flow = {(step.branch, step.attempt) for step in trace.flow_steps}
+    of_flow |= {(unit.branch, unit.attempt) for unit in trace.flow_units}
     for branch in trace.branches:
         tried = f", attempt {branch.attempt}" if branch.attempt > 1 else ""
+        own = (branch.number, branch.attempt) in of_flow  # its step, or its unit, tells of it
         lane = f"{branch.resource} aux" if branch.aux else branch.resource
-        what, fate = f"{'unit' if branch.aux else 'branch'} {branch.number}", FATES.get(branch.state)
+        what, fate = f"{'unit' if branch.aux and not own else 'branch'} {branch.number}", FATES.get(branch.state)
         at = branch.at if branch.state is BranchState.ACTIVE else None
-        yield Step(what=f"{what} named{tried}", kind=Kind.CHANGE, phase=Phase.OPENED, lane=lane, at=at)
+        if not own:
+            yield Step(what=f"{what} named{tried}", kind=Kind.CHANGE, phase=Phase.OPENED, lane=lane, at=at)
         committed = trace.decision is Decision.COMMIT and branch.state in VOTED
-        if not branch.aux and (committed or branch.state is BranchState.PREPARED):
+        if not own and not branch.aux and (committed or branch.state is BranchState.PREPARED):
             yield Step(what=f"{what} voted", kind=Kind.HELD, phase=Phase.WORKED, lane=lane)
         if fate:
             told, kind = fate
             phase = Phase.STORED if branch.aux else Phase.GIVEN
             yield Step(what=f"{what} {told}{tried}", kind=kind, phase=phase, lane=lane, at=branch.at, why=branch.why)
+
+
+def _stepped(trace: Trace) -> Iterator[Step]:
+    """Tell each step of a saga in the lane of its resource: that it began, and what became of it."""
+    for step in trace.steps:
+        what, lane = f"step {step.number} {step.name}", step.resource or MAIN
+        phase = Phase.GIVEN if step.forward else Phase.STORED
+        told, kind = BECAME.get(step.state, ("", Kind.CHANGE))
+        at = step.at if not told else None
+        fate = f" {step.state}" if step.state in (StepState.DONE, StepState.FAILED) else ""
+        why = step.error if step.state is StepState.FAILED else ""
+        first = Kind.FINAL if step.forward or step.compensation is None else Kind.CHANGE
+        yield Step(what=f"{what}{fate or ' began'}", kind=first, phase=phase, lane=lane, at=at, why=why)
+        if told:
+            yield Step(what=f"{what} {told}", kind=kind, phase=Phase.AFTER, lane=lane, at=step.at, why=step.error)
 
 
 def _closed(trace: Trace) -> Iterator[Step]:
@@ -169,7 +201,10 @@ def _recorded(trace: Trace) -> Iterator[Step]:
     decided, other = _decided_by(trace), trace.replays or trace.replayed_as
     over = next((step.at or step.before for step in _decided(trace)), None)
     for each in trace.audits:
-        if each is not decided:
+        if each.what.startswith(CHECK):
+            what = f"check: {each.what.removeprefix(CHECK)}"
+            yield Step(what=what, kind=Kind.HELD, phase=Phase.ASKED, at=each.at, who=each.who, why=each.why)
+        elif each is not decided:
             after = over is not None and each.at > over
             kind, phase = (Kind.NONE, Phase.AFTER) if after or each.what == REPLAYED else (Kind.HELD, Phase.PARKED)
             what = RECORDED[each.what].format(other) if each.what in RECORDED else each.what
@@ -198,7 +233,8 @@ def _decided(trace: Trace) -> Iterator[Step]:
 
 def _decided_by(trace: Trace) -> Audited | None:
     """Return the audit row that was written with the decision."""
-    said = (each for each in reversed(trace.audits) if trace.op and each.what == trace.op.decision.name)
+    op, by_hand = trace.op, " BY HAND"
+    said = (each for each in reversed(trace.audits) if op and each.what.removesuffix(by_hand) == op.decision.name)
     return next(said, None)
 
 

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from txsaga.model.asking import Remark
 from txsaga.model.branch import Branch
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import FlowStep, FlowUnit
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
 from txsaga.model.records import Resource
+from txsaga.model.step import StepRecord
 
 
 class Place(NamedTuple):
@@ -84,6 +86,7 @@ class Life(NamedTuple):
     state: TxState
     opened: datetime
     touched: datetime
+    flow: bool = False  # it has no one owner until it is ended
 
 
 class Op(NamedTuple):
@@ -111,6 +114,9 @@ class Trace:
     op: Op | None = None
     given: tuple[Given, ...] = ()
     branches: tuple[Branch, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
+    flow_steps: tuple[FlowStep, ...] = ()
+    flow_units: tuple[FlowUnit, ...] = ()
     replays: int | None = None
     replayed_as: int | None = None
 

@@ -7,7 +7,10 @@ The PostgreSQL store and the in-memory store are held to the same contract suite
 from txsaga.ports.branches import Branches
 from txsaga.ports.claims import Claims
 from txsaga.ports.doubts import Doubts
+from txsaga.ports.effects import HomeEffect, Ready
 from txsaga.ports.evidence import Evidence
+from txsaga.ports.flows import FlowLedger, Flows
+from txsaga.ports.gates import Gate
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
 from txsaga.ports.leases import Leases
@@ -22,7 +25,10 @@ from txsaga.ports.registry import Registry
 from txsaga.ports.reservations import Reservations
 from txsaga.ports.runs import Runs, RunState
 from txsaga.ports.schedule import Schedule
+from txsaga.ports.step_work import StepWork
+from txsaga.ports.steps import Steps
 from txsaga.ports.store import Store
+from txsaga.ports.tables import TableLedger
 
 __all__ = [
     "Branches",
@@ -32,7 +38,11 @@ __all__ = [
     "Doubts",
     "Enlisted",
     "Evidence",
+    "FlowLedger",
+    "Flows",
+    "Gate",
     "HalfStore",
+    "HomeEffect",
     "Leases",
     "Ledger",
     "Ledgers",
@@ -42,10 +52,14 @@ __all__ = [
     "Participant",
     "Questions",
     "Queues",
+    "Ready",
     "Registry",
     "Reservations",
     "RunState",
     "Runs",
     "Schedule",
+    "StepWork",
+    "Steps",
     "Store",
+    "TableLedger",
 ]

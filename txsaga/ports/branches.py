@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -13,16 +13,22 @@ from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life, Row
 
-NONE = (0, 0, 0)
+Place = tuple[int, int, int]
+"""Transaction, number and attempt of a branch."""
+NONE: Place = (0, 0, 0)
 """Before the first branch."""
 
 
 class Begin(NamedTuple):
-    """A transaction without a key, and the resources of its branches: number 1 on, in their first attempt."""
+    """A transaction without a key, and the resources of its branches: number 1 on, in their first attempt.
+
+    With a life it is one that has its number already, and of which nothing was written yet.
+    """
 
     group: int
     resources: Sequence[int]
     run: str | None = None
+    life: Life | None = None
 
 
 VOTED = {Vote.PREPARED: BranchState.PREPARED, Vote.READ_ONLY: BranchState.COMMITTED}
@@ -40,7 +46,8 @@ class Voted(NamedTuple):
 class Resolve(NamedTuple):
     """The owner's word: with it the halves that belong to it and the branches that voted.
 
-    Without a decision it is the end (R1): whoever decides later does it by the evidence in that resource.
+    Without a decision it is the end (R1): whoever decides later does it by the evidence in that resource. Where
+    nothing was written of the transaction yet, the word names the resources of its branches as `Begin` would.
     """
 
     life: Life
@@ -50,6 +57,15 @@ class Resolve(NamedTuple):
     rows: Sequence[Row] = ()
     votes: Sequence[Voted] = ()
     evidence: int | None = None
+    resources: Sequence[int] = ()
+
+
+class Fence(NamedTuple):
+    """A transaction of which nothing was written, and whose owner is gone: nobody can commit it from here on."""
+
+    txid: int
+    who: str
+    why: str
 
 
 class Noted(NamedTuple):
@@ -62,6 +78,14 @@ class Noted(NamedTuple):
     why: str = ""
 
 
+class Written(NamedTuple):
+    """What the store knows of a transaction over several resources."""
+
+    owner: int
+    decision: Decision | None
+    branches: Sequence[Branch]
+
+
 class Guest(NamedTuple):
     """A transaction of this store that is a branch of another store's: it voted yes, or was decided by force."""
 
@@ -71,7 +95,7 @@ class Guest(NamedTuple):
     state: TxState
 
 
-Call = Begin | Resolve | Noted
+Call = Begin | Resolve | Fence | Noted
 Answer = Life | Decision | bool | None
 """An open life; the decision that stands, None for an end; whether the branch was still waiting."""
 
@@ -83,11 +107,21 @@ class Branches(Protocol):
         """Do calls of every kind in ONE commit, each with its own answer.
 
         `Resolve` answers `Superseded` when the transaction is not the owner's any more, and `EffectConflict` when
-        something is bound to it that only the one way to decide applies (late bodies, offsets, messages).
+        something is bound to it that only the one way to decide applies (late bodies, offsets, messages). `Fence`
+        answers what stands, None where the transaction was written down meanwhile and is open.
         """
+
+    def numbers(self, group: int, count: int) -> Sequence[Life]:
+        """Give out numbers for transactions of which nothing is written before their end; they may stay unused."""
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return the branches of a transaction, every attempt."""
+
+    def written(self, txids: Collection[int]) -> Mapping[int, Written]:
+        """Return what is written of each of these transactions; where that is nothing it is left out."""
+
+    def over(self, places: Collection[Place]) -> Collection[Place]:
+        """Return those of which the resource has acknowledged the decision, and nothing is left to settle by hand."""
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000

@@ -33,6 +33,12 @@ class Doubts(Protocol):
     def is_held(self, txid: int) -> bool:
         """Tell whether a transaction is held: it was listed, its time has not come, and nobody was asked about it."""
 
+    def rests(self, txid: int, age: timedelta) -> bool:
+        """Tell whether nobody is to ask about a transaction yet, listed or not.
+
+        It is younger than `age`, or than its group or its own immunity says, or it is held.
+        """
+
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves, their audit rows with them, and take them off the list, all in one step."""
 

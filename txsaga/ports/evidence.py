@@ -12,6 +12,8 @@ from txsaga.model.records import Outcome
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from txsaga.ports.step_work import StepWork
+
 
 class Evidence(Protocol):
     """One registered database and its evidence table."""
@@ -19,6 +21,10 @@ class Evidence(Protocol):
     @property
     def database(self) -> UUID:
         """The uuid that the evidence table of this very database carries."""
+
+    @property
+    def steps(self) -> StepWork:
+        """The steps of sagas in this database."""
 
     def work(self, transaction: str, announce: Callable[[bool], None] = ...) -> AbstractContextManager[Connection]:
         """Open a local transaction whose first write is its evidence row; leaving the block commits it.

@@ -11,17 +11,24 @@ from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.model.step import StepEvent
 from txsaga.ports.branches import Voted
+from txsaga.ports.flows import FlowLedger
+from txsaga.ports.tables import TableLedger
 
 
-class Ledger(Protocol):
+class Ledger(TableLedger, Protocol):
     """The rows of keyed transactions inside one open database transaction.
 
     A ledger never commits: leaving its `with` block does, and an exception rolls everything back.
     """
 
-    def latest(self, group: int, key: str) -> Life | None:
-        """Return the newest life of a key, locked until the block ends."""
+    @property
+    def flows(self) -> FlowLedger:
+        """The rows of flows in the same transaction."""
+
+    def latest(self, group: int, key: str, *, before: int | None = None) -> Life | None:
+        """Return the newest life of a key, or the newest before an epoch, locked until the block ends."""
 
     def sees(self, group: int) -> bool:
         """Tell whether this login is shown the transactions of a group: what it does not find may be there."""
@@ -33,11 +40,18 @@ class Ledger(Protocol):
         """Return a life, locked against its decision until the block ends (R3)."""
 
     def create(
-        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+        self,
+        group: int,
+        key: str | None,
+        epoch: int,
+        run: str | None = None,
+        coordinator: UUID | None = None,
+        lease: timedelta | None = None,
     ) -> Life | None:
         """Open a life with a new number; None when another opened that epoch first.
 
         With a coordinator it is a branch of that store's, and its key is the branch's name.
+        With a lease it is a flow: it has no one owner, and waits so long for somebody to be heard of.
         """
 
     def release(self, txid: int) -> None:
@@ -91,6 +105,12 @@ class Ledger(Protocol):
 
     def forget(self, txid: int, number: int, attempt: int) -> bool:
         """Forget a branch that stands against its decision; tell whether it was such a one."""
+
+    def compensates(self, txid: int) -> bool:
+        """Tell whether something of a transaction that was rolled back is still to be undone (R6)."""
+
+    def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
+        """Move a step by hand and let its saga go on at once; False when the table forbids it."""
 
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""

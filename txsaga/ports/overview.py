@@ -1,9 +1,11 @@
 """What people look at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from txsaga.model.asking import Remark
+from txsaga.model.ballot import Polled
+from txsaga.model.decision import Decision
 from txsaga.model.overview import (
     Audited,
     Backlog,
@@ -33,6 +35,9 @@ class Overview(Protocol):
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""
 
+    def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
+        """Return what stands of transactions, those without a decision left out."""
+
     def history(self, txid: int) -> Sequence[Audited]:
         """Return the audit rows of a transaction, oldest first."""
 
@@ -52,6 +57,9 @@ class Overview(Protocol):
         self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
     ) -> Sequence[DoubtView]:
         """Return what is on the list of doubts and undecided, by number: parked ones only, of one group, or one."""
+
+    def polls(self, limit: int = 50) -> Sequence[tuple[int, Polled]]:
+        """Return the ballots of open transactions with their votes, by transaction and name."""
 
     def branches(self) -> Sequence[BranchBacklog]:
         """Tell what is unfinished in each resource that takes part in two-phase commit, by name."""

@@ -8,16 +8,29 @@ the resource can't be reached. Whoever calls holds nothing of the home database 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
+from txsaga.errors import TxSagaError
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities
 from txsaga.model.decision import Decision
 
 if TYPE_CHECKING:
     from txsaga.ports.store import Store
+
+
+Over = Callable[[Sequence[BranchId]], Collection[BranchId]]
+"""Tells of which branches the decision was acknowledged."""
+
+
+class Ages(NamedTuple):
+    """How long a resource keeps what tells of branches that are over."""
+
+    committed: timedelta
+    barriers: timedelta  # longer than any local transaction can last: one that is late must find them
 
 
 class Enlisted(Protocol):
@@ -92,8 +105,30 @@ class Participant(Protocol):
     def forget(self, branch: BranchId) -> None:
         """Drop whatever is kept of a branch that is finished."""
 
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Drop what is kept for so long of branches of a store, so many at a time; return of how many.
+
+        Only of those that `over` gives back: nobody asks about them any more. Where nothing is kept, or it goes
+        by itself, there is nothing to do.
+        """
+
     def close(self) -> None:
         """Give back what was opened here."""
+
+
+class Driven(Protocol):
+    """A participant that gives the connection of its driver to work with."""
+
+    def enlist_driver(self, branch: BranchId) -> Enlisted:
+        """Do what `enlist` does; the handle is the driver's own connection."""
+
+
+@runtime_checkable
+class Swift(Protocol):
+    """A participant that finishes many branches for little more than one."""
+
+    def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
+        """Do for each what `finish` does, or say why it was refused; what is raised is a failure of the resource."""
 
 
 class Enlistable(Protocol):

@@ -6,6 +6,7 @@ from txsaga.model.rights import Right
 from txsaga.ports.branches import Branches
 from txsaga.ports.claims import Claims
 from txsaga.ports.doubts import Doubts
+from txsaga.ports.flows import Flows
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
 from txsaga.ports.leases import Leases
@@ -17,6 +18,7 @@ from txsaga.ports.queues import Queues
 from txsaga.ports.registry import Registry
 from txsaga.ports.reservations import Reservations
 from txsaga.ports.schedule import Schedule
+from txsaga.ports.steps import Steps
 
 
 class Store(Protocol):
@@ -57,6 +59,14 @@ class Store(Protocol):
     @property
     def branches(self) -> Branches:
         """Branches of coordinated transactions."""
+
+    @property
+    def flows(self) -> Flows:
+        """What flows hold."""
+
+    @property
+    def steps(self) -> Steps:
+        """Steps, and sagas that are not over."""
 
     @property
     def reservations(self) -> Reservations:

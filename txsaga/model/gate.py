@@ -1,0 +1,64 @@
+"""
+What a gate judges: rows that are staged and that nobody reads yet.
+
+They lie in files of a table, or are handed over as they are. A gate never sees what is published but for its size: what
+it says no to must not depend on what others do meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from txsaga.model.ballot import Ballot, Cast, Polled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Rows that are judged."""
+
+    about: str
+    """A table, a topic, or whatever the rows are called."""
+    rows: object = None
+    """An Arrow table, or mappings; None where they lie in files."""
+    files: tuple[str, ...] = ()
+    """Where Parquet files lie."""
+    columns: tuple[str, ...] = ()
+    """What the files have."""
+    access: Mapping[str, str] = field(default_factory=dict)
+    """How the files are reached."""
+    count: int | None = None
+    """How many rows there are; None where nobody has counted."""
+    published: int | None = None
+    """How many rows are published in the place of these; None where there is nothing to compare with."""
+
+
+def together(about: str, subjects: Sequence[Subject]) -> Subject:
+    """Return rows of the same columns that lie in several places as one."""
+    counts = [each.count or 0 for each in subjects]
+    return Subject(
+        about=about,
+        files=tuple(file for each in subjects for file in each.files),
+        columns=subjects[0].columns if subjects else (),
+        access=subjects[0].access if subjects else {},
+        count=sum(counts),
+        published=next((each.published for each in subjects if each.published is not None), None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A ballot of gates, with every vote in it."""
+
+    ballot: Ballot
+    casts: tuple[Cast, ...]
+
+    @property
+    def poll(self) -> Polled:
+        """How it stands."""
+        return Polled(ballot=self.ballot, casts=self.casts)
+
+    @property
+    def reason(self) -> str:
+        """Say what was found by those who did not say yes."""
+        return "; ".join(f"{cast.voter}: {cast.evidence.get('why', 'no')}" for cast in self.casts if not cast.yes)

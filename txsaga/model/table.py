@@ -1,0 +1,96 @@
+"""
+Tables of the home catalog: their names, what a transaction writes into them, the swap of their pointers.
+
+A table is a pointer to its newest metadata file. A `TableWrite` is the record of a prepared write: everything that
+is needed to publish it without the process that staged it. If a record were incomplete, only its own
+process could commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+TABLE_EFFECT = "table"
+"""The kind of a home effect that swaps a table's pointer."""
+
+
+class TableName(NamedTuple):
+    """Where a table is found: the catalog, the namespace (with dots, if it has levels) and its name."""
+
+    catalog: str
+    namespace: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.table}"
+
+
+class Swap(NamedTuple):
+    """One pointer: from the metadata that it must lead to (None: there must be no such table) to the next."""
+
+    name: TableName
+    old: str | None
+    new: str
+
+
+class Effect(NamedTuple):
+    """Something that is done in the home database by the decision itself, whoever decides (R2).
+
+    It is a named contribution: only that of the attempt that won its part counts (R4).
+    """
+
+    kind: str
+    part: int
+    attempt: int
+    payload: Mapping[str, object]
+
+
+class WriteMode(StrEnum):
+    """What a write does with the rows that are there."""
+
+    CREATE = "create"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWrite:
+    """A prepared write: files that lie there and are named by one manifest, invisible until the pointer moves."""
+
+    name: TableName
+    uuid: str
+    """Of the table: another one of the same name is not written to."""
+    mode: WriteMode
+    snapshot: int
+    """Its number, given out before: a second try is recognised."""
+    manifest: Mapping[str, object] | None
+    """None where an overwrite leaves nothing."""
+    schema: int
+    spec: int
+    base: int | None = None
+    """What an overwrite has seen."""
+    where: Mapping[str, Sequence[str | None]] | None = None
+    """Of an overwrite: the values of partition fields that it replaces; None: everything."""
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    created: str | None = None
+    """The first metadata of a table that comes to be with this transaction."""
+    folder: str = ""
+    """Where its files were staged."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def payload(self) -> dict[str, object]:
+        """Write it as JSON keeps it."""
+        return {**asdict(self), "name": list(self.name), "mode": self.mode.value}
+
+    @classmethod
+    def read(cls, payload: Mapping[str, object]) -> TableWrite:
+        """Read what `payload` wrote."""
+        name, mode = payload["name"], payload["mode"]
+        assert isinstance(name, list) and isinstance(mode, str)
+        values: dict[str, object] = {**payload, "name": TableName(*name), "mode": WriteMode(mode)}
+        return cls(**values)  # type: ignore[arg-type]  # written by this program
