@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.ledger import MemoryLedger
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import BranchRow, Kept, Op
-from txsaga.errors import EffectConflict, Superseded, TransactionError, TxSagaError, UnknownTransaction
-from txsaga.model.branch import BRANCH, HEURISTIC, Branch, BranchEvent, BranchState
+from txsaga.adapters.memory.rows import Kept, Op
+from txsaga.errors import (
+    DecidedOtherwise,
+    EffectConflict,
+    Superseded,
+    TransactionError,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.model.branch import BRANCH, OVER, UNIT, Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.ports.branches import NONE, Answer, Begin, Call, Guest, Noted, Resolve
+from txsaga.model.records import Life
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Noted, Place, Resolve, Written
 
-OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
+FENCED = 0
+"""The producer group of a transaction that recovery knows by its number alone."""
 GUESTS = (TxState.PREPARED, TxState.COMMITTED, TxState.ROLLED_BACK)
 
 
@@ -32,17 +42,55 @@ class MemoryBranches:
         """Do calls of every kind, each with its own answer."""
         return [self._one(call) for call in calls]
 
+    def numbers(self, group: int, count: int) -> Sequence[Life]:
+        """Give out numbers for transactions of which nothing is written before their end."""
+        with self._home.lock:
+            if self._home.rejecting:
+                raise TransactionsRejected(str(self._home.identity))
+            return [self._life(group, self._home.next_txid()) for _ in range(count)]
+
+    def _life(self, group: int, txid: int) -> Life:
+        return Life(
+            txid=txid,
+            group=group,
+            token=self._home.token(group, txid),
+            given=self._home.token(-group, txid),
+            key=None,
+            epoch=1,
+            owner=1,
+            state=TxState.ACTIVE,
+        )
+
     def of(self, txid: int) -> Sequence[Branch]:
         """Return the branches of a transaction, every attempt."""
         return [each for each in self._all() if each.txid == txid]
+
+    def written(self, txids: Collection[int]) -> Mapping[int, Written]:
+        """Return what is written of each of these transactions."""
+        with self._home.lock:
+            kept, branches = self._home.kept, self._all()
+            return {
+                txid: Written(
+                    kept.lives[txid].life.owner,
+                    kept.ops[txid].decision if txid in kept.ops else None,
+                    [each for each in branches if each.txid == txid],
+                )
+                for txid in txids
+                if txid in kept.lives
+            }
+
+    def over(self, places: Collection[Place]) -> Collection[Place]:
+        """Return those that are over."""
+        return {each[:3] for each in self._all() if each[:3] in places and each.state in OVER}
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
     ) -> Sequence[tuple[Branch, Decision]]:
         """Return branches whose transaction is decided and whose resource has not acknowledged."""
-        ops, before = self._home.kept.ops, self._home.now() - older
-        waiting = [each for each in self._all() if each.txid in ops and each.unfinished and each.at <= before]
-        return [(each, ops[each.txid].decision) for each in waiting if each[:3] > after][:limit]
+        before = self._home.now() - older
+        waiting = [each for each in self._all() if each.unfinished and each.at <= before and each[:3] > after]
+        decided = [(each, decision) for each in waiting if (decision := self._decision(each)) is not None]
+        return decided[:limit]
 
     def listed(
         self,
@@ -75,6 +123,10 @@ class MemoryBranches:
                 Branch(*place, resource(row.resource).name, *row[1:4], row.resource, row.aux) for place, row in rows
             ]
 
+    def _decision(self, branch: Branch) -> Decision | None:
+        row, op = self._home.kept.branches[branch[:3]], self._home.kept.ops.get(branch.txid)
+        return row.decision or (op and op.decision)
+
     def _one(self, call: Call) -> Answer | TxSagaError:
         try:
             with self._home.block() as kept:
@@ -83,6 +135,8 @@ class MemoryBranches:
                         return self._begin(kept, call)
                     case Resolve():
                         return self._resolve(kept, call)
+                    case Fence():
+                        return self._fence(kept, call)
                     case Noted():
                         return self._note(kept, call)
         except TransactionError as wrong:
@@ -90,13 +144,43 @@ class MemoryBranches:
 
     def _begin(self, kept: Kept, call: Begin) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
-        life = ledger.create(call.group, None, 1, call.run)
-        assert life is not None
-        ledger.name(life, call.resources)
-        return life
+        if call.life is None:
+            life = ledger.create(call.group, None, 1, call.run)
+            assert life is not None
+            ledger.name(life, call.resources)
+            return life
+        if not self._is_first(kept, call.life):
+            standing = ledger.standing(call.life.txid)
+            if standing is not None:
+                raise DecidedOtherwise(call.life.txid, standing.name)
+            return call.life
+        self._write_down(ledger, call.life, call.resources)
+        return call.life
+
+    def _write_down(self, ledger: MemoryLedger, life: Life, resources: Sequence[int]) -> None:
+        ledger.open(life)
+        ledger.name(life, resources)
+
+    def _is_first(self, kept: Kept, life: Life) -> bool:
+        """Tell whether nothing is written of a transaction; `UnknownTransaction` where its number is not its own."""
+        opened = kept.lives.get(life.txid)
+        if life.given != self._home.token(-life.group, life.txid):
+            raise UnknownTransaction(f"transaction {life.txid} is not in this store")
+        return opened is None
+
+    def _fence(self, kept: Kept, call: Fence) -> Answer:
+        ledger = MemoryLedger(self._home, self._names, kept)
+        if call.txid not in kept.lives:
+            ledger.open(self._life(FENCED, call.txid))
+            ledger.move(call.txid, TxEvent.ROLL_BACK)
+            kept.decide(Op(call.txid, Decision.ROLLBACK, from_check=True))
+            ledger.record(call.txid, Decision.ROLLBACK.name, who=call.who, why=call.why)
+        return ledger.standing(call.txid)
 
     def _resolve(self, kept: Kept, call: Resolve) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
+        if call.resources and self._is_first(kept, call.life):
+            self._write_down(ledger, call.life, call.resources)
         life = ledger.lock(call.life.txid)
         if life is None:
             raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")
@@ -125,17 +209,9 @@ class MemoryBranches:
 
     def _note(self, kept: Kept, call: Noted) -> Answer:
         row = kept.branches.get(call[:3])
-        if row is None or not (row.aux or call.txid in kept.ops) or not _may_follow(row, call.event):
+        if row is None or not (row.aux or row.decision or call.txid in kept.ops):
+            return False
+        if (row.state, call.event) not in (UNIT if row.aux else BRANCH).moves:
             return False
         kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True
-
-
-def _may_follow(row: BranchRow, event: BranchEvent) -> bool:
-    match event:
-        case BranchEvent.COMMIT:
-            return row.state is BranchState.PREPARED or (row.aux and row.state is BranchState.ACTIVE)
-        case BranchEvent.FORGET:
-            return row.state in HEURISTIC
-        case _:
-            return row.state in OPEN

@@ -99,6 +99,7 @@ class MemoryClaims:
         """Take a message off the group, into a backout queue or to the dead letters."""
         with self._home.writing() as kept:
             row = claim_ends.taken_out(kept, claim, self._home.now())
+            row = row._replace(attempts=row.attempts - burial.uncounted)
             if burial.backout is None:
                 self._lay_down(kept, row, burial)
             else:
@@ -139,7 +140,8 @@ class MemoryClaims:
         return taken.claimed()
 
     def _lay_down(self, kept: Kept, row: ClaimRow, burial: Burial) -> None:
-        now, id = self._home.now(), self._home.next_letter()
+        now, before = self._home.now(), kept.letter_of(row)
+        id = self._home.next_letter() if before is None else before.id
         kept.letters[id] = Letter(id, now, claim_ends.told_of(row, burial.cause, now), burial)
 
     def _back_out(self, kept: Kept, qid: int, body: bytes) -> None:

@@ -48,7 +48,7 @@ class MemoryDoubts:
         with self._home.lock:
             kept, (halves, found) = self._home.kept, self._found(age)
             for txid in (kept.doubts.keys() & kept.ops.keys()) - kept.questions.keys():
-                del kept.doubts[txid]
+                kept.unlist(txid)
             self._seen |= halves
             kept.doubts |= {txid: Listed(self._first(txid, age), kept.lives.get(txid)) for txid in found}
             return len(found)
@@ -93,6 +93,15 @@ class MemoryDoubts:
                 return False
             return listed.due > self._home.now() and _holds(self._home.kept, txid, listed)
 
+    def rests(self, txid: int, age: timedelta) -> bool:
+        """Tell whether nobody is to ask about a transaction yet."""
+        with self._home.lock:
+            kept, now = self._home.kept, self._home.now()
+            opened = kept.lives.get(txid)
+            since = kept.halves[txid][0].born if opened is None else opened.touched
+            young = since + self._age(txid, age) > now or self._first(txid, age) > now
+            return young or self.is_held(txid)
+
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""
         with self._home.writing() as kept:
@@ -103,7 +112,7 @@ class MemoryDoubts:
                 kept.audits.append(Audit(each.txid, each.decision.name, who, each.why, self._home.now()))
                 self.count(kept, kept.halves[each.txid][0].group, each.decision.name)
             for each in plain:
-                kept.doubts.pop(each.txid, None)
+                kept.unlist(each.txid)
             return [Standing(each.txid, kept.ops[each.txid].decision, each in won) for each in plain]
 
     def put_off(self, doubts: Sequence[PutOff], lead: Lead | None = None) -> bool:
@@ -144,7 +153,8 @@ class MemoryDoubts:
         halves = {txid for txid in waiting if kept.halves[txid][0].born <= now - self._age(txid, age)}
         lives = {txid for txid in _lives(kept, UNDECIDED) if kept.lives[txid].touched <= now - self._age(txid, age)}
         lives -= {txid for txid, opened in kept.lives.items() if opened.life.voted}  # its coordinator decides it
-        lives -= {txid for txid in _lives(kept, (TxState.ACTIVE,)) if kept.lives[txid].touched > now - LEASE}
+        active = {txid: kept.lives[txid] for txid in _lives(kept, (TxState.ACTIVE,))}
+        lives -= {txid for txid, each in active.items() if each.touched > now - (each.life.lease or LEASE)}
         return halves, (halves | lives) - {txid for txid, each in kept.doubts.items() if _holds(kept, txid, each)}
 
     def _age(self, txid: int, age: timedelta) -> timedelta:

@@ -114,11 +114,14 @@ class MemoryDeadLetters:
         """Let letters come to their group again."""
         with self._home.writing() as kept:
             known = [id for id in {*ids} & kept.letters.keys() if self._groups.find(kept.letters[id].row.group)]
-            letters = [kept.letters.pop(id) for id in known]
-            kept.put(*(self._fresh(letter) for letter in letters))
-            for name in {letter.row.group for letter in letters}:
-                self._groups.seen(name)
-            return len(letters)
+            fresh = {id: self._fresh(kept.letters[id]) for id in known}
+            moved = {id: row for id, row in fresh.items() if row.place not in kept.claims}
+            kept.put(*moved.values())
+            for id in moved:
+                del kept.letters[id]
+            for row in fresh.values():
+                self._groups.seen(row.group)
+            return len(moved)
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good."""

@@ -13,10 +13,12 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from txsaga.adapters.memory import claim_ends
+from txsaga.adapters.memory import claim_ends, step_moves
+from txsaga.adapters.memory.flows import MemoryFlowLedger
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import Audit, BranchRow, Kept, Listed, Op, Opened, StoredHalf
+from txsaga.adapters.memory.tables import MemoryTables
 from txsaga.errors import (
     LeaseLost,
     StoreError,
@@ -31,25 +33,28 @@ from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
-from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.model.records import FRAMES, Intent, LateSlot, Life, Row
+from txsaga.model.step import StepEvent
 from txsaga.ports.branches import VOTED, Voted
 
 
-class MemoryLedger:
+class MemoryLedger(MemoryTables):
     """The rows of keyed transactions inside one open block."""
 
     def __init__(self, home: Home, names: Names, kept: Kept) -> None:
         self._home = home
         self._names = names
         self._kept = kept
+        self.flows = MemoryFlowLedger(home, kept)
         self._decided_before = home.kept.ops  # the block's own decision closes nothing to the block itself
 
-    def latest(self, group: int, key: str) -> Life | None:
-        """Return the newest life of a key."""
+    def latest(self, group: int, key: str, *, before: int | None = None) -> Life | None:
+        """Return the newest life of a key, or the newest before an epoch."""
         lives = [
             opened.life for opened in self._kept.lives.values() if (opened.life.group, opened.life.key) == (group, key)
         ]
-        return max(lives, key=lambda life: life.epoch, default=None)
+        earlier = [life for life in lives if before is None or life.epoch < before]
+        return max(earlier, key=lambda life: life.epoch, default=None)
 
     def sees(self, group: int) -> bool:
         """Show everything."""
@@ -62,8 +67,18 @@ class MemoryLedger:
 
     share = lock
 
+    def open(self, life: Life) -> None:
+        """Open a life that has its number."""
+        self._put(life)
+
     def create(
-        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+        self,
+        group: int,
+        key: str | None,
+        epoch: int,
+        run: str | None = None,
+        coordinator: UUID | None = None,
+        lease: timedelta | None = None,
     ) -> Life | None:
         """Open a life, unless that epoch of the key is open."""
         taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
@@ -82,6 +97,7 @@ class MemoryLedger:
             state=TxState.ACTIVE,
             run=run,
             coordinator=coordinator,
+            lease=lease,
         )
         return self._put(life)
 
@@ -96,6 +112,8 @@ class MemoryLedger:
         if life.state is not TxState.ACTIVE:
             raise TransactionClosed(f"transaction {txid} is {life.state}; nobody can take it over")
         self._kept.slots.pop(txid, None)
+        for won in [each for each in self._kept.winners if each[0] == txid and each[1] >= FRAMES]:
+            self._kept.winners[won] = 0  # nobody's
         for place, intent in list(self._kept.intents.items()):
             if intent.txid == txid:
                 del self._kept.intents[place]
@@ -195,6 +213,14 @@ class MemoryLedger:
         self._kept.branches[txid, number, attempt] = forgotten
         return True
 
+    def compensates(self, txid: int) -> bool:
+        """Tell whether something of a transaction is still to be undone."""
+        return txid in self._kept.sagas
+
+    def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
+        """Move a step by hand."""
+        return step_moves.by_hand(self._kept, (txid, number), event, why, self._home.now())
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
         self._refuse_decided(slot.txid)
@@ -239,7 +265,7 @@ class MemoryLedger:
 
     def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
         """Write a decision, unless one stands."""
-        self._kept.doubts.pop(txid, None)
+        self._kept.unlist(txid)
         if self.standing(txid) is not None:
             return False
         self._kept.decide(Op(txid, decision, from_check))
@@ -248,6 +274,8 @@ class MemoryLedger:
     def due(self, txid: int) -> bool:
         """Tell whether a transaction is on the list of doubts and its time has come."""
         listed, life = self._kept.doubts.get(txid), self._kept.lives.get(txid)
+        if life is not None and life.life.lease is not None and life.touched + life.life.lease > self._home.now():
+            return False
         return listed is not None and listed.parked is None and listed.opened is life and listed.due <= self._home.now()
 
     def park(self, txid: int, why: str) -> None:

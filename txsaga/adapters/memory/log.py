@@ -83,6 +83,11 @@ class MemoryLog:
             later = (each.base for each in self._given.get(qid, []) if each.at >= moment)
             return next(later, self._heads.get(qid, 0))
 
+    def given_at(self, qid: int, offset: int) -> datetime:
+        """Return when an offset that is there was given out."""
+        given = self._given[qid]
+        return given[bisect_right(given, offset, key=lambda each: each.base) - 1].at
+
     def wait(self, seconds: float) -> bool:
         """Wait for a tick that this thread has not heard of."""
         with self._news:

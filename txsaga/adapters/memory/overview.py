@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from txsaga.adapters.memory.branches import OPEN
 from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.leases import MemoryLeases
@@ -14,7 +13,9 @@ from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.queues import MemoryQueues
 from txsaga.adapters.memory.traces import trace
 from txsaga.model.asking import Remark
-from txsaga.model.branch import HEURISTIC
+from txsaga.model.ballot import Polled
+from txsaga.model.branch import HEURISTIC, OPEN
+from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import (
     Audited,
@@ -117,10 +118,23 @@ class MemoryOverview:
                 view for view in views if group in (None, view.group) and (view.checks.parked is not None or not parked)
             ][:limit]
 
+    def polls(self, limit: int = 50) -> Sequence[tuple[int, Polled]]:
+        """Return the ballots of open transactions with their votes."""
+        with self._home.lock:
+            lives, ballots = self._home.kept.lives, sorted(self._home.kept.ballots.items(), key=lambda kept: kept[0])
+            found = [(txid, poll) for (txid, _), poll in ballots if lives[txid].life.state is TxState.ACTIVE]
+        return found[:limit]
+
     def branches(self) -> Sequence[BranchBacklog]:
         """Tell what is unfinished in each resource."""
         with self._home.lock:
             return [self._branches(name) for name in sorted({each.name for each in self._names.enlisted()})]
+
+    def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
+        """Return what stands of transactions."""
+        with self._home.lock:
+            ops = self._home.kept.ops
+            return {txid: ops[txid].decision for txid in txids if txid in ops}
 
     def last_round(self, role: str) -> LastRound | None:
         """Tell who led the last round of a role."""
@@ -182,14 +196,19 @@ class MemoryOverview:
         claims = [row for row in self._home.kept.claims.values() if (row.group, row.qid) == (group, qid)]
         lowest = min([row.base for row in claims if row.copy is None], default=offset)
         held = sum(row.open.bit_count() for row in claims if row.is_held(now))
+        in_line = sum(row.open.bit_count() for row in claims if row.is_new)
+        lowest = min(lowest, offset)
+        since = self._log.given_at(qid, max(lowest, tail)) if lowest < head else None
         return Position(
             queue=index,
             tail=tail,
             head=head,
             offset=offset,
-            lowest=min(lowest, offset),
+            lowest=lowest,
             held=held,
-            resting=sum(row.open.bit_count() for row in claims) - held,
+            resting=sum(row.open.bit_count() for row in claims) - held - in_line,
+            in_line=in_line,
+            oldest=None if since is None else now - since,
         )
 
     def _members(self, group: str, topic: str) -> int:
@@ -198,7 +217,7 @@ class MemoryOverview:
         hands = {
             row.member
             for row in claims
-            if row.group == group and self._names.place(row.qid)[0] == topic and row.is_held(now)
+            if row.group == group and self._names.place(row.qid)[0] == topic and row.is_held(now) and row.txid is None
         }
         return len(hands) or len(self._queues.members(group, topic))
 

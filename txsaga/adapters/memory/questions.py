@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.leases import MemoryLeases
-from txsaga.adapters.memory.rows import Kept, Put
+from txsaga.adapters.memory.rows import Audit, Kept, Put
 from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead
 from txsaga.model.decision import LocalState
 from txsaga.model.records import HalfView
@@ -62,7 +62,9 @@ class MemoryQuestions:
                 if each.state in (None, LocalState.UNKNOWN):
                     self._doubts.remark(kept, each.txid, member, answer, each.why)
                 else:
-                    kept.doubts.pop(each.txid, None)
+                    kept.unlist(each.txid)
+                    why = each.why[:500]
+                    kept.audits.append(Audit(each.txid, f"CHECK {answer}", member, why, self._home.now()))
                 if each.state is None:
                     self._take_back(kept, each.txid)
 

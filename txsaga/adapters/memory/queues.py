@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.names import Names
-from txsaga.adapters.memory.rows import Cursor, Kept, Letter
+from txsaga.adapters.memory.rows import ClaimRow, Cursor, Kept, Letter
 from txsaga.errors import GroupInUse, LeaseLost
 from txsaga.model.claim import Burial
 from txsaga.model.records import Claimed, Intent
@@ -106,9 +106,13 @@ class MemoryQueues:
             owner = None if cursor is None else cursor.owner
             if (group, qid) in kept.intents or self._lives(group, self._topic(qid), owner):
                 raise GroupInUse(group)
+        self._drop(kept, claims, why)
+
+    def _drop(self, kept: Kept, claims: Iterable[ClaimRow], why: str) -> None:
+        """Drop claims; replayed messages are dead letters again: no other copy may be."""
         for row in claims:
             del kept.claims[row.place]
-            if row.copy is not None:  # the only copy there may be
+            if row.copy is not None and kept.letter_of(row) is None:
                 burial, id = Burial(row.copy, self._topic(row.qid), why, None), self._home.next_letter()
                 kept.letters[id] = Letter(id, self._home.now(), row, burial)
 
@@ -125,7 +129,7 @@ class MemoryQueues:
         """Drop a group's cursors, claims and leases; the caller holds the lock."""
         kept = self._home.kept
         kept.cursors = {place: cursor for place, cursor in kept.cursors.items() if place[0] != group}
-        kept.claims = {place: row for place, row in kept.claims.items() if row.group != group}
+        self._drop(kept, [row for row in kept.claims.values() if row.group == group], "the group expired")
         self._leases = {lease: until for lease, until in self._leases.items() if lease[0] != group}
 
     def intent_on(self, group: str, qid: int) -> Intent | None:

@@ -19,7 +19,10 @@ from txsaga.model.branch import BranchState
 from txsaga.model.claim import Burial, Claim
 from txsaga.model.dead_letter import Copy
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Enrolled, FlowStep, FlowUnit, Journalled
 from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.model.step import StepRecord
+from txsaga.model.table import Effect, TableName
 
 
 class StoredHalf(NamedTuple):
@@ -65,6 +68,7 @@ class BranchRow(NamedTuple):
     at: datetime
     why: str = ""
     aux: bool = False
+    decision: Decision | None = None  # its own
 
 
 class Listed(NamedTuple):
@@ -92,6 +96,15 @@ class Cursor(NamedTuple):
     offset: int
     owner: str | None = None
     epoch: int = 0
+
+
+class SagaRow(NamedTuple):
+    """A saga that is not over: until when it is its driver's, and why it does not go on."""
+
+    until: datetime
+    driver: str | None = None
+    stalled: bool = False
+    why: str = ""
 
 
 Place = tuple[str, int, int, int]
@@ -124,6 +137,11 @@ class ClaimRow(NamedTuple):
     def is_due(self, now: datetime) -> bool:
         """Tell whether anybody may take it."""
         return self.until is not None and self.until <= now
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has had it yet: it was put in line, or given back."""
+        return self.receipt is None and not self.attempts and self.copy is None
 
     def is_held(self, now: datetime) -> bool:
         """Tell whether it is in a member's hands, or a transaction's."""
@@ -172,6 +190,8 @@ class Kept:
     lives: dict[int, Opened] = field(default_factory=dict)
     branches: dict[tuple[int, int, int], BranchRow] = field(default_factory=dict)
     ballots: dict[tuple[int, str], Polled] = field(default_factory=dict)
+    steps: dict[tuple[int, int], StepRecord] = field(default_factory=dict)
+    sagas: dict[int, SagaRow] = field(default_factory=dict)
     winners: dict[tuple[int, int], int] = field(default_factory=dict)
     slots: dict[int, tuple[LateSlot, ...]] = field(default_factory=dict)
     intents: dict[tuple[str, int], Intent] = field(default_factory=dict)
@@ -180,7 +200,14 @@ class Kept:
     audits: list[Audit] = field(default_factory=list)
     claims: dict[Place, ClaimRow] = field(default_factory=dict)
     letters: dict[int, Letter] = field(default_factory=dict)
+    effects: dict[int, tuple[Effect, ...]] = field(default_factory=dict)
+    pointers: dict[TableName, str] = field(default_factory=dict)
+    table_intents: dict[tuple[TableName, str], int] = field(default_factory=dict)
     scheduled: dict[int, datetime] = field(default_factory=dict)  # when messages for later are due
+    enrolled: dict[int, tuple[Enrolled, ...]] = field(default_factory=dict)
+    flow_steps: dict[tuple[int, int, int], FlowStep] = field(default_factory=dict)  # by number and attempt
+    units: dict[tuple[int, str, int], FlowUnit] = field(default_factory=dict)
+    journal: dict[tuple[int, int, int], Journalled] = field(default_factory=dict)  # by step and place
 
     def copy(self) -> Kept:
         """Return a copy that can be changed without touching this one."""
@@ -195,12 +222,18 @@ class Kept:
         self.ops[op.txid] = op
         self.order.append(op.txid)
 
+    def unlist(self, txid: int) -> None:
+        """Take a transaction off the list of doubts; what came of its checks goes to its history."""
+        listed = self.doubts.pop(txid, None)
+        for at, who, answer, why in listed.remarks if listed else ():
+            self.audits.append(Audit(txid, f"CHECK {answer}", who, why, at))
+
     def is_bound(self, txid: int) -> bool:
         """Tell whether something hangs on a transaction's decision that is decided with it."""
         consumed = {each.txid for each in self.intents.values()} | {each.txid for each in self.claims.values()}
         if any(place[0] == txid for place in self.ballots):
             return True
-        return txid in self.slots or txid in self.replays or txid in consumed
+        return txid in self.slots or txid in self.replays or txid in self.effects or txid in consumed
 
     def put(self, *rows: ClaimRow) -> None:
         """Put claims in their places; one without an open message is done."""
@@ -208,6 +241,11 @@ class Kept:
             self.claims[row.place] = row
             if not row.open:
                 del self.claims[row.place]
+
+    def letter_of(self, row: ClaimRow) -> Letter | None:
+        """Return the dead letter of a message, if there is one."""
+        found = (letter for letter in self.letters.values() if letter.row.place[:3] == row.place[:3])
+        return next(found, None)
 
     def settle_order(self, start: int) -> None:
         """Put decisions of one commit, from `start` on, in the order of their numbers."""

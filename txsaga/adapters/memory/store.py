@@ -8,6 +8,7 @@ from txsaga.adapters.clock import Clock, wall_clock
 from txsaga.adapters.memory.branches import MemoryBranches
 from txsaga.adapters.memory.claims import MemoryClaims
 from txsaga.adapters.memory.doubts import MemoryDoubts
+from txsaga.adapters.memory.flows import MemoryFlows
 from txsaga.adapters.memory.groups import MemoryDeadLetters, MemoryGroups
 from txsaga.adapters.memory.halves import MemoryHalves
 from txsaga.adapters.memory.home import Home
@@ -22,6 +23,7 @@ from txsaga.adapters.memory.registry import MemoryRegistry
 from txsaga.adapters.memory.reservations import MemoryReservations
 from txsaga.adapters.memory.rows import Audit
 from txsaga.adapters.memory.schedule import MemorySchedule
+from txsaga.adapters.memory.steps import MemorySteps
 from txsaga.model.rights import EVERY_RIGHT
 
 
@@ -38,7 +40,9 @@ class MemoryStore:
         self.questions = MemoryQuestions(home, doubts, self.leases, self.halves.views)
         self.ledgers = MemoryLedgers(home, names)
         self.branches = MemoryBranches(home, names)
+        self.steps = MemorySteps(home, names, self.branches)
         self.reservations = MemoryReservations(home)
+        self.flows = MemoryFlows(home)
         self.log = MemoryLog(home, names)
         self.queues = MemoryQueues(home, names)
         self.claims = MemoryClaims(home, self.log)

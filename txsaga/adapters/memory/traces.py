@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from txsaga.adapters.memory.doubts import MemoryDoubts
+from txsaga.adapters.memory.flows import steps_of, units_of
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.log import MemoryLog
 from txsaga.adapters.memory.names import Names
@@ -41,6 +42,9 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         op=op and Op(op.decision, op.from_check, log.seen(txid)),
         given=tuple(_given(names, log, txid)),
         branches=tuple(_branches(kept, names, txid)),
+        steps=tuple(step for place, step in sorted(kept.steps.items()) if place[0] == txid),
+        flow_steps=tuple(steps_of(kept, txid)),
+        flow_units=tuple(units_of(kept, txid)),
         replays=next((old for old, new in kept.replays.items() if new == txid), None),
         replayed_as=kept.replays.get(txid),
     )
@@ -48,7 +52,7 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
 
 def _life(opened: Opened) -> Life:
     life = opened.life
-    return Life(life.key, life.epoch, life.owner, life.state, opened.born, opened.touched)
+    return Life(life.key, life.epoch, life.owner, life.state, opened.born, opened.touched, life.lease is not None)
 
 
 def _sent(kept: Kept, names: Names, halves: tuple[StoredHalf, ...]) -> Iterator[Sent]:

@@ -1,18 +1,20 @@
-"""Ballots of a locked life on PostgreSQL; whoever opened the block commits."""
+"""Ballots of a locked life on PostgreSQL, and those that are open; whoever opened the block commits."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Select, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import translating
 from txsaga.model.ballot import Ballot, Cast, Polled, Rule
+from txsaga.model.lifecycle import TxState
 
-ballot, vote = schema.ballot, schema.vote
+ballot, vote, tx = schema.ballot, schema.vote, schema.tx
 
 
 def call(connection: Connection, txid: int, called: Ballot) -> None:
@@ -32,16 +34,25 @@ def cast(connection: Connection, txid: int, name: str, said: Cast) -> bool:
 
 def polled(connection: Connection, txid: int) -> Sequence[Polled]:
     """Return the ballots of a transaction with their votes."""
-    casts: defaultdict[str, list[Cast]] = defaultdict(list)
+    return [poll for _, poll in _read(connection, select(ballot).where(ballot.c.txid == txid))]
+
+
+def open_ones(connection: Connection, limit: int) -> Sequence[tuple[int, Polled]]:
+    """Return the ballots of transactions that are open, by transaction and name."""
+    query = select(ballot).join(tx, tx.c.txid == ballot.c.txid).where(tx.c.state == TxState.ACTIVE.value)
+    return _read(connection, query.limit(limit))
+
+
+def _read(connection: Connection, query: Select[Any]) -> Sequence[tuple[int, Polled]]:
+    casts: defaultdict[tuple[int, str], list[Cast]] = defaultdict(list)
     with translating():
-        ballots = connection.execute(select(ballot).where(ballot.c.txid == txid).order_by(ballot.c.name)).all()
-        votes = connection.execute(select(vote).where(vote.c.txid == txid).order_by(vote.c.at)).all() if ballots else []
+        ballots = connection.execute(query.order_by(ballot.c.txid, ballot.c.name)).all()
+        cast_in = select(vote).where(vote.c.txid.in_({row.txid for row in ballots})).order_by(vote.c.at)
+        votes = connection.execute(cast_in).all() if ballots else []
     for row in votes:
-        casts[row.ballot].append(Cast(voter=row.voter, yes=row.yes, evidence=row.evidence, at=row.at))
-    return [
-        Polled(
-            ballot=Ballot(name=row.name, voters=tuple(row.voters), rule=Rule(row.rule), needed=row.needed),
-            casts=tuple(casts[row.name]),
-        )
-        for row in ballots
-    ]
+        casts[row.txid, row.ballot].append(Cast(voter=row.voter, yes=row.yes, evidence=row.evidence, at=row.at))
+    return [(row.txid, Polled(ballot=_ballot(row), casts=tuple(casts[row.txid, row.name]))) for row in ballots]
+
+
+def _ballot(row: Any) -> Ballot:  # a row of the table
+    return Ballot(name=row.name, voters=tuple(row.voters), rule=Rule(row.rule), needed=row.needed)

@@ -5,6 +5,8 @@ What is bound to a transaction (ballots, late bodies, offsets, messages) only th
 transaction is left as it is here, and whoever asked decides it there.
 """
 
+from txsaga.adapters.postgres.checked import INTO, KEPT
+from txsaga.model import branch
 from txsaga.model.branch import BRANCH, BranchEvent, BranchState
 from txsaga.model.lifecycle import TxState
 
@@ -65,12 +67,76 @@ WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decisi
  o AS (INSERT INTO {{s}}.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision <> 0),
  e AS (INSERT INTO {{s}}.event (txid, what, who, why)
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision <> 0),
- d AS (DELETE FROM {{s}}.doubt WHERE txid IN (SELECT txid FROM m))
+ gone AS (DELETE FROM {{s}}.doubt WHERE txid IN (SELECT txid FROM m) RETURNING txid, remarks),
+ k AS ({INTO}
+{KEPT})
 SELECT txid FROM m"""
+
+# A number that was kept for hours may lie where partitions were dropped: it would never be decided. What lies ahead of
+# them has room as soon as somebody makes it.
+HAS_PLACE = """(to_regclass('{{s}}.op_' || {0} / {{span}}) IS NOT NULL
+       OR {0} / {{span}} >= (SELECT last_value / {{span}} FROM {{s}}.tx_seq))"""
+
+# Of a transaction of which nothing was written: the first to write its row wins, an owner or a fence. The token shows
+# that the number was given out to this group for that: it signs what no group has as its number, so that nobody can ask
+# for it, and neither a number of the future nor a half of others is decided by it.
+CONCLUDE_TYPES = (
+    *("int8[]", "int4[]", "bytea[]", "int4[]", "text[]", "text[]", "int4[]"),
+    *("int8[]", "int4[]", "int4[]", "int4[]", "bytea[]"),
+    *("int8[]", "int4[]", "int4[]", "text[]"),
+)
+CONCLUDE_ANSWERS = "txid int8, done bool"
+OPENED, ENDED = 3, 0
+"""What a row says where it says no decision."""
+CONCLUDE = f"""
+WITH r AS MATERIALIZED (
+    SELECT r.* FROM unnest($1, $2, $3, $4, $5, $6, $7) AS r(txid, pgroup, given, decision, who, why, evidence)
+     WHERE r.given = {{given}} AND {HAS_PLACE.format("r.txid")}),
+ t AS (INSERT INTO {{s}}.tx (txid, pgroup, epoch, state, evidence)
+    SELECT txid, pgroup, 1, CASE decision WHEN 1 THEN '{TxState.COMMITTED}' WHEN 2 THEN '{TxState.ROLLED_BACK}'
+           WHEN {OPENED} THEN '{TxState.ACTIVE}' ELSE '{TxState.ENDED}' END, nullif(evidence, 0)
+      FROM r ORDER BY txid
+        ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
+ m AS (SELECT r.* FROM r JOIN t ON t.txid = r.txid),
+ h AS (INSERT INTO {{s}}.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
+    SELECT m.txid, m.pgroup, h.qid, 1, 1, h.chunk, h.n, true, h.body
+      FROM unnest($8, $9, $10, $11, $12) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
+ p AS (INSERT INTO {{s}}.part (txid, part, attempt) SELECT txid, 1, 1 FROM m WHERE txid = ANY ($8)),
+ b AS (INSERT INTO {{s}}.branch (txid, number, attempt, resource, state)
+    SELECT m.txid, n.number, 1, n.resource, n.state
+      FROM unnest($13, $14, $15, $16) AS n(txid, number, resource, state) JOIN m ON m.txid = n.txid),
+ o AS (INSERT INTO {{s}}.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision IN (1, 2)),
+ e AS (INSERT INTO {{s}}.event (txid, what, who, why)
+    SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision IN (1, 2))
+SELECT r.txid, t.txid IS NOT NULL FROM r LEFT JOIN t ON t.txid = r.txid"""
+
+NUMBERS_TYPES = ("int4", "int4")
+NUMBERS_ANSWERS = "txid int8, token bytea, given bytea"
+NUMBERS = """
+WITH x AS MATERIALIZED (
+    SELECT nextval('{s}.tx_seq') AS txid, $1 AS pgroup
+      FROM generate_series(1, $2) CROSS JOIN {s}.store WHERE NOT store.rejecting)
+SELECT x.txid, {token}, {given} FROM x"""
+
+# It belongs to no group, because its number alone is known. Below the lowest partition nobody can write a decision.
+FENCE_TYPES = ("int8[]", "text[]", "text[]")
+FENCE_ANSWERS = "txid int8"
+FENCE = f"""
+WITH l AS MATERIALIZED (
+    SELECT min((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([0-9]+)''[)]'))[1]::int8) AS txid
+      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = '{{s}}.op'::regclass),
+ f AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS f(txid, who, why)),
+ t AS (INSERT INTO {{s}}.tx (txid, pgroup, epoch, state) SELECT DISTINCT txid, 0, 1, '{TxState.ROLLED_BACK}'
+      FROM f WHERE f.txid >= (SELECT l.txid FROM l) ORDER BY txid
+        ON CONFLICT (txid) DO NOTHING RETURNING tx.txid),
+ o AS (INSERT INTO {{s}}.op (txid, decision, keyed, from_check) SELECT txid, 2, true, true FROM t),
+ e AS (INSERT INTO {{s}}.event (txid, what, who, why)
+    SELECT DISTINCT ON (f.txid) f.txid, 'ROLLBACK', f.who, f.why FROM f JOIN t ON t.txid = f.txid)
+SELECT txid FROM t UNION ALL SELECT f.txid FROM f JOIN l ON f.txid < l.txid"""
 
 # Why a word of the owner's changed nothing: what stands, or whose the transaction is now.
 STANDING = """
-SELECT tx.txid, o.decision, tx.owner, tx.state FROM {s}.tx LEFT JOIN {s}.op o ON o.txid = tx.txid
+SELECT tx.txid, o.decision, tx.owner, tx.state, tx.pgroup FROM {s}.tx LEFT JOIN {s}.op o ON o.txid = tx.txid
  WHERE tx.txid = ANY ($1)"""
 
 NOTE_TYPES = ("int8[]", "int4[]", "int4[]", "text[]", "text[]")
@@ -82,11 +148,14 @@ UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_t
    AND CASE n.state WHEN '{BranchState.COMMITTED}'
                     THEN b.state = '{BranchState.PREPARED}' OR (b.aux AND b.state = '{BranchState.ACTIVE}')
                     WHEN '{BranchState.FORGOTTEN}' THEN b.state LIKE 'heuristic%' ELSE b.state IN ({OPEN}) END
-   AND (b.aux OR EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid))
+   AND (b.aux OR b.decision IS NOT NULL OR EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid))
 RETURNING b.txid, b.number, b.attempt"""
 
 WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"
 """What its index holds."""
+
+DUE = "coalesce(b.decision, o.decision)"
+"""What a branch is told: its own decision, as a unit of a lane has it, or its transaction's."""
 
 BRANCHES = """
 SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux
@@ -95,16 +164,26 @@ BEHIND = "(b.txid, b.number, b.attempt) > (:txid, :number, :attempt)"
 NAMED = "(CAST(:resource AS text) IS NULL OR r.name = :resource)"
 ORDER = "ORDER BY b.txid, b.number, b.attempt LIMIT :limit"
 OF = BRANCHES + " WHERE b.txid = :txid ORDER BY b.number, b.attempt"
+WRITTEN = """
+SELECT t.txid, t.owner, o.decision FROM unnest(CAST(:txids AS int8[])) AS n(txid) JOIN {s}.tx t ON t.txid = n.txid
+  LEFT JOIN {s}.op o ON o.txid = t.txid"""
+WRITTEN_BRANCHES = BRANCHES + " WHERE b.txid = ANY (CAST(:txids AS int8[])) ORDER BY b.txid, b.number, b.attempt"
+OVER = f"""
+SELECT b.txid, b.number, b.attempt FROM {{s}}.branch b
+  JOIN unnest(CAST(:txids AS int8[]), CAST(:numbers AS int4[]), CAST(:attempts AS int4[])) AS p(txid, number, attempt)
+    ON b.txid = p.txid AND b.number = p.number AND b.attempt = p.attempt
+ WHERE b.state IN ({_listed(tuple(branch.OVER))})"""
 LISTED = f"{BRANCHES} WHERE b.state = ANY (:states) AND {NAMED} AND {BEHIND} {ORDER}"
 UNFINISHED = f"""
-SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux, o.decision
-  FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource JOIN {{s}}.op o ON o.txid = b.txid
- WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND}
+SELECT b.txid, b.number, b.attempt, r.name, b.state, b.at, coalesce(b.why, ''), b.resource, b.aux,
+       {DUE}
+  FROM {{s}}.branch b JOIN {{s}}.resource r ON r.id = b.resource LEFT JOIN {{s}}.op o ON o.txid = b.txid
+ WHERE {WAITING} AND b.state IN ({OPEN}) AND {BEHIND} AND {DUE} IS NOT NULL
    AND b.at <= clock_timestamp() - CAST(:older AS interval) {ORDER}"""
 BACKLOG = f"""
-SELECT r.name, count(*) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NULL),
-       count(*) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NOT NULL),
-       max(clock_timestamp() - b.at) FILTER (WHERE b.state IN ({OPEN}) AND o.txid IS NOT NULL),
+SELECT r.name, count(*) FILTER (WHERE b.state IN ({OPEN}) AND {DUE} IS NULL),
+       count(*) FILTER (WHERE b.state IN ({OPEN}) AND {DUE} IS NOT NULL),
+       max(clock_timestamp() - b.at) FILTER (WHERE b.state IN ({OPEN}) AND {DUE} IS NOT NULL),
        count(*) FILTER (WHERE b.state NOT IN ({OPEN}))
   FROM {{s}}.resource r LEFT JOIN {{s}}.branch b ON b.resource = r.id AND {WAITING}
   LEFT JOIN {{s}}.op o ON o.txid = b.txid

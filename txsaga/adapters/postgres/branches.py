@@ -8,38 +8,52 @@ branches that recovery commits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
 from txsaga.adapters.postgres import branch_statements as sql
+from txsaga.adapters.postgres.branch_values import (
+    FENCE_STANDS,
+    Conclusion,
+    Sort,
+    begins,
+    conclusions,
+    fences,
+    life_in,
+    life_of,
+    notes,
+    sort_of,
+    standing_of,
+    words,
+)
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, called, written
 from txsaga.adapters.postgres.line import ConnectionLost, Lines
-from txsaga.adapters.postgres.values import Value, bytea_array, int4_array, int8_array, text_array
+from txsaga.adapters.postgres.values import int4, int8_array
 from txsaga.adapters.postgres.wire import Call as Statement
 from txsaga.adapters.postgres.wire import Rows
 from txsaga.engine.patience import PATIENCE, patiently
-from txsaga.errors import (
-    EffectConflict,
-    OutcomeUnknown,
-    Superseded,
-    TransactionsRejected,
-    TxSagaError,
-    UnknownTransaction,
-)
-from txsaga.model.asking import kept
-from txsaga.model.branch import BRANCH, Branch, BranchState
+from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionsRejected, TxSagaError
+from txsaga.model.branch import Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
-from txsaga.ports.branches import NONE, VOTED, Answer, Begin, Call, Guest, Noted, Resolve
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Noted, Place, Resolve, Written
 
 RESENDS = 3
-STATES = {event: state for (_, event), state in BRANCH.moves.items()}
+Answers = dict[int, Answer | TxSagaError]
+
+
+class Task(NamedTuple):
+    """The calls of one sort: what is sent, and what its last answer says to each."""
+
+    statements: Sequence[Statement]
+    read: Callable[[Rows], Answers]
 
 
 class PostgresBranches:
@@ -51,39 +65,59 @@ class PostgresBranches:
         self._engine, self._s, self._lines = engine, s, Lines(engine)
         if owner:
             self._begin = written(sql.BEGIN, s, "x.pgroup", "x.txid", token=TOKEN)
-            self._resolve, self._note = sql.RESOLVE.format(s=s), sql.NOTE.format(s=s)
+            self._numbers = written(sql.NUMBERS, s, "x.pgroup", "x.txid", token=TOKEN)
+            self._conclude = written(sql.CONCLUDE, s, "r.pgroup", "r.txid", token=TOKEN)
+            self._resolve, self._fence, self._note = (each.format(s=s) for each in (sql.RESOLVE, sql.FENCE, sql.NOTE))
         else:
             self._begin = called(s, "begin_branches", sql.BEGIN_TYPES)
+            self._numbers = called(s, "give_out", sql.NUMBERS_TYPES)
+            self._conclude = called(s, "conclude", sql.CONCLUDE_TYPES)
             self._resolve = called(s, "resolve", sql.RESOLVE_TYPES)
+            self._fence = called(s, "fence", sql.FENCE_TYPES)
             self._note = called(s, "note_branches", sql.NOTE_TYPES)
         self._lock = sql.LOCK.format(s=s)
         self._standing = sql.STANDING.format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind in one commit, each with its own answer."""
-        begins = [call for call in calls if isinstance(call, Begin)]
-        words = [call for call in calls if isinstance(call, Resolve)]
-        notes = [call for call in calls if isinstance(call, Noted)]
-        statements = [Statement(self._begin, _begins(begins))] if begins else []
-        if words:
-            locked = Statement(self._lock, [int8_array(sorted(word.life.txid for word in words))])
-            statements += [locked, Statement(self._resolve, _words(words))]
-        statements += [Statement(self._note, _notes(notes))] if notes else []
-        found = iter(self._exchanged(statements))
+        sorts: dict[Sort, list[Any]] = {sort: [] for sort in Sort}
+        for call in calls:
+            sorts[sort_of(call)].append(call)
+        tasks = [self._task(sort, mine) for sort, mine in sorts.items() if mine]
+        found = iter(self._exchanged([statement for task in tasks for statement in task.statements]))
         answers: dict[int, Answer | TxSagaError] = {}
-        if begins:
-            answers |= self._begun(begins, next(found))
-        if words:
-            next(found)
-            answers |= self._told(words, {row[0] for row in next(found)})
-        if notes:
-            known = set(next(found))
-            answers |= {id(note): (note.txid, note.number, note.attempt) in known for note in notes}
+        for task in tasks:
+            *_, rows = [next(found) for _ in task.statements]
+            answers |= task.read(rows)
         return [answers[id(call)] for call in calls]
+
+    def numbers(self, group: int, count: int) -> Sequence[Life]:
+        """Give out numbers for transactions of which nothing is written before their end."""
+        (rows,) = self._exchanged([Statement(self._numbers, [int4(group), int4(count)])])
+        if not rows:
+            raise TransactionsRejected(self._store)
+        return [life_of(group, txid, token, given=given) for txid, token, given in rows]
 
     def of(self, txid: int) -> Sequence[Branch]:
         """Return the branches of a transaction, every attempt."""
         return [branch_of(row) for row in self._rows(sql.OF, {"txid": txid})]
+
+    def written(self, txids: Collection[int]) -> Mapping[int, Written]:
+        """Return what is written of each of these transactions."""
+        if not txids:
+            return {}
+        # The branches come last: the other way round a decision could be seen without those that it names.
+        known = self._rows(sql.WRITTEN, {"txids": list(txids)})
+        named = defaultdict[int, list[Branch]](list)
+        for row in self._rows(sql.WRITTEN_BRANCHES, {"txids": list(txids)}):
+            named[row[0]].append(branch_of(row))
+        return {txid: Written(owner, decision and Decision(decision), named[txid]) for txid, owner, decision in known}
+
+    def over(self, places: Collection[Place]) -> Collection[Place]:
+        """Return those that are over."""
+        columns = zip(*places, strict=True) if places else ((), (), ())
+        values = dict(zip(("txids", "numbers", "attempts"), map(list, columns), strict=True))
+        return {(row.txid, row.number, row.attempt) for row in self._rows(sql.OVER, values)}
 
     def unfinished(
         self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
@@ -129,94 +163,73 @@ class PostgresBranches:
                     raise OutcomeUnknown(f"whether this was written is not known: {away}") from away
         raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
 
-    def _begun(self, begins: Sequence[Begin], rows: Rows) -> dict[int, Answer | TxSagaError]:
+    def _task(self, sort: Sort, calls: list[Any]) -> Task:
+        match sort:
+            case Sort.BEGIN:
+                return Task([Statement(self._begin, begins(calls))], lambda rows: self._begun(calls, rows))
+            case Sort.WORD:
+                locked = Statement(self._lock, [int8_array(sorted(word.life.txid for word in calls))])
+                resolved = Statement(self._resolve, words(calls))
+                return Task([locked, resolved], lambda rows: self._told(calls, {row[0] for row in rows}))
+            case Sort.CONCLUSION:
+                return Task([Statement(self._conclude, conclusions(calls))], lambda rows: self._heard(calls, rows))
+            case Sort.FENCE:
+                return Task([Statement(self._fence, fences(calls))], lambda rows: self._fenced(calls, rows))
+            case Sort.NOTE:
+                return Task([Statement(self._note, notes(calls))], lambda rows: _noted(calls, set(rows)))
+
+    def _begun(self, begun: Sequence[Begin], rows: Rows) -> Answers:
         found = {ord: (txid, token) for ord, txid, token in rows}
-        answers: dict[int, Answer | TxSagaError] = {}
-        for at, begin in enumerate(begins, 1):
-            answers[id(begin)] = _life(begin, *found[at]) if at in found else TransactionsRejected(self._store)
+        answers: Answers = {}
+        for at, begin in enumerate(begun, 1):
+            stored = life_of(begin.group, *found[at], run=begin.run) if at in found else None
+            answers[id(begin)] = stored or TransactionsRejected(self._store)
         return answers
 
-    def _told(self, words: Sequence[Resolve], done: set[int]) -> dict[int, Answer | TxSagaError]:
-        answers: dict[int, Answer | TxSagaError] = {id(word): word.decision for word in words if word.life.txid in done}
-        others = [word for word in words if word.life.txid not in done]
-        if others:
-            call = Statement(self._standing, [int8_array([word.life.txid for word in others])])
-            (rows,) = self._exchanged([call])
-            stands = {row[0]: row[1:] for row in rows}
-            answers |= {id(word): _standing(word, stands.get(word.life.txid)) for word in others}
+    def _told(self, told: Sequence[Resolve], done: set[int]) -> Answers:
+        answers: Answers = {id(word): word.decision for word in told if word.life.txid in done}
+        others = [word for word in told if word.life.txid not in done]
+        stands = self._stands([word.life.txid for word in others])
+        return answers | {id(word): standing_of(word, stands.get(word.life.txid)) for word in others}
+
+    def _heard(self, told: Sequence[Conclusion], rows: Rows) -> Answers:
+        """Tell each whether its word was the first of its transaction; without a row its number is not its own."""
+        done: dict[int, bool] = {txid: first for txid, first in rows}
+        unseen = dict.fromkeys((txid for txid, first in done.items() if not first), FENCE_STANDS)
+        stands = unseen | self._stands(list(unseen))  # a fence is no group's: a producer's login does not see it
+        answers: Answers = {}
+        for word in told:
+            life = life_in(word)
+            if done.get(life.txid):
+                answers[id(word)] = life if isinstance(word, Begin) else word.decision
+            elif life.txid not in done:
+                answers[id(word)] = NumberLapsed(life.txid)
+            else:
+                answers[id(word)] = standing_of(word, stands.get(life.txid))
         return answers
+
+    def _fenced(self, calls: Sequence[Fence], rows: Rows) -> Answers:
+        done = {row[0] for row in rows}
+        stands = self._stands([fence.txid for fence in calls if fence.txid not in done])
+        answers: Answers = {id(fence): Decision.ROLLBACK for fence in calls if fence.txid in done}
+        for fence in calls:
+            decision = stands.get(fence.txid, (None,))[0]
+            answers.setdefault(id(fence), None if decision is None else Decision(decision))
+        return answers
+
+    def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        if not txids:
+            return {}
+        (rows,) = self._exchanged([Statement(self._standing, [int8_array(txids)])])
+        return {row[0]: row[1:] for row in rows}
 
     def _rows(self, question: str, values: Mapping[str, object]) -> Sequence[Any]:
         with transaction(self._engine) as connection, translating():
             return connection.execute(text(question.format(s=self._s)), values).all()
 
 
-def _begins(begins: Sequence[Begin]) -> list[Value | None]:
-    named = [(at, n, it) for at, begin in enumerate(begins, 1) for n, it in enumerate(begin.resources, 1)]
-    return [
-        int4_array([begin.group for begin in begins]),
-        text_array([begin.run or "" for begin in begins]),
-        *(int4_array([each[column] for each in named]) for column in range(3)),
-    ]
-
-
-def _life(begin: Begin, txid: int, token: bytes) -> Life:
-    return Life(
-        txid=txid,
-        group=begin.group,
-        token=token,
-        key=None,
-        epoch=1,
-        owner=1,
-        state=TxState.ACTIVE,
-        run=begin.run,
-    )
-
-
-def _words(words: Sequence[Resolve]) -> list[Value | None]:
-    rows = [(word.life.txid, row) for word in words for row in word.rows]
-    votes = [(word.life.txid, vote) for word in words for vote in word.votes]
-    return [
-        int8_array([word.life.txid for word in words]),
-        int4_array([word.life.owner for word in words]),
-        int4_array([int(word.decision or 0) for word in words]),
-        text_array([word.who for word in words]),
-        text_array([kept(word.why) for word in words]),
-        int4_array([word.evidence or 0 for word in words]),
-        int8_array([txid for txid, _ in rows]),
-        int4_array([row.qid for _, row in rows]),
-        int4_array([row.chunk for _, row in rows]),
-        int4_array([row.count for _, row in rows]),
-        bytea_array([row.body for _, row in rows]),
-        int8_array([txid for txid, _ in votes]),
-        int4_array([vote.number for _, vote in votes]),
-        int4_array([vote.attempt for _, vote in votes]),
-        text_array([VOTED[vote.vote].value for _, vote in votes]),
-    ]
-
-
-def _notes(notes: Sequence[Noted]) -> list[Value | None]:
-    return [
-        int8_array([note.txid for note in notes]),
-        int4_array([note.number for note in notes]),
-        int4_array([note.attempt for note in notes]),
-        text_array([STATES[note.event].value for note in notes]),
-        text_array([kept(note.why) for note in notes]),
-    ]
-
-
-def _standing(word: Resolve, stands: tuple[Any, ...] | None) -> Answer | TxSagaError:
-    """Say what stands, or why the owner's word changed nothing."""
-    if stands is None:
-        return UnknownTransaction(f"transaction {word.life.txid} is not in this store")
-    decision, owner, state = stands
-    if owner != word.life.owner:  # whatever stands, the branches of this owner are not those that it names
-        return Superseded(word.life.txid)
-    if decision is not None:
-        return Decision(decision)
-    if word.decision is None and state == TxState.ENDED:
-        return None  # its answer was lost
-    return EffectConflict(f"transaction {word.life.txid} has something bound to it that is decided with it")
+def _noted(calls: Sequence[Noted], known: set[tuple[Any, ...]]) -> Answers:
+    return {id(note): (note.txid, note.number, note.attempt) in known for note in calls}
 
 
 def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that

@@ -7,6 +7,7 @@ that were left out, its neighbours would share what became of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -48,7 +49,9 @@ SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts - 1, clock_timestamp(), r.hist
 
 DEAD = (
     """
-WITH gone AS (DELETE FROM {s}.claim WHERE {mine} RETURNING *)
+WITH gone AS (
+    DELETE FROM {s}.claim WHERE {mine}
+    RETURNING grp, qid, base, attempts - CAST(:uncounted AS int) AS attempts, member, history)
 INSERT INTO {s}.dead_letter (grp, topic, qid, off, attempts, cause, history, message, born, body)
 SELECT grp, CAST(:topic AS text), qid, base, attempts, CAST(:cause AS text), """
     + ENTRY
@@ -64,6 +67,15 @@ INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h"""
 
 BACK_OUT = "SELECT {s}.back_out(:grp, :qid, :base, :size, :receipt, :to, :body)"
 """The same, for whoever does not own the namespace."""
+
+# One statement: a letter that is replayed beside two would be dropped by the second without being laid down.
+FORGOTTEN = """
+WITH gone AS (
+    DELETE FROM {s}.claim WHERE grp = :grp AND (CAST(:qids AS int[]) IS NULL OR qid = ANY (:qids)) RETURNING *)
+INSERT INTO {s}.dead_letter (grp, topic, qid, off, attempts, cause, history, message, born, body)
+SELECT grp, t.name, qid, base, attempts, CAST(:why AS text), coalesce(history, '[]'), message, born, body
+  FROM gone JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE message IS NOT NULL
+ON CONFLICT DO NOTHING"""
 
 BIND = "UPDATE {s}.claim SET txid = :txid, retry = :retry, until = 'infinity' WHERE {mine}"
 COMMITTED = "DELETE FROM {s}.claim WHERE txid = :txid"
@@ -123,11 +135,16 @@ def bury(connection: Connection, schema: str, claim: Claim, burial: Burial, *, o
     """Take a message off the group, for a backout queue or the dead letters."""
     copy = burial.copy
     if burial.backout is None:
-        values = copy._asdict()
+        values = {**copy._asdict(), "uncounted": burial.uncounted}
         single_out(connection, schema, claim, DEAD, topic=burial.topic, cause=burial.cause, **values)
     else:
         backed_out = BACKED_OUT if owner else BACK_OUT
         single_out(connection, schema, claim, backed_out, to=burial.backout, body=copy.body)
+
+
+def forget(connection: Connection, schema: str, group: str, qids: Sequence[int] | None, why: str) -> None:
+    """Drop a group's claims, on some queues or on all; a replayed message has no other copy, and is dead again."""
+    connection.execute(_text(FORGOTTEN, schema), {"grp": group, "qids": qids, "why": why})
 
 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from txsaga.adapters.postgres.pinging import ping_idle
 from txsaga.errors import (
     ConfigError,
     NotPrimary,
@@ -93,11 +94,12 @@ def make_engine(url: URL, namespace: str) -> Engine:
     network = {name: value for name, value in NETWORK.items() if name not in url.query}
     engine = create_engine(
         url,
-        pool_pre_ping=True,
         pool_size=10,
         max_overflow=40,
+        use_native_hstore=False,  # of no use here, and a question on each first connection
         connect_args={**network, "options": options, "application_name": session_name(namespace)},
     )
+    ping_idle(engine)
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
 
 
@@ -157,7 +159,17 @@ def translating() -> Iterator[None]:
             "every connection to the home database is in use; leave a cut or a block before the next, or retry"
         ) from error
     except (DBAPIError, psycopg.Error) as error:
+        if (interrupt := _covered_interrupt(error)) is not None:
+            raise interrupt from None
         raise translated(error) from error
+
+
+def _covered_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that came in the middle of a ping: the driver's tidying up raises over it."""
+    covered: BaseException | None = error
+    while covered is not None and not isinstance(covered, KeyboardInterrupt):
+        covered = covered.__context__
+    return covered
 
 
 @contextmanager

@@ -1,6 +1,17 @@
 """The tables of coordinated transactions: their branches, and the votes that are no resource's."""
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, PrimaryKeyConstraint, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from txsaga.adapters.postgres.columns import FALSE, NOW, Moment, metadata
@@ -20,6 +31,7 @@ branch = Table(
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("why", String),
     Column("aux", Boolean, nullable=False, server_default=FALSE),  # a unit of an auxiliary lane
+    Column("decision", SmallInteger, CheckConstraint("decision IN (1, 2)")),  # its own, whatever its transaction's is
     PrimaryKeyConstraint("txid", "number", "attempt"),
 )
 OVER = ["committed", "rolled_back", "forgotten"]

@@ -188,6 +188,14 @@ def untold(store: PostgresStore) -> Finding:
     return ok("branches", "resources know what is decided")
 
 
+def holding(store: PostgresStore) -> Finding:
+    """Name resources in which flows hold locks for longer than their budget."""
+    if late := [f"{each.over} in {each.resource}" for each in store.flows.held() if each.over]:
+        told = f"steps of flows hold locks for longer than their budget: {', '.join(late)}"
+        return warning("flows", told, 'end the flow (`txsaga tx show` tells which step), or hold with "journal"')
+    return ok("flows", "no flow holds locks for longer than its budget")
+
+
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
 STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "dispatcher": dispatcher,
@@ -199,4 +207,5 @@ STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "dead letters": dead_letters,
     "branches": untold,
     "heuristics": heuristics,
+    "flows": holding,
 }

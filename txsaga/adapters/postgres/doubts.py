@@ -13,12 +13,14 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from txsaga.adapters.postgres import checked
 from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
 from txsaga.model.asking import Lead, PutOff, Remark, Verdict, kept
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
+from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import Doubt, Standing
 
 KEPT = 20
@@ -47,7 +49,8 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
                       * coalesce((SELECT (p.checks ->> 'min_age')::float8 FROM {s}.producer_group p
                                    WHERE p.id = tx.pgroup), %(age)s)
                   AND (coordinator IS NULL OR state <> 'prepared')
-                  AND (state <> 'active' OR touched <= (SELECT clock_timestamp()) - %(lease)s * interval '1 second')
+                  AND (state <> 'active' OR touched <= (SELECT clock_timestamp())
+                                                         - coalesce(lease, %(lease)s) * interval '1 second')
                   AND NOT EXISTS (SELECT FROM {s}.doubt d WHERE d.txid = tx.txid))
     OR EXISTS (
         SELECT FROM (VALUES (%(first)s, least(%(age)s, (SELECT min((checks ->> 'min_age')::float8)
@@ -71,13 +74,15 @@ WITH x AS MATERIALIZED (
     INSERT INTO {s}.event (txid, what, who, why)
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, %(who)s, why FROM h JOIN o USING (txid)
      ORDER BY txid),
- d AS (DELETE FROM {s}.doubt USING h WHERE doubt.txid = h.txid),
+ gone AS (DELETE FROM {s}.doubt USING h WHERE doubt.txid = h.txid RETURNING doubt.txid, doubt.remarks),
+ r AS ({into}
+    {kept}),
  t AS (
     INSERT INTO {s}.tally (pgroup, answer, n)
     SELECT pgroup, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, count(*) FROM h JOIN o USING (txid)
      GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (pgroup, answer) DO UPDATE SET n = tally.n + excluded.n)
-SELECT txid FROM o"""
+SELECT txid FROM o""".replace("{into}", checked.INTO).replace("{kept}", checked.KEPT)
 
 STANDS = "SELECT txid, decision FROM {s}.op WHERE txid = ANY (%(lost)s)"
 
@@ -140,6 +145,18 @@ SELECT txid FROM {s}.doubt WHERE txid = %(txid)s AND check_at > clock_timestamp(
    AND checks = 0 AND remarks = '[]'"""
 
 
+# The same times as those of a sweep.
+RESTS = """
+SELECT FROM (
+    SELECT pgroup, born, NULL::float8 AS least FROM (SELECT pgroup, touched AS born FROM {s}.tx WHERE txid = %(txid)s) t
+     UNION ALL
+    (SELECT pgroup, born, CASE WHEN immunity IS NOT NULL THEN greatest(immunity, %(least)s) END FROM {s}.half
+      WHERE txid = %(txid)s AND NOT keyed LIMIT 1)) x
+  LEFT JOIN {s}.producer_group p ON p.id = x.pgroup
+ WHERE x.born + interval '1 second' * greatest(coalesce((p.checks ->> 'min_age')::float8, %(age)s), x.least)
+       > clock_timestamp()"""
+
+
 class PostgresDoubts:
     """The doubts of one namespace."""
 
@@ -160,7 +177,7 @@ class PostgresDoubts:
         """Put old halves without a decision on the list."""
         with transaction(self._engine) as connection:
             connection.exec_driver_sql(UNCOMPILED).close()  # it looks as if no number had a decision
-            return sweep(connection, self._hot, age)
+            return sweep(connection, self._hot, self._schema, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:
         """Return doubts that are due."""
@@ -183,6 +200,11 @@ class PostgresDoubts:
     def is_held(self, txid: int) -> bool:
         """Tell whether a transaction is held."""
         return bool(self._run(IS_HELD, {"txid": txid}))
+
+    def rests(self, txid: int, age: timedelta) -> bool:
+        """Tell whether nobody is to ask about a transaction yet."""
+        young = {"txid": txid, "age": age.total_seconds(), "least": MIN_AGE}
+        return bool(self._run(RESTS, young)) or self.is_held(txid)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""

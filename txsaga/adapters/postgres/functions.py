@@ -16,7 +16,17 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from txsaga.adapters.postgres import branch_statements, claim_ends, doubts, hot, joining, ledger, partitions, questions
+from txsaga.adapters.postgres import (
+    branch_statements,
+    claim_ends,
+    doubts,
+    hot,
+    joining,
+    ledger,
+    partitions,
+    questions,
+    step_statements,
+)
 from txsaga.adapters.postgres.parameters import numbered
 
 # Who says otherwise than the head of a chunk gives out offsets behind which there is nothing.
@@ -206,6 +216,7 @@ def _of_branches(s: str) -> Iterator[Function]:
     """Write what an owner does with its coordinated transactions."""
     sql = branch_statements
     begin = hot.written(sql.BEGIN, s, "x.pgroup", "x.txid")
+    numbers = hot.written(sql.NUMBERS, s, "x.pgroup", "x.txid")
     unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
     own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
     yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
@@ -213,8 +224,22 @@ def _of_branches(s: str) -> Iterator[Function]:
     rows = _guard(s, None, (8, 10, 11, None), many=True)
     rows += _refusal(f"x <> 0 AND {unknown}", [6], "'there is no such resource'", many=True)
     yield _called(s, "resolve", sql.RESOLVE_TYPES, sql.RESOLVE_ANSWERS, not_ours + rows, sql.RESOLVE.format(s=s))
+    yield _called(s, "give_out", sql.NUMBERS_TYPES, sql.NUMBERS_ANSWERS, _guard(s, 1, None, many=False), numbers)
+    own = _guard(s, 2, (9, 11, 12, None), many=True)
+    own += _refusal(f"x <> 0 AND {unknown}", [7], "'there is no such resource'", many=True)
+    own += _refusal(unknown, [15], "'there is no such resource'", many=True)
+    conclude = hot.written(sql.CONCLUDE, s, "r.pgroup", "r.txid")
+    yield _called(s, "conclude", sql.CONCLUDE_TYPES, sql.CONCLUDE_ANSWERS, own, conclude)
+    nobody = f"""
+    IF NOT {s}.everywhere() THEN
+        RAISE insufficient_privilege USING MESSAGE = session_user || ' may not decide for others';
+    END IF;"""
+    yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.FENCE.format(s=s))
     theirs = not_ours.replace(f"NOT {s}.ours(x)", f"NOT ({s}.everywhere() OR {s}.ours(x))")
     yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.NOTE.format(s=s))
+    opened = hot.written(step_statements.OPEN, s, "x.pgroup", "x.txid")
+    types, answers = step_statements.OPEN_TYPES, step_statements.OPEN_ANSWERS
+    yield _called(s, "open_sagas", types, answers, _guard(s, 1, None, many=True), opened)
 
 
 def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, sql: str) -> Function:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, Row, TextClause, delete, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.claim_ends import forget
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.errors import GroupKindMismatch, UnknownGroup
 from txsaga.model.claim import COPIED, ConsumerGroup, Policy, Style
@@ -46,18 +47,24 @@ UPDATE {s}.consumer_group g SET seen = clock_timestamp()
     + AT_WORK
 )
 FORGET = (
-    "DELETE FROM {s}.claim WHERE grp = :name",
     "DELETE FROM {s}.cursor WHERE grp = :name",
     "DELETE FROM {s}.lease WHERE starts_with(kind, 'member:' || :name || '/')",
     "DELETE FROM {s}.consumer_group WHERE name = :name",
 )
 
+# In a statement of its own: a group that expires in this moment is gone for the next one, or stays with its letters.
+WANTED = """
+SELECT name FROM {s}.consumer_group WHERE name IN (SELECT grp FROM {s}.dead_letter WHERE id = ANY (:ids))
+ ORDER BY name FOR UPDATE"""
+
 # A letter that is replayed comes as its message came, with what it went through; it begins to count anew.
 REPLAY = """
-WITH l AS (DELETE FROM {s}.dead_letter WHERE id = ANY (:ids)
-              AND grp IN (SELECT name FROM {s}.consumer_group) RETURNING *)
-INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
-SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l RETURNING grp"""
+WITH l AS MATERIALIZED (SELECT * FROM {s}.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names) FOR UPDATE),
+ copies AS (
+    INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
+    SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l
+    ON CONFLICT DO NOTHING RETURNING grp, qid, base)
+DELETE FROM {s}.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp, l.qid, l.off) = (c.grp, c.qid, c.base)"""
 
 
 class PostgresGroups:
@@ -106,6 +113,7 @@ class PostgresGroups:
         connection.execute(self._sql(STILL), named)
         if connection.execute(self._sql(IN_USE), named).scalar_one():
             return False
+        forget(connection, self._schema, name, None, "the group expired")
         for statement in FORGET:
             connection.execute(self._sql(statement), named)
         return True
@@ -162,18 +170,19 @@ class PostgresDeadLetters:
 
     def replay(self, ids: Sequence[int]) -> int:
         """Let letters come to their group again."""
+        numbers = {"ids": [*ids]}
         with transaction(self._engine) as connection:
-            groups = list(
-                connection.execute(text(REPLAY.format(s=self._schema, copied=COPIED)), {"ids": [*ids]}).scalars()
-            )
-            # Somebody wants the group: else it could expire with them.
-            connection.execute(text(SEEN.format(s=self._schema)), {"names": sorted(set(groups))})
-            return len(groups)
+            wanted = {"names": list(connection.execute(self._sql(WANTED), numbers).scalars())}
+            connection.execute(self._sql(SEEN), wanted)
+            return connection.execute(self._sql(REPLAY), {**numbers, **wanted}).rowcount
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good."""
         with transaction(self._engine) as connection:
             return connection.execute(delete(letter).where(letter.c.id.in_(ids))).rowcount
+
+    def _sql(self, statement: str) -> TextClause:
+        return text(statement.format(s=self._schema, copied=COPIED))
 
 
 def _group(row: Row[Any]) -> ConsumerGroup:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from txsaga.adapters.postgres import schema as tables
+
 
 class Source(NamedTuple):
     """Where the rows of a batch come from: numbered parameters of these types, from `first` on."""
@@ -274,7 +276,8 @@ def called(schema: str, name: str, types: Sequence[str]) -> str:
 
 def written(sql: str, schema: str, group: str, txid: str, rows: str = "", token: str = TOKEN) -> str:
     """Write a statement for a (quoted) namespace."""
-    return sql.format(s=schema, token=token.format(s=schema, group=group, txid=txid), rows=rows).strip()
+    own, given = (token.format(s=schema, group=signed, txid=txid) for signed in (group, f"-{group}"))
+    return sql.format(s=schema, token=own, given=given, rows=rows, span=tables.SPAN).strip()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     Connection,
+    Double,
     Engine,
     String,
     TextClause,
@@ -32,9 +33,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
-from txsaga.adapters.postgres import ballots, claim_ends, intents, naming, replays, schema
+from txsaga.adapters.postgres import ballots, claim_ends, intents, naming, replays, schema, steps
+from txsaga.adapters.postgres.checked import unlisting
 from txsaga.adapters.postgres.connection import transaction, translating
+from txsaga.adapters.postgres.flows import PostgresFlowLedger
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
+from txsaga.adapters.postgres.tables import PostgresTables
 from txsaga.errors import DecidedOtherwise, TransactionsRejected, UnknownTransaction
 from txsaga.model.asking import kept
 from txsaga.model.ballot import Ballot, Cast, Polled
@@ -43,20 +47,22 @@ from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
-from txsaga.model.records import Intent, LateSlot, Life, Row
+from txsaga.model.records import FRAMES, Intent, LateSlot, Life, Row
+from txsaga.model.step import StepEvent
 from txsaga.ports.branches import Voted
 
 tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
 cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
 
 
-UNLIST = "DELETE FROM {s}.doubt WHERE txid = :txid"
+UNLIST = unlisting("WHERE d.txid = :txid")
 CALL_UNLIST = "SELECT {s}.unlist(:txid)"
 # For whoever does not own the namespace: what is decided, and of its own what it works on.
-UNLISTED = """DELETE FROM {s}.doubt d WHERE d.txid = $1
-   AND ({s}.everywhere()
-        OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
+UNLISTED = unlisting(
+    """WHERE d.txid = $1
+   AND ({s}.everywhere() OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
                       AND (t.state = 'active' OR EXISTS (SELECT FROM {s}.op o WHERE o.txid = $1))))"""
+)
 
 
 class PostgresLedgers:
@@ -77,17 +83,20 @@ class PostgresLedgers:
             yield PostgresLedger(connection, self._schema, self._token, self._unlist)
 
 
-class PostgresLedger:
+class PostgresLedger(PostgresTables):
     """The rows of keyed transactions inside one database transaction."""
 
     def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any], unlist: TextClause) -> None:
         self._connection, self._schema, self._unlist = connection, schema, unlist
         self._lives = select(tx, token.label("token"))
         self._taking = ~select(store.c.rejecting).scalar_subquery()
+        self.flows = PostgresFlowLedger(connection, schema, self.lock)
 
-    def latest(self, group: int, key: str) -> Life | None:
-        """Return the newest life of a key, locked."""
+    def latest(self, group: int, key: str, *, before: int | None = None) -> Life | None:
+        """Return the newest life of a key, or the newest before an epoch, locked."""
         query = self._lives.where(tx.c.pgroup == group, tx.c.key == key)
+        if before is not None:
+            query = query.where(tx.c.epoch < before)
         return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
 
     def sees(self, group: int) -> bool:
@@ -105,7 +114,13 @@ class PostgresLedger:
         return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
 
     def create(
-        self, group: int, key: str | None, epoch: int, run: str | None = None, coordinator: UUID | None = None
+        self,
+        group: int,
+        key: str | None,
+        epoch: int,
+        run: str | None = None,
+        coordinator: UUID | None = None,
+        lease: timedelta | None = None,
     ) -> Life | None:
         """Open a life with a new number."""
         fresh: dict[str, ColumnElement[Any]] = {
@@ -116,6 +131,7 @@ class PostgresLedger:
             "state": literal(TxState.ACTIVE.value),
             "run": literal(run, String),
             "coordinator": literal(coordinator, Uuid),
+            "lease": literal(lease and lease.total_seconds(), Double),
         }
         statement = (
             upsert(tx)
@@ -147,6 +163,8 @@ class PostgresLedger:
             raise UnknownTransaction(f"transaction {txid} is not open")
         with translating():
             self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
+            frames = update(part).where(part.c.txid == txid, part.c.part >= FRAMES)
+            self._connection.execute(frames.values(attempt=0))  # nobody's
             bound, claims = self._consumed(txid)
             if bound:
                 self._connection.execute(delete(intent).where(intent.c.txid == txid))
@@ -237,6 +255,16 @@ class PostgresLedger:
         """Forget a branch that stands against its decision."""
         return naming.forget(self._connection, txid, number, attempt)
 
+    def compensates(self, txid: int) -> bool:
+        """Tell whether something of a transaction is still to be undone."""
+        with translating():
+            return steps.compensates(self._connection, self._schema, txid)
+
+    def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
+        """Move a step by hand."""
+        with translating():
+            return steps.move(self._connection, self._schema, txid, number, event, kept(why))
+
     def reserve(self, slot: LateSlot) -> None:
         """Keep a place for a late body."""
         payload = {
@@ -289,7 +317,9 @@ class PostgresLedger:
     def due(self, txid: int) -> bool:
         """Tell whether a transaction is on the list of doubts and its time has come."""
         doubt = schema.doubt.c
-        listed = exists().where(doubt.txid == txid, doubt.parked.is_(None), doubt.check_at <= func.clock_timestamp())
+        now = func.clock_timestamp()
+        waits = exists().where(tx.c.txid == txid, tx.c.touched + func.make_interval(0, 0, 0, 0, 0, 0, tx.c.lease) > now)
+        listed = exists().where(doubt.txid == txid, doubt.parked.is_(None), doubt.check_at <= now, ~waits)
         with translating():
             return bool(self._connection.execute(select(listed)).scalar())
 
@@ -362,6 +392,7 @@ class PostgresLedger:
             evidence=row.evidence,
             run=row.run,
             coordinator=row.coordinator,
+            lease=None if row.lease is None else timedelta(seconds=row.lease),
         )
 
     def _count(self, statement: Any) -> int:

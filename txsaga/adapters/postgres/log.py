@@ -138,13 +138,6 @@ class PostgresLog:
         chunks, written, _ = _one(connection, self._hot.tick, parameters)
         return Ticked(tick + 1, chunks, cap is not None) if written else None
 
-    def _read(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
-        try:
-            with self._readers.taken() as line:
-                return line.execute(sql, parameters)
-        except ConnectionLost as error:
-            raise _away(error) from error
-
 
 def _away(error: ConnectionLost) -> StoreUnavailable:
     return StoreUnavailable(f"the home database went away during a read: {error}; retry")

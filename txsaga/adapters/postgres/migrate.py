@@ -7,11 +7,12 @@ than the program is left alone: an old program must not write rows that a new on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
@@ -50,8 +51,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
 def check(connection: Connection, namespace: str) -> None:
     """Raise unless the namespace has exactly this program's schema."""
     check_server(connection)
-    _refuse_newer(connection, namespace)
-    have = current(connection, namespace)
+    have = _refuse_newer(connection, namespace)
     if have != newest():
         raise SchemaMissing(
             f"namespace {namespace!r} has schema {have or 'none'}, needs {newest()}; run `txsaga db migrate`"
@@ -60,15 +60,22 @@ def check(connection: Connection, namespace: str) -> None:
 
 def current(connection: Connection, namespace: str) -> str | None:
     """Return the revision that the namespace has."""
-    options = {"version_table_schema": namespace}
-    return MigrationContext.configure(connection, opts=options).get_current_revision()
+    table = f'"{namespace}".alembic_version'
+    if connection.execute(text("SELECT to_regclass(:table)"), {"table": table}).scalar() is None:
+        return None
+    found: str | None = connection.execute(text(f"SELECT version_num FROM {table}")).scalar_one_or_none()
+    return found
 
 
 def newest() -> str:
     """Return the revision that this program was written for."""
-    head = _scripts().get_current_head()
-    assert head is not None
-    return head
+    return revisions()[0]
+
+
+@cache
+def revisions() -> Sequence[str]:
+    """Return the revisions that this program knows, newest first; they are read from its files once."""
+    return tuple(script.revision for script in ScriptDirectory.from_config(_config(None, "")).walk_revisions())
 
 
 def check_server(connection: Connection) -> None:
@@ -80,15 +87,12 @@ def check_server(connection: Connection) -> None:
         )
 
 
-def _refuse_newer(connection: Connection, namespace: str) -> None:
+def _refuse_newer(connection: Connection, namespace: str) -> str | None:
+    """Return the revision that the namespace has, unless it is newer than this program."""
     have = current(connection, namespace)
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if have is not None and have not in known:
+    if have is not None and have not in revisions():
         raise SchemaTooNew(f"namespace {namespace!r} has schema {have}, newer than this program; upgrade txsaga")
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config(None, ""))
+    return have
 
 
 def _config(connection: Connection | None, namespace: str) -> Config:

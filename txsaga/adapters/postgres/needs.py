@@ -34,6 +34,9 @@ SELECT EXISTS (SELECT FROM {s}.tx t WHERE t.txid < :bound AND t.state IN ('activ
 SELECT EXISTS (SELECT FROM {s}.branch b
                 WHERE b.txid < :bound AND b.state NOT IN ('committed', 'rolled_back', 'forgotten')
                   AND {unspared_branch})""",
+    # a saga is not undone to its end, or not done
+    """
+SELECT EXISTS (SELECT FROM {s}.saga g WHERE g.txid < :bound AND {unspared_saga})""",
     # the newest message of a topic is kept
     """
 SELECT EXISTS (SELECT FROM {s}.topic t
@@ -62,6 +65,7 @@ def needed(s: str) -> list[str]:
         "kept": KEPT.format(behind=BEHIND.format(s=s)),
         "unspared_half": NOT_SPARED.format(s=s, txid="h.txid"),
         "unspared_branch": NOT_SPARED.format(s=s, txid="b.txid"),
+        "unspared_saga": NOT_SPARED.format(s=s, txid="g.txid"),
         "unspared_tx": NOT_SPARED.format(s=s, txid="t.txid"),
     }
     return [sql.format(s=s, **parts).strip() for sql in NEEDED]

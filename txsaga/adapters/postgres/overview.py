@@ -8,20 +8,22 @@ So a look at a store with a long history costs little, as long as some engine ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Engine, exists, func, select, text
 
-from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres import ballots, schema
 from txsaga.adapters.postgres.branch_statements import BACKLOG
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.doubts import remark_of
 from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.adapters.postgres.traces import trace
 from txsaga.model.asking import Remark
+from txsaga.model.ballot import Polled
+from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.overview import (
     Audited,
@@ -58,21 +60,30 @@ SELECT count(*), count(parked), max(age),
 
 READINGS = """
 SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
-       coalesce(k.held, 0)::int8, coalesce(k.resting, 0)::int8
+       coalesce(k.held, 0)::int8, coalesce(k.resting, 0)::int8, coalesce(k.in_line, 0)::int8,
+       CASE WHEN least(k.lowest, c.off) < q.head THEN (
+         SELECT clock_timestamp() - at FROM {s}.log l WHERE l.qid = c.qid
+            AND l.base <= greatest(least(k.lowest, c.off), q.tail) ORDER BY l.base DESC LIMIT 1) END
   FROM {s}.cursor c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
   LEFT JOIN (
     SELECT grp, qid, min(base) FILTER (WHERE message IS NULL) AS lowest,
            sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NOT NULL AND until > clock_timestamp()) AS held,
-           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL OR until <= clock_timestamp()) AS resting
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL AND attempts = 0 AND message IS NULL) AS in_line,
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL AND (attempts > 0 OR message IS NOT NULL)
+                                                    OR until <= clock_timestamp() AND receipt IS NOT NULL) AS resting
       FROM {s}.claim GROUP BY grp, qid) k ON k.grp = c.grp AND k.qid = c.qid
  ORDER BY c.grp, t.name, q.idx"""
 
-# Who reads a stream has a lease; who works messages off has some of them.
+POSITION = ("queue", "tail", "head", "offset", "lowest", "held", "resting", "in_line", "oldest")
+
+# Who reads a stream has a lease; who works messages off has some of them. What is bound is its transaction's: its
+# member may be dead.
 MEMBERS = """
 SELECT kind, count(*) FROM {s}.lease WHERE kind LIKE 'member:%' AND until > clock_timestamp() GROUP BY kind"""
 HANDS = """
 SELECT c.grp, t.name, count(DISTINCT c.member) FROM {s}.claim c JOIN {s}.queue q USING (qid)
-  JOIN {s}.topic t ON t.id = q.topic WHERE c.receipt IS NOT NULL AND c.until > clock_timestamp()
+  JOIN {s}.topic t ON t.id = q.topic WHERE c.receipt IS NOT NULL AND c.txid IS NULL
+   AND c.until > clock_timestamp()
  GROUP BY c.grp, t.name"""
 
 DEAD = "SELECT grp, count(*) FROM {s}.dead_letter GROUP BY grp ORDER BY grp"
@@ -124,18 +135,7 @@ class PostgresOverview:
                 group=group,
                 topic=topic,
                 members=members[group, topic],
-                positions=tuple(
-                    Position(
-                        queue=row[2],
-                        tail=row[3],
-                        head=row[4],
-                        offset=row[5],
-                        lowest=row[6],
-                        held=row[7],
-                        resting=row[8],
-                    )
-                    for row in rows
-                ),
+                positions=tuple(Position(**dict(zip(POSITION, row[2:], strict=True))) for row in rows),
             )
             for (group, topic), rows in groupby(self._rows(READINGS), lambda row: (row[0], row[1]))
         ]
@@ -214,12 +214,22 @@ class PostgresOverview:
             )
         ]
 
+    def polls(self, limit: int = 50) -> Sequence[tuple[int, Polled]]:
+        """Return the ballots of open transactions with their votes."""
+        with transaction(self._engine) as connection:
+            return ballots.open_ones(connection, limit)
+
     def branches(self) -> Sequence[BranchBacklog]:
         """Tell what is unfinished in each resource."""
         return [
             BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
             for name, undecided, waiting, oldest, heuristics in self._rows(BACKLOG)
         ]
+
+    def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
+        """Return what stands of transactions."""
+        found = self._rows("SELECT txid, decision FROM {s}.op WHERE txid = ANY(:txids)", txids=list(txids))
+        return {txid: Decision(decision) for txid, decision in found}
 
     def last_round(self, role: str) -> LastRound | None:
         """Tell who led the last round of a role: its lease ends with it."""

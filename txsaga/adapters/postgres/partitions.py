@@ -47,7 +47,9 @@ DELETE FROM {s}.tick WHERE id IN (
                            FROM {s}.checkpoint WHERE name = ANY (:names))
      ORDER BY id LIMIT :most)"""
 
-OF_TRANSACTIONS = ("part", "effect", "branch", "ballot", "vote", "reservation", "tx", "doubt", "event", "scheduled")
+FLOWS = ("flow_resource", "flow_step", "flow_unit", "flow_statement")
+COORDINATED = ("branch", "ballot", "vote", "reservation", *FLOWS, "step", "saga")
+OF_TRANSACTIONS = ("part", "effect", "table_intent", *COORDINATED, "tx", "doubt", "event", "scheduled")
 """Tables whose rows go with the partition of their transaction."""
 
 # A million rows may go: as long as that takes nobody but writers to this partition waits. The queues come last of all,

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from txsaga.adapters.postgres import checked
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.doubts import doubt_of, with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
@@ -49,14 +50,22 @@ SELECT q.txid, q.pgroup, {token}, t.txid IS NOT NULL, coalesce(t.evidence, h.evi
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half WHERE half.txid = q.txid LIMIT 1) h ON true
  WHERE q.txid = ANY (%(txids)s) ORDER BY q.txid"""
 
-# What was decided is off the list of doubts; of the rest a remark is kept, and what nobody has seen does not count.
+# What was decided is off the list of doubts, its checks in its history; of the rest a remark is kept, and what nobody
+# has seen does not count.
 ANSWERED = """
 WITH x AS (
     SELECT * FROM unnest(%(txids)s::int8[], %(answers)s::text[], %(whys)s::text[]) AS x(txid, answer, why)),
  q AS (
     DELETE FROM {s}.question USING x WHERE question.txid = x.txid AND question.member = %(member)s{mine}
     RETURNING question.pgroup, x.*),
- gone AS (DELETE FROM {s}.doubt USING q WHERE doubt.txid = q.txid AND q.answer NOT IN ('UNKNOWN', 'NOBODY'){decided}),
+ decided AS (SELECT * FROM q WHERE q.answer NOT IN ('UNKNOWN', 'NOBODY'){decided}),
+ gone AS (
+    DELETE FROM {s}.doubt USING decided WHERE doubt.txid = decided.txid RETURNING doubt.txid, doubt.remarks),
+ history AS (
+    {into}
+    {kept}
+     UNION ALL
+    SELECT txid, clock_timestamp(), 'CHECK ' || answer, %(member)s::text, left(why, 500) FROM decided),
  told AS (
     UPDATE {s}.doubt d SET remarks = {remark}, checks = d.checks - (q.answer = 'NOBODY')::int,
            check_at = CASE q.answer WHEN 'NOBODY' THEN clock_timestamp() ELSE d.check_at END
@@ -110,7 +119,8 @@ def answering(s: str) -> str:
 
 def _answered(mine: str, decided: str) -> str:
     remark = with_remark("d", "%(member)s::text, q.answer, q.why")
-    return ANSWERED.replace("{mine}", mine).replace("{decided}", decided).replace("{remark}", remark)
+    sql = ANSWERED.replace("{mine}", mine).replace("{decided}", decided).replace("{remark}", remark)
+    return sql.replace("{into}", checked.INTO).replace("{kept}", checked.KEPT)
 
 
 class PostgresQuestions:

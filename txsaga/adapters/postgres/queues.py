@@ -20,13 +20,13 @@ from sqlalchemy import (
     literal,
     or_,
     select,
-    text,
     tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.claim_ends import forget
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.errors import GroupInUse, LeaseLost
 from txsaga.model.records import Claimed, Intent
@@ -62,8 +62,8 @@ def _lock(connection: Connection, group: str, qid: int) -> None:
 class PostgresQueues:
     """Consumer groups of one namespace."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
 
     def renew(self, group: str, member: str, topics: Sequence[str], ttl: timedelta) -> Mapping[str, Sequence[str]]:
         """Take or renew a member's leases, drop those that ran out, and return the live members."""
@@ -157,21 +157,7 @@ class PostgresQueues:
         ours = (cursor.c.grp == group) & cursor.c.qid.in_(qids)
         connection.execute(select(cursor.c.qid).where(ours).order_by(cursor.c.qid).with_for_update())
         self._require_unused(connection, group, qids)
-        self._lay_copies_down(connection, group, qids, why)
-        connection.execute(delete(claim).where(claim.c.grp == group, claim.c.qid.in_(qids)))
-
-    @staticmethod
-    def _lay_copies_down(connection: Connection, group: str, qids: Sequence[int], why: str) -> None:
-        """Make dead letters again of replayed messages: their copy is the only one there may be."""
-        names = ("grp", "qid", "base", "attempts", "message", "born", "body")
-        copies = select(
-            *(claim.c[name] for name in names), topic.c.name, func.coalesce(claim.c.history, text("'[]'::jsonb"))
-        )
-        where = (claim.c.grp == group) & claim.c.qid.in_(qids) & claim.c.message.is_not(None)
-        known = copies.join(queue, queue.c.qid == claim.c.qid).join(topic, topic.c.id == queue.c.topic).where(where)
-        columns = ["grp", "qid", "off", "attempts", "message", "born", "body", "topic", "history", "cause"]
-        letters = insert(schema.dead_letter).from_select(columns, known.add_columns(literal(why)))
-        connection.execute(letters.on_conflict_do_nothing())
+        forget(connection, self._schema, group, qids, why)
 
     def _require_unused(self, connection: Connection, group: str, qids: Sequence[int]) -> None:
         for qid in qids:

@@ -156,7 +156,7 @@ class PostgresRegistry:
             if row is None:
                 connection.execute(statement)
                 row = connection.execute(query).one()
-        return Resource(id=row.id, name=row.name, database=row.database)
+        return Resource(id=row.id, name=row.name, database=row.database, enlisted=row.enlisted)
 
     def enlist(self, id: int) -> None:
         """Note that branches may be prepared in a resource."""

@@ -42,6 +42,13 @@ NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
 NEW_OP = "INSERT (txid, decision, keyed, from_check)"
 MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"
 NOTE = "INSERT (txid, what, who, why)"
+TOLD = "INSERT (txid, at, what, who, why)"
+NEW_STEP = (
+    'INSERT (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left"), '
+    'UPDATE (state, "left", output, error, attempts, at)'
+)
+DECLARED = "UPDATE (name, attempt, kind, resource, input, compensation)"
+SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
 NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 # What is replayed has its copy here: whoever may write that sends to a group what nobody sent.
@@ -72,19 +79,32 @@ TABLES = {
     "log": Needs("", "SELECT", "SELECT", "SELECT, INSERT (qid, base, n, txid, part, attempt, chunk)"),
     "tick": Needs("", "", "SELECT", "SELECT, INSERT (id, snap, last_txid), DELETE"),
     "tx": Needs(
-        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator), {MOVE_TX}",
+        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease), {MOVE_TX}",
         "",
         f"SELECT, {MOVE_TX}",
         f"SELECT, {MOVE_TX}",
     ),
     "branch": Needs(
-        "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why)",
+        "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why, decision)",
         "",
         "SELECT, UPDATE (state, at, why)",
         "SELECT, UPDATE (state, at, why)",
     ),
+    "flow_resource": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
+    "flow_step": Needs(
+        "SELECT, INSERT, UPDATE (state, ended, branch, mark, why)", "", "SELECT", "SELECT, UPDATE (late)"
+    ),
+    "flow_unit": Needs("SELECT, INSERT, UPDATE (branch, attempt, decision, at)", "", "SELECT", "SELECT"),
+    "flow_statement": Needs("SELECT, INSERT, DELETE", "", "SELECT", "SELECT"),
     "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
     "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
+    "step": Needs(
+        f"SELECT, {NEW_STEP}, {DECLARED}",
+        "",
+        "SELECT, UPDATE (state, error, attempts, at)",
+        f"SELECT, {NEW_STEP}",
+    ),
+    "saga": Needs(SAGA, "", "SELECT, UPDATE (until, stalled, why)", SAGA),
     "reservation": Needs(
         "SELECT, INSERT, UPDATE (state, tried), DELETE",
         "",
@@ -93,6 +113,9 @@ TABLES = {
     ),
     "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
     "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
+    "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", "SELECT", CHANGE, "SELECT, INSERT, UPDATE"),
+    "iceberg_namespace_properties": Needs(CHANGE, "SELECT", CHANGE, "SELECT, INSERT"),
+    "table_intent": Needs("SELECT, INSERT, UPDATE (txid)", "", "SELECT", "SELECT"),
     "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
     "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"),
     "consumer_group": Needs(
@@ -102,14 +125,14 @@ TABLES = {
         "SELECT, UPDATE (seen), DELETE",
     ),
     "claim": Needs("SELECT (txid)", CLAIMED, CHANGE, "SELECT, UPDATE, DELETE"),
-    "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT"),
+    "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT, INSERT"),
     "lease": Needs(CHANGE, CHANGE, "SELECT", CHANGE),
     "doubt": Needs("SELECT", "", CHANGE, CHANGE),
     "question": Needs("SELECT", "", "SELECT", CHANGE),
     "tally": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
     "scheduled": Needs("SELECT", "", "SELECT", "SELECT, DELETE"),
     "checkpoint": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE"),
-    "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {NOTE}"),
+    "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {TOLD}"),
 }
 
 SEQUENCES = {
@@ -119,7 +142,7 @@ SEQUENCES = {
     "producer_group_id_seq": Needs(producer="USAGE"),
     "resource_id_seq": Needs(producer="USAGE"),
     "event_id_seq": Needs(producer="USAGE", operator="USAGE", engine="USAGE"),
-    "dead_letter_id_seq": Needs(consumer="USAGE", operator="USAGE"),
+    "dead_letter_id_seq": Needs(consumer="USAGE", operator="USAGE", engine="USAGE"),
 }
 
 FUNCTIONS = {
@@ -138,7 +161,11 @@ FUNCTIONS = {
     "back_out": Needs(consumer="EXECUTE"),
     "hold": Needs(producer="EXECUTE", engine="EXECUTE"),
     "begin_branches": Needs(producer="EXECUTE"),
-    "resolve": Needs(producer="EXECUTE"),
+    "give_out": Needs(producer="EXECUTE"),
+    "conclude": Needs(producer="EXECUTE"),
+    "fence": Needs(operator="EXECUTE", engine="EXECUTE"),
+    "resolve": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "open_sagas": Needs(producer="EXECUTE"),
     "note_branches": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "take": Needs(producer="EXECUTE", engine="EXECUTE"),
     "answered": Needs(producer="EXECUTE", engine="EXECUTE"),

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -34,7 +35,16 @@ from txsaga.adapters.postgres.coordination_tables import ballot as ballot
 from txsaga.adapters.postgres.coordination_tables import branch as branch
 from txsaga.adapters.postgres.coordination_tables import reservation as reservation
 from txsaga.adapters.postgres.coordination_tables import vote as vote
-from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of
+from txsaga.adapters.postgres.flow_tables import flow_resource as flow_resource
+from txsaga.adapters.postgres.flow_tables import flow_statement as flow_statement
+from txsaga.adapters.postgres.flow_tables import flow_step as flow_step
+from txsaga.adapters.postgres.flow_tables import flow_unit as flow_unit
+from txsaga.adapters.postgres.lake_tables import iceberg_namespace_properties as iceberg_namespace_properties
+from txsaga.adapters.postgres.lake_tables import iceberg_tables as iceberg_tables
+from txsaga.adapters.postgres.lake_tables import table_intent as table_intent
+from txsaga.adapters.postgres.saga_tables import saga as saga
+from txsaga.adapters.postgres.saga_tables import step as step
+from txsaga.adapters.postgres.types import Snapshot, Xid8, finite, lifelong, one_of, readable
 from txsaga.model.claim import Style
 from txsaga.model.lifecycle import TxState
 from txsaga.model.rights import Right
@@ -106,7 +116,9 @@ producer_group = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False, unique=True),
     Column("transactional", Boolean, nullable=False),
-    Column("checks", JSONB, nullable=False, server_default=EMPTY),  # what it says otherwise than the engine
+    Column(  # what it says otherwise than the engine; every sweep reads its least age, so that is readable
+        "checks", JSONB, CheckConstraint(readable("checks", "min_age")), nullable=False, server_default=EMPTY
+    ),
     Column("role", String),  # the database role that may act for it; without one every producer may
 )
 
@@ -195,6 +207,7 @@ tx = Table(
     Column("touched", Moment, CheckConstraint(finite("touched")), nullable=False, server_default=NOW),
     Column("run", String),  # the flow that it belongs to
     Column("coordinator", Uuid),  # the store whose branch it is, until that is finished or forgotten
+    Column("lease", Double),  # of a flow: seconds in which somebody must be heard of
     UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
 )
 Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))

@@ -13,6 +13,7 @@ from txsaga.adapters.postgres.branches import PostgresBranches
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.adapters.postgres.doubts import PostgresDoubts
+from txsaga.adapters.postgres.flows import PostgresFlows
 from txsaga.adapters.postgres.granting import Login
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
@@ -26,6 +27,7 @@ from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.adapters.postgres.reservations import PostgresReservations
 from txsaga.adapters.postgres.schedule import PostgresSchedule
+from txsaga.adapters.postgres.steps import PostgresSteps
 from txsaga.engine.patience import PATIENCE
 from txsaga.errors import IdentityChanged
 from txsaga.model.identity import StoreId
@@ -43,13 +45,15 @@ class PostgresStore:
         self.halves = PostgresHalves(engine, hot, identity, patience)
         self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
         self.branches = PostgresBranches(engine, namespace, str(identity), owner=owner)
+        self.steps = PostgresSteps(engine, namespace, str(identity), owner=owner)
         self.reservations = PostgresReservations(engine)
+        self.flows = PostgresFlows(engine, namespace)
         self.log = PostgresLog(engine, hot, namespace)
         self.schedule = PostgresSchedule(engine, namespace)
         self.doubts = PostgresDoubts(engine, hot, namespace, owner=owner)
         self.questions = PostgresQuestions(engine, namespace, self.halves.views_of, owner=owner)
         self.leases = PostgresLeases(engine)
-        self.queues = PostgresQueues(engine)
+        self.queues = PostgresQueues(engine, namespace)
         self.claims = PostgresClaims(engine, namespace, owner=owner)
         self.groups = PostgresGroups(engine, namespace)
         self.dead_letters = PostgresDeadLetters(engine, namespace)
@@ -78,6 +82,7 @@ class PostgresStore:
         """Give back every connection."""
         self.halves.close()
         self.branches.close()
+        self.steps.close()
         self.log.close()
         self.schedule.close()
         self.claims.close()

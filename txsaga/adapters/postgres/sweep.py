@@ -8,10 +8,11 @@ undecided halves stay invisible and unasked about, and their partitions are neve
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, Float, cast, delete, func, literal, or_, select
+from sqlalchemy import Connection, Float, cast, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.checked import unlisting
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.model.checks import LEASE
 from txsaga.model.immunity import MIN_AGE
@@ -24,9 +25,14 @@ RANGE = 200_000
 """Numbers looked at per sweep and look: a round has a bound."""
 
 
-def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
+# Looked up one by one: a join would read every decision there is, each time.
+FORGET = unlisting("""WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = d.txid) IS NOT NULL
+   AND (SELECT q.txid FROM {s}.question q WHERE q.txid = d.txid) IS NULL""")
+
+
+def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> int:
     """Put halves and closed transactions without a decision on the list of doubts; return how many."""
-    forget(connection)
+    forget(connection, namespace)
     connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
     shortest = _shortest(connection, age)
@@ -35,13 +41,9 @@ def sweep(connection: Connection, hot: Hot, age: timedelta) -> int:
     return found + _left_alone(connection, age, shortest)
 
 
-def forget(connection: Connection) -> None:
+def forget(connection: Connection, namespace: str) -> None:
     """Take off the list what somebody has decided since; what a question is about goes with its question."""
-    op, doubt, question = schema.op, schema.doubt, schema.question
-    # Looked up one by one: a join would read every decision there is, each time.
-    decision = select(op.c.txid).where(op.c.txid == doubt.c.txid).scalar_subquery()
-    asked = select(question.c.txid).where(question.c.txid == doubt.c.txid).scalar_subquery()
-    connection.execute(delete(doubt).where(decision.is_not(None), asked.is_(None)))
+    connection.exec_driver_sql(FORGET.format(s=namespace))
 
 
 def _shortest(connection: Connection, age: timedelta) -> timedelta:
@@ -74,6 +76,7 @@ def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> 
     closed = [TxState.ENDED.value, TxState.PREPARED.value]
     now = func.clock_timestamp()
     said = func.make_interval(0, 0, 0, 0, 0, 0, cast(group.c.checks["min_age"].astext, Float))
+    lease = func.make_interval(0, 0, 0, 0, 0, 0, func.coalesce(tx.c.lease, LEASE.total_seconds()))
     found = (
         select(tx.c.txid, tx.c.pgroup, literal(True))
         .outerjoin(group, group.c.id == tx.c.pgroup)
@@ -81,7 +84,7 @@ def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> 
             tx.c.state.in_([TxState.ACTIVE.value, *closed]),  # what the index covers
             tx.c.touched <= now - shortest,
             tx.c.touched <= now - func.coalesce(said, age),
-            or_(tx.c.state.in_(closed), tx.c.touched <= now - LEASE),
+            or_(tx.c.state.in_(closed), tx.c.touched <= now - lease),
             or_(tx.c.coordinator.is_(None), tx.c.state != TxState.PREPARED.value),  # what voted yes waits to be told
         )
     )

@@ -8,15 +8,18 @@ half was stored, and from the tail only where it is not found there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, text
 
-from txsaga.adapters.postgres import branch_statements
+from txsaga.adapters.postgres import branch_statements, step_statements
 from txsaga.adapters.postgres.branches import branch_of
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.doubts import remark_of
+from txsaga.adapters.postgres.flows import steps_of, units_of
+from txsaga.adapters.postgres.steps import step_of
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
@@ -30,7 +33,7 @@ SLACK = timedelta(seconds=10)
 
 # Everything but the bodies of halves, which may be gigabytes.
 LOOK = {
-    "life": "SELECT key, epoch, owner, state, opened, touched, pgroup, evidence FROM {s}.tx WHERE txid = :txid",
+    "life": "SELECT key, epoch, owner, state, opened, touched, pgroup, evidence, lease FROM {s}.tx WHERE txid = :txid",
     "halves": """
 SELECT h.part, h.attempt, t.name, q.idx, h.qid, t.type, sum(h.n)::int8 AS messages, count(*) AS chunks,
        min(h.born) AS born, NOT h.keyed OR coalesce(p.attempt = h.attempt, false) AS counts,
@@ -57,6 +60,7 @@ SELECT checks, check_at, parked, remarks
   FROM {s}.doubt d WHERE txid = :txid""",
     "audits": "SELECT at, what, who, why FROM {s}.event WHERE txid = :txid ORDER BY id",
     "branches": branch_statements.OF,
+    "steps": step_statements.OF,
     "op": """
 SELECT decision, from_check, (SELECT k.at FROM {s}.tick k WHERE pg_visible_in_snapshot(o.xid, k.snap)
                                ORDER BY k.id LIMIT 1) AS before
@@ -80,6 +84,7 @@ class Rows(NamedTuple):
     doubt: Sequence[Any]
     audits: Sequence[Any]
     branches: Sequence[Any]
+    steps: Sequence[Any]
     op: Sequence[Any]
 
 
@@ -95,9 +100,10 @@ def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Tra
         if not found.life and not found.halves:
             return None
         resource = _resource(connection, s, found)
+        steps, units = tuple(steps_of(connection, txid)), tuple(units_of(connection, txid))
     committed = bool(found.op) and found.op[0].decision == Decision.COMMIT
     given = tuple(_given(engine, s, txid, found.halves, offset_at)) if committed else ()
-    return _trace(txid, found, resource, given)
+    return replace(_trace(txid, found, resource, given), flow_steps=steps, flow_units=units)
 
 
 def _trace(txid: int, found: Rows, resource: Resource | None, given: tuple[Given, ...]) -> Trace:
@@ -116,6 +122,7 @@ def _trace(txid: int, found: Rows, resource: Resource | None, given: tuple[Given
         op=next((Op(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
         given=given,
         branches=tuple(map(branch_of, found.branches)),
+        steps=tuple(map(step_of, found.steps)),
         replays=others.get("replay"),
         replayed_as=others.get("replayed"),
     )
@@ -130,7 +137,7 @@ def _resource(connection: Connection, s: str, found: Rows) -> Resource | None:
 
 
 def _life(row: Any) -> Life:
-    return Life(row.key, row.epoch, row.owner, TxState(row.state), row.opened, row.touched)
+    return Life(row.key, row.epoch, row.owner, TxState(row.state), row.opened, row.touched, row.lease is not None)
 
 
 def _sent(row: Any) -> Sent:

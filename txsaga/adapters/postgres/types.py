@@ -38,3 +38,11 @@ def finite(column: str) -> str:
 def lifelong(column: str) -> str:
     """Write the constraint that a time can be added to a moment: where it can't, a statement for many fails for all."""
     return f"{column} BETWEEN interval '0' AND interval '36500 days'"
+
+
+def readable(column: str, name: str) -> str:
+    """Write the constraint that a member of a JSON document is absent, or seconds that can be added to a moment."""
+    return (
+        f"CASE WHEN {column} ->> '{name}' IS NULL THEN true WHEN jsonb_typeof({column} -> '{name}') = 'number' "
+        f"THEN ({column} ->> '{name}')::float8 BETWEEN 0 AND 3153600000 ELSE false END"
+    )

@@ -133,6 +133,16 @@ def bytea_array(values: Sequence[bytes]) -> BytesArray:
     return BytesArray(_varying(_BYTEA, values))
 
 
+def float8_array(values: Sequence[float]) -> Float8Array:
+    """Lay out float8[], whatever its length."""
+    return Float8Array(_fixed(_FLOAT8, "d", 8, values))
+
+
+def bool_array(values: Sequence[bool]) -> BoolArray:
+    """Lay out bool[], whatever its length."""
+    return BoolArray(_fixed(_BOOL, "?", 1, values))
+
+
 def texts(values: Sequence[str]) -> Text | TextArray:
     """Lay out a column of text."""
     if len(values) == 1:
@@ -186,7 +196,7 @@ def _nullable(oid: int, layout: str, size: int, values: Sequence[float | None]) 
     return _HEADER.pack(1, 1, oid, len(pieces), 1) + b"".join(pieces)
 
 
-def _fixed(oid: int, code: str, size: int, values: Sequence[int]) -> bytes:
-    flat = [size] * (2 * len(values))
+def _fixed(oid: int, code: str, size: int, values: Sequence[float]) -> bytes:
+    flat: list[float] = [size] * (2 * len(values))
     flat[1::2] = values
     return struct.pack(f">iiiii{('i' + code) * len(values)}", 1, 0, oid, len(values), 1, *flat)
