@@ -7,54 +7,25 @@ stored yet is lost with the process, and so is the branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from txsaga.adapters.brokers.lives import BranchLives
 from txsaga.engine.consuming import Consumed, consume
-from txsaga.engine.half import as_message
+from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.errors import TransactionClosed
-from txsaga.model.arguments import check_function
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
-from txsaga.model.message import Message
 from txsaga.model.records import Life, Row
-from txsaga.model.topic import Way
-
-FLUSH = 8 * 1024 * 1024
 
 
-class BrokerWork:
+class BrokerWork(Gathering):
     """The work of one branch in a broker."""
 
     def __init__(self, kernel: Kernel, lives: BranchLives, life: Life) -> None:
+        super().__init__(kernel)
         self._lives, self._life = lives, life
-        self._outbox = Outbox(kernel.topics, Way.HALF)
-        self._listeners: list[Callable[[Decision], None]] = []
         self._closed = False
         self.used = False
-
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
-        """Add a message to the branch."""
-        message = as_message(topic, body, options)
-        self._require_open("send")
-        self._outbox.add(message)
-        self._keep()
-
-    def send_many(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        keys: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> None:
-        """Add many messages of one topic as columns."""
-        self._require_open("send")
-        self._outbox.add_many(topic, bodies, keys, tags)
-        self._keep()
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
         """Let the decision take a message of this broker off its group, or move a stream's cursor."""
@@ -67,11 +38,6 @@ class BrokerWork:
         self.used = True
         return self._life
 
-    def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
-        check_function(listener, "listener", "give a function that takes the decision")
-        self._listeners.append(listener)
-
     def close(self) -> list[Row]:
         """Take nothing more; hand over what is not stored yet."""
         self._closed = True
@@ -83,7 +49,7 @@ class BrokerWork:
         for listener in listeners:
             listener(decision)
 
-    def _keep(self) -> None:
+    def _flush(self) -> None:
         self.used = True
         if self._outbox.bytes > FLUSH:
             self._lives.add(self._life, self._outbox.take())

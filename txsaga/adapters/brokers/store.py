@@ -20,6 +20,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.rights import Right
 from txsaga.ports.branches import Guest
+from txsaga.ports.participants import Ages, Over
 
 PAGE = 1_000
 
@@ -84,6 +85,10 @@ class StoreParticipant:
     def forget(self, branch: BranchId) -> None:
         """Drop the mark of what was decided by force."""
         self._lives.forget(branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Do nothing: a broker drops what is over with its partitions."""
+        return 0
 
     def close(self) -> None:
         """Close the broker here."""

@@ -17,7 +17,7 @@ from txsaga.adapters.clock import wall_clock
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities
 from txsaga.model.decision import Decision
-from txsaga.ports.participants import Enlisted, Participant
+from txsaga.ports.participants import Ages, Enlisted, Over, Participant
 
 STEPS = {Decision.COMMIT: ("committing", "committed"), Decision.ROLLBACK: ("rolling back", "rolled back")}
 
@@ -134,6 +134,10 @@ class LoggedParticipant:
     def forget(self, branch: BranchId) -> None:
         """Drop what is kept of a branch."""
         self._real.forget(branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Drop what is old."""
+        return self._real.sweep(store, ages, over)
 
     def close(self) -> None:
         """Give back what was opened."""

@@ -122,5 +122,7 @@ def _name_of(user: int) -> str:
 
 def _environment() -> dict[str, str]:
     # The user's PG* variables are meant for other servers. Messages are matched, so they must be English.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+    # The server is no part of an Airflow that happens to start it, and must not end with it.
+    others = ("PG", "LC_", "LANG", "TXSAGA_HOST")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return {**kept, "LC_ALL": "C"}

@@ -16,12 +16,10 @@ from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE, INBOX, database_
 from txsaga.adapters.evidence.sessions import begin_now, settle_level
 from txsaga.errors import ConfigError, EvidenceMissing
 
-_SCHEMAS = {
-    "postgresql": f"""select nspname from pg_class join pg_namespace n on n.oid = relnamespace
-      where pg_class.oid = to_regclass('{EVIDENCE}')""",
-    "mysql": "select database()",
-    "mariadb": "select database()",
-}
+_SCHEMAS = {"mysql": "select database()", "mariadb": "select database()"}
+_IN_POSTGRESQL = f"""select to_regclass('{DATABASE}') is not null as known, (
+      select nspname from pg_class join pg_namespace n on n.oid = relnamespace
+      where pg_class.oid = to_regclass('{EVIDENCE}')) as schema"""
 _ONE_BY_ONE = "select pg_advisory_xact_lock(8392571384871780718)"  # a number of ours alone
 
 
@@ -77,11 +75,11 @@ def find(engine: Engine, resource: str) -> Place | None:
     with edge(resource), engine.connect() as connection:
         settle_level(connection)
         _refuse_memory(connection)
-        tables = inspect(connection)
-        if not (tables.has_table(DATABASE) and tables.has_table(EVIDENCE)):
+        there, schema = _looked(connection)
+        if not there:
             return None
         uuid = connection.execute(select(database_table().c.uuid)).scalar_one_or_none()
-        return Place(database=UUID(hex=uuid), table=evidence_table(_schema(connection))) if uuid else None
+        return Place(database=UUID(hex=uuid), table=evidence_table(schema)) if uuid else None
 
 
 def missing(engine: Engine, resource: str) -> EvidenceMissing:
@@ -113,12 +111,16 @@ def _run_statements(connection: Connection) -> None:
     connection.commit()
 
 
-def _schema(connection: Connection) -> str | None:
+def _looked(connection: Connection) -> tuple[bool, str | None]:
+    """Tell whether both tables are there, and in which schema."""
+    if connection.dialect.name == "postgresql":  # one question where reflection asks one for each table
+        known, schema = connection.exec_driver_sql(_IN_POSTGRESQL).one()
+        return known and schema is not None, schema
+    tables = inspect(connection)
+    if not (tables.has_table(DATABASE) and tables.has_table(EVIDENCE)):
+        return False, None
     question = _SCHEMAS.get(connection.dialect.name)
-    if question is None:
-        return None
-    schema = connection.exec_driver_sql(question).scalar_one()
-    return str(schema)
+    return True, None if question is None else str(connection.exec_driver_sql(question).scalar_one())
 
 
 def _refuse_memory(connection: Connection) -> None:

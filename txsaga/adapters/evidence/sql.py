@@ -17,6 +17,7 @@ from txsaga.adapters.evidence.local import Announce, committing
 from txsaga.adapters.evidence.outcomes import outcomes, slots
 from txsaga.adapters.evidence.schema import ddl
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
+from txsaga.adapters.evidence.steps import SqlSteps
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.errors import DecidedOtherwise
 from txsaga.model.decision import Decision
@@ -38,6 +39,7 @@ class SqlEvidence:
         self._engine = engine
         self._name = name or resource_name(engine)
         self._where = Whereabouts(engine, self._name, create=create)
+        self.steps = SqlSteps(engine, self._name, self._where)
 
     @property
     def database(self) -> UUID:

@@ -51,6 +51,12 @@ def _written(table: Table, dialect: Dialect) -> Compiled:
     return statement.compile(dialect=dialect)
 
 
+@cache
+def written(table: Table, dialect: Dialect) -> str:
+    """Return the finished text of `write` for a database."""
+    return str(_written(table, dialect))
+
+
 def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: Decision, branch: str = MAIN) -> None:
     """Insert the row by its finished text: it opens every local transaction, so the way there is kept short."""
     compiled = _written(table, connection.dialect)

@@ -34,6 +34,12 @@ class Whereabouts:
             found = self._found = self._agreed(find(self._engine, self._name) or self._created())
         return found
 
+    def look(self) -> bool:
+        """Tell whether the tables are there; nothing is created."""
+        if self._found is None and (found := find(self._engine, self._name)) is not None:
+            self._found = self._agreed(found)
+        return self._found is not None
+
     def require_same(self, connection: Connection, place: Place) -> None:
         """Refuse an answer of another database than the one whose place this is."""
         self.refuse_other(connection.scalar(select(database_table(place.table.schema).c.uuid)), place)

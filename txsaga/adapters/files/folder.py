@@ -22,6 +22,7 @@ from txsaga.model.arguments import check_kind
 from txsaga.model.branch import BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
+from txsaga.ports.participants import Ages, Over
 from txsaga.ports.store import Store
 
 TRIES = 10
@@ -100,6 +101,15 @@ class FolderParticipant:
             remove_folder(self._layout.staging(branch))
             with suppress(OSError):
                 self._layout.staging(branch).parent.rmdir()
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Remove old markers of branches that are over; a folder has no barriers."""
+        with _reaching(self._layout.root):
+            old = list(self._layout.marked(store, ages.committed.total_seconds()))
+        wanted = over(old) if old else ()
+        for branch in wanted:
+            self.forget(branch)
+        return len(wanted)
 
     def close(self) -> None:
         """Nothing was opened here."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+from txsaga.adapters.clock import wall_clock
 from txsaga.errors import ConfigError, UnknownTransaction
 from txsaga.model.branch import PREFIX, BranchId
 
@@ -67,3 +68,12 @@ class Layout:
                 yield BranchId.parse(f"{PREFIX}:{manifest.parts[-3]}:{manifest.parts[-2]}")
             except UnknownTransaction:
                 continue  # somebody else's
+
+    def marked(self, store: str, seconds: float) -> Iterator[BranchId]:
+        """Yield every branch of a store that was committed so long ago."""
+        for marker in sorted(self.own.glob(f"{store}-*/*{DONE}")):
+            try:
+                if marker.stat().st_mtime <= wall_clock().timestamp() - seconds:
+                    yield BranchId.parse(f"{PREFIX}:{marker.parts[-2]}:{marker.name.removesuffix(DONE)}")
+            except (UnknownTransaction, FileNotFoundError):
+                continue  # somebody else's, or removed by somebody else meanwhile

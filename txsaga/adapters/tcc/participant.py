@@ -18,6 +18,7 @@ from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
 from txsaga.model.reservation import ReservationState
 from txsaga.model.rights import Right
+from txsaga.ports.participants import Ages, Over
 from txsaga.ports.store import Store
 
 
@@ -62,6 +63,10 @@ class TccParticipant:
     def forget(self, branch: BranchId) -> None:
         """Drop the reservation."""
         self._store.reservations.drop(branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Do nothing: a reservation goes with the partition of its transaction."""
+        return 0
 
     def close(self) -> None:
         """Nothing was opened here."""

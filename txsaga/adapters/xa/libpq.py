@@ -47,20 +47,19 @@ def send(session: PGconn, text: str) -> None:
     """Send statements; together they are one round trip."""
     try:
         session.send_query(text.encode())
-        while session.flush():
-            _poll(session, select.POLLIN | select.POLLOUT).poll()
-            session.consume_input()  # the server may want to be read meanwhile
+        _flush(session)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
 
 
 def receive(session: PGconn, patience: float) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last."""
-    readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
-    answers: list[Answer] = []
+    readable, deadline, answers = None, 0.0, list[Answer]()
     try:
         while True:
             while session.is_busy():
+                if readable is None:
+                    readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
                 if not readable.poll(max(0, deadline - time.monotonic()) * 1000):
                     raise SessionLost(f"no answer for {patience:g} s")
                 session.consume_input()
@@ -72,16 +71,57 @@ def receive(session: PGconn, patience: float) -> Sequence[Answer]:
         raise SessionLost(" ".join(str(error).split())) from error
 
 
+def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Sequence[Answer]:
+    """Run statements, each in a transaction of its own, all of them on their way before the first is answered."""
+    try:
+        session.enter_pipeline_mode()
+        for statement in statements:
+            session.send_query_params(statement.encode(), None)
+            session.pipeline_sync()
+        _flush(session)
+        answers = [_next(session, patience) for _ in statements]
+        session.exit_pipeline_mode()
+    except psycopg.OperationalError as error:
+        raise SessionLost(" ".join(str(error).split())) from error
+    return answers
+
+
+def _next(session: PGconn, patience: float) -> Answer:
+    """Wait for one answer of a pipeline, and for the end of its transaction."""
+    readable, answer = _poll(session, select.POLLIN), None
+    while True:
+        while session.is_busy():
+            if not readable.poll(patience * 1000):
+                raise SessionLost(f"no answer for {patience:g} s")
+            session.consume_input()
+        result = session.get_result()
+        if result is None:
+            continue
+        if result.status == ExecStatus.PIPELINE_SYNC:
+            assert answer is not None
+            return answer
+        answer = _answer(result)
+
+
 def _answer(result: PGresult) -> Answer:
-    if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-        row = tuple(_text(result.get_value(0, column)) for column in range(result.nfields)) if result.ntuples else ()
-        return Answer(tag=_text(result.command_status) or "", row=row)
+    status = result.status
+    if status == ExecStatus.COMMAND_OK or (status == ExecStatus.TUPLES_OK and not result.ntuples):
+        return Answer((result.command_status or b"").decode())
+    if status == ExecStatus.TUPLES_OK:
+        row = tuple([_text(result.get_value(0, column)) for column in range(result.nfields)])
+        return Answer((result.command_status or b"").decode(), row)
     said = " ".join(result.error_message.decode(errors="replace").split())
     state = _text(result.error_field(DiagnosticField.SQLSTATE)) or ""
     # FATAL and PANIC end the session, perhaps after what was sent was done; what has no state is the client's own word.
     if not state or _text(result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED)) != "ERROR":
         raise SessionLost(said)
     return Answer(state=state, why=said, table=_text(result.error_field(DiagnosticField.TABLE_NAME)) or "")
+
+
+def _flush(session: PGconn) -> None:
+    while session.flush():
+        _poll(session, select.POLLIN | select.POLLOUT).poll()
+        session.consume_input()  # the server may want to be read meanwhile
 
 
 def _text(value: bytes | None) -> str | None:

@@ -15,17 +15,22 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge
-from txsaga.adapters.evidence.creation import find, missing
+from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import settle_level, short_waits
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
 from txsaga.adapters.xa.mysql_session import Session
+from txsaga.adapters.xa.mysql_waits import MysqlWaits, transaction_number
+from txsaga.adapters.xa.postgres_waits import connection_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
 from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
+from txsaga.ports.participants import Ages, Enlisted, Over
 
 FORMAT = 0x54585347  # "TXSG"
 PATIENCE = 60.0
@@ -86,7 +91,7 @@ class MysqlParticipant:
                 f"resource {self.name!r} can't vote: a crash of its server would lose a yes; "
                 "set innodb_flush_log_at_trx_commit = 1 there"
             )
-        if find(self._engine, self.name) is None and not self._may_create:
+        if not self._rows.where.look() and not self._may_create:
             raise missing(self._engine, self.name)
 
     def enlist(self, branch: BranchId) -> MysqlBranch:
@@ -146,6 +151,24 @@ class MysqlParticipant:
         """Delete the row of a finished branch."""
         with edge(self.name), self._engine.begin() as connection:
             self._rows.drop(connection, branch)
+
+    def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
+        """Do journalled statements in an open branch."""
+        with edge(self.name):
+            journal.do(connection_of(session), statements, self.name)
+
+    def waits(self, session: Enlisted, branch: BranchId, marks: Sequence[str]) -> MysqlWaits:
+        """Keep an eye on a session."""
+        return MysqlWaits(self._engine, self.name, connection_of(session), marks)
+
+    def mark(self, session: Enlisted) -> str:
+        """Return the number of the transaction: the server lists what waits by these, not by branches."""
+        return transaction_number(connection_of(session))
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over."""
+        with edge(self.name), self._engine.connect() as connection:
+            return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
         """Nothing was opened here: the engine is the user's."""

@@ -195,6 +195,7 @@ class MysqlBranch:
         try:
             return answer.result(self._patience)
         except NoAnswer:
+            self._session.cut()
             raise self._lost_while_asked(f"no answer for {self._patience:g} s") from None
 
     def _left(self) -> None:

@@ -7,6 +7,8 @@ the branch is over; before that it is closed. It must never open another session
 
 from __future__ import annotations
 
+from contextlib import suppress
+from socket import SHUT_RDWR
 from typing import Any
 
 from sqlalchemy import Connection
@@ -66,6 +68,13 @@ class Session:
             if not self._driver.open or dialect.is_disconnect(error, self._driver, None):
                 raise SessionLost(why) from error
             raise Refused(error.args[0] if error.args else None, why) from error
+
+    def cut(self) -> None:
+        """Break off a line that fell silent: who waits for it hears of it, and so does the server with its locks."""
+        line = getattr(self._driver, "_sock", None)
+        if line is not None:
+            with suppress(OSError):
+                line.shutdown(SHUT_RDWR)
 
     def give_back(self) -> None:
         """Give it back to its pool."""

@@ -9,56 +9,50 @@ but something that took its name: it is rolled back, whatever was decided (R9).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge
-from txsaga.adapters.evidence.creation import find, missing
-from txsaga.adapters.evidence.schema import database_table
+from txsaga.adapters.evidence.creation import Place, missing
 from txsaga.adapters.evidence.sessions import settle_level
-from txsaga.adapters.evidence.statements import DURABLE
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.libpq import SessionLost
-from txsaga.adapters.xa.postgres_branch import ELSEWHERE, MARK, PostgresBranch
-from txsaga.adapters.xa.postgres_session import Session
-from txsaga.adapters.xa.rows import BranchRows, values
+from txsaga.adapters.xa.libpq import Answer, SessionLost, ask_each
+from txsaga.adapters.xa.postgres_branch import PostgresBranch
+from txsaga.adapters.xa.postgres_session import DriverSession, Session
+from txsaga.adapters.xa.postgres_texts import Texts
+from txsaga.adapters.xa.postgres_waits import PostgresWaits, connection_of
+from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import (
     ConfigError,
     EvidenceMissing,
     NotPrimary,
     RightsMissing,
+    StoreError,
     StoreUnavailable,
+    TxSagaError,
     UnknownTransaction,
     xa,
 )
 from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
+from txsaga.ports.participants import Ages, Enlisted, Over
 
 PATIENCE = 60.0
 """Seconds that a vote or its second phase may take: constraints that wait for the end are checked in them."""
+AT_ONCE = 100
+"""Branches that are told before the first of them has answered."""
 
 _ABLE = """select current_setting('max_prepared_transactions')::int > 0 as prepares,
   pg_is_in_recovery() or current_setting('transaction_read_only')::bool as reads_only,
   coalesce(has_schema_privilege(current_schema(), 'create'), false) as may_create"""
 _LISTED = text("select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, :prefix)")
-# The key of the row waits for whoever holds the same name, and so may the constraints that are checked at PREPARE.
-_EVIDENCE = """set local lock_timeout = '5s';
-with written as (insert into {table} (store, incarnation, txid, branch, outcome)
-  select '{store}', {incarnation}, {txid}, '{branch}', {outcome} / {here}
-   where pg_current_xact_id_if_assigned() is not null
-  returning 1)
-select current_setting('{mark}', true), (select count(*) from written), {durable}"""
-
-
-_MAIN = """insert into {table} (store, incarnation, txid, branch, outcome)
-  values ('{store}', {incarnation}, {txid}, '', {outcome} / {here})"""
-# An error in another database than the recorded one, and outside of the branch's own transaction.
-_HERE = """(select case count(*) when 1 then 1 else ('{elsewhere}' || count(*))::int end
-   from {places} where uuid = '{uuid}' and current_setting('{mark}', true) = '{gid}')"""
 
 
 class PostgresParticipant:
@@ -83,6 +77,7 @@ class PostgresParticipant:
         self._may_create = create
         self._rows = BranchRows(engine, name, create=create, database=database)
         self._patience = patience
+        self._written_for: tuple[Place, Texts] | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -105,20 +100,31 @@ class PostgresParticipant:
             )
         if able.reads_only:
             raise ConfigError(f"resource {self.name!r} is read only or a standby; connect to the writable primary")
-        if find(self._engine, self.name) is None and not (self._may_create and able.may_create):
+        if not self._rows.where.look() and not (self._may_create and able.may_create):
             raise missing(self._engine, self.name)
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch; a session that the pool kept too long is replaced before it begins."""
-        evidence, main = self._evidence(branch)
+        return self._enlisted(branch, lambda: Session(self._engine.connect(), self._patience))
+
+    def enlist_driver(self, branch: BranchId) -> PostgresBranch:
+        """Do the same for a user who works with the driver's own connection."""
+        return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
+
+    def _enlisted(self, branch: BranchId, opened: Callable[[], Session]) -> PostgresBranch:
+        texts = self._texts
         try:
-            session = self._begun(branch)
+            session = self._opened(opened).begin(texts, branch)
         except SessionLost:
             try:
-                session = self._begun(branch)
+                session = self._opened(opened).begin(texts, branch)
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
-        return PostgresBranch(session, branch, (evidence, main), lambda decision: self.finish(branch, decision))
+        return PostgresBranch(session, branch, texts, lambda decision: self.finish(branch, decision))
+
+    def _opened(self, opened: Callable[[], Session]) -> Session:
+        with edge(self.name):
+            return opened()
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""
@@ -132,6 +138,44 @@ class PostgresParticipant:
             if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
                 return Finish.DONE
             return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+
+    def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
+        """Do the same for many: their rows are read at once, and each is told before the one before has answered."""
+        with edge(self.name), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            before = self._rows.committed(connection, [branch for branch, _ in due])
+            told = [Decision.ROLLBACK if branch in before else decision for branch, decision in due]
+            named = [
+                f"{decision.name} PREPARED '{branch.gid}'" for (branch, _), decision in zip(due, told, strict=True)
+            ]
+            answers = self._asked_each(connection, named)
+            gone = [branch for (branch, _), answer in zip(due, answers, strict=True) if answer.state == codes.GONE]
+            behind = before | self._rows.committed(connection, gone)
+        return [
+            self._found(branch, decision, answer, committed=branch in (before if not answer.state else behind))
+            for (branch, decision), answer in zip(due, answers, strict=True)
+        ]
+
+    def _asked_each(self, connection: Connection, statements: Sequence[str]) -> Sequence[Answer]:
+        driver: Any = connection.connection.driver_connection
+        try:
+            return [
+                answer
+                for at in range(0, len(statements), AT_ONCE)
+                for answer in ask_each(driver.pgconn, statements[at : at + AT_ONCE], self._patience)
+            ]
+        except SessionLost as lost:
+            connection.invalidate()
+            raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
+
+    def _found(self, branch: BranchId, decision: Decision, answer: Answer, *, committed: bool) -> Finish | TxSagaError:
+        if answer.state not in ("", codes.GONE):
+            return _refusal(answer.state, self.name, branch) or StoreError(f"branch {branch.gid}: {answer.why}")
+        if not committed and not answer.state:
+            return Finish.DONE
+        if committed == (decision is Decision.COMMIT):
+            return Finish.DONE
+        return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
@@ -152,20 +196,33 @@ class PostgresParticipant:
         with edge(self.name), self._engine.begin() as connection:
             self._rows.drop(connection, branch)
 
+    def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
+        """Do journalled statements in an open branch."""
+        with edge(self.name):
+            journal.do(connection_of(session), statements, self.name)
+
+    def waits(self, session: Enlisted, branch: BranchId, marks: Sequence[str]) -> PostgresWaits:
+        """Keep an eye on a session: PostgreSQL knows branches by their names."""
+        return PostgresWaits(self._engine, self.name, connection_of(session), branch)
+
+    def mark(self, session: Enlisted) -> str:
+        """Nothing is needed beside the branch's own name."""
+        return ""
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over."""
+        with edge(self.name), self._engine.connect() as connection:
+            return self._rows.sweep(connection, store, ages, over)
+
     def close(self) -> None:
         """Nothing was opened here: the engine is the user's."""
 
-    def _begun(self, branch: BranchId) -> Session:
-        with edge(self.name):
-            connection = self._engine.connect()
-        return Session.begun(connection, f"SET LOCAL {MARK} = '{branch.gid}'", self._patience)
-
-    def _evidence(self, branch: BranchId) -> tuple[str, str]:
-        quoted, place = self._engine.dialect.identifier_preparer, self._rows.place
-        places = quoted.format_table(database_table(place.table.schema))
-        here = _HERE.format(elsewhere=ELSEWHERE, places=places, uuid=place.database.hex, mark=MARK, gid=branch.gid)
-        named = {"table": quoted.format_table(place.table), "mark": MARK, "durable": DURABLE, "here": here}
-        return _EVIDENCE.format(**named, **values(branch)), _MAIN.format(**named, **values(branch))
+    @property
+    def _texts(self) -> Texts:
+        place = self._rows.place
+        if self._written_for is None or self._written_for[0] is not place:
+            self._written_for = place, Texts(self._engine, place)
+        return self._written_for[1]
 
 
 def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:
@@ -173,27 +230,30 @@ def _end(connection: Connection, resource: str, branch: BranchId, decision: Deci
     try:
         connection.exec_driver_sql(f"{decision.name} PREPARED '{branch.gid}'").close()
     except DBAPIError as error:
-        match code_of(error):
-            case codes.GONE:
-                return False
-            case codes.BUSY:
-                raise xa.RetryLater(
-                    f"branch {branch.gid} is being finished by another session of {resource!r}"
-                ) from error
-            case "0A000":
-                raise EvidenceMissing(
-                    f"branch {branch.gid} was prepared in another database than {resource!r}"
-                ) from error
-            case "25006":
-                raise NotPrimary(
-                    f"SLAVE_NOT_AVAILABLE: resource {resource!r} is a standby; connect to the primary"
-                ) from error
-            case "42501":
-                raise RightsMissing(
-                    f"only the user that prepared branch {branch.gid}, or a superuser, can finish it in {resource!r}"
-                ) from error
+        state = code_of(error)
+        if state == codes.GONE:
+            return False
+        refusal = _refusal(str(state), resource, branch)
+        if refusal is not None:
+            raise refusal from error
         raise
     return True
+
+
+def _refusal(state: str, resource: str, branch: BranchId) -> TxSagaError | None:
+    """Say what it means that a prepared transaction could not be finished."""
+    match state:
+        case codes.BUSY:
+            return xa.RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
+        case "0A000":
+            return EvidenceMissing(f"branch {branch.gid} was prepared in another database than {resource!r}")
+        case "25006":
+            return NotPrimary(f"SLAVE_NOT_AVAILABLE: resource {resource!r} is a standby; connect to the primary")
+        case "42501":
+            return RightsMissing(
+                f"only the user that prepared branch {branch.gid}, or a superuser, can finish it in {resource!r}"
+            )
+    return None
 
 
 def _ours(gid: str) -> Sequence[BranchId]:

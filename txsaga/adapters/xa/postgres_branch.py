@@ -6,32 +6,27 @@ One branch in PostgreSQL, on one session from BEGIN to the end of the second pha
     evidence row, PREPARE          one round trip; no row where nothing was written: then it is read only
     COMMIT PREPARED                one round trip, on the same session
 
-The mark tells the branch's transaction from one that was opened after a commit of the user's. PREPARE is our own:
-SQLAlchemy would roll a prepared branch back on the way out of an exception. It must not decide anything. A session
-that is lost before PREPARE was sent is a no; after it nobody knows, and recovery finds out. If any line after PREPARE
-never runs, the branch stays prepared, with its locks, until it is finished from elsewhere.
+PREPARE is our own: SQLAlchemy would roll a prepared branch back on the way out of an exception. It must not decide
+anything. A session that is lost before PREPARE was sent is a no; after it nobody knows, and recovery finds out. If any
+line after PREPARE never runs, the branch stays prepared, with its locks, until it is finished from elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import Any
 
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection
 
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.libpq import Answer, SessionLost
 from txsaga.adapters.xa.postgres_session import Session
+from txsaga.adapters.xa.postgres_texts import ELSEWHERE, Texts
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
-
-MARK = "txsaga.branch"
-ELSEWHERE = "not where the branch began: "
-"""What the server says of a session that is in another transaction, or in another database."""
 
 
 class _Stage(Enum):
@@ -49,20 +44,19 @@ class PostgresBranch:
         self,
         session: Session,
         branch: BranchId,
-        evidence: tuple[str, str],
+        texts: Texts,
         elsewhere: Callable[[Decision], Finish],
     ) -> None:
         self._session = session
         self._branch = branch
-        # What writes the branch's row and tells whose transaction this is; what writes the transaction's own.
-        self._evidence, self._main = evidence
+        self._texts = texts
         self._elsewhere = elsewhere
         self._stage = _Stage.OPEN
 
     @property
-    def handle(self) -> Connection:
+    def handle(self) -> Any:  # SQLAlchemy's connection, or its driver's
         """What the user works with."""
-        return self._session.connection
+        return self._session.handle
 
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; a branch that is rolled back already is refused before."""
@@ -70,8 +64,7 @@ class PostgresBranch:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = _Stage.ASKED
-        with self._told():
-            self._session.send(f"{self._evidence}; PREPARE TRANSACTION '{self._branch.gid}'")
+        self._send(f"{self._row}; PREPARE TRANSACTION '{self._branch.gid}'")
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
@@ -86,8 +79,7 @@ class PostgresBranch:
             raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is _Stage.OPEN and not self._session.gone:
             self._stage = _Stage.OVER
-            with self._told():
-                self._session.send("ROLLBACK")
+            self._send("ROLLBACK")
             return self._rolled_back
         return lambda: Finish.DONE  # the server rolls back what lost its session
 
@@ -98,7 +90,8 @@ class PostgresBranch:
         self._refuse_broken()
         self._stage = _Stage.UNKNOWN
         try:
-            self._session.send("; ".join([*([self._main] if transaction else []), self._evidence, "COMMIT"]))
+            main = [self._texts.main(self._branch)] if transaction else []
+            self._session.send("; ".join([*main, self._row, "COMMIT"]))
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         return self._committed
@@ -106,6 +99,10 @@ class PostgresBranch:
     def leave(self) -> None:
         """Give the session back."""
         self._session.give_back()
+
+    @property
+    def _row(self) -> str:
+        return self._texts.row(self._branch, prepared=self._session.prepared)
 
     def _refuse_broken(self) -> None:
         gid, session = self._branch.gid, self._session
@@ -125,8 +122,8 @@ class PostgresBranch:
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         if answer.state and self._session.state == TransactionStatus.INERROR:
-            with self._told():
-                self._session.ask("ROLLBACK")
+            self._send("ROLLBACK")
+            self._receive()
         self._session.forget_transaction()
         self._stage = _Stage.OVER
         if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
@@ -144,25 +141,19 @@ class PostgresBranch:
     def _vote(self) -> Vote:
         """Wait for the answer to PREPARE."""
         self._stage = _Stage.UNKNOWN
-        with self._told():
-            answers = self._session.receive()
+        answers = self._receive()
         self._stage = _Stage.OVER
-        self._session.forget_transaction()
         refuse_no(answers[-1], self._branch)
         self._stage = _Stage.PREPARED
-        mark, written, _ = answers[-2].row
-        if mark != self._branch.gid:
-            self._take_back(Decision.ROLLBACK)
-            raise ended_inside(self._branch)
-        if written == "0":
+        if answers[-2].tag == "INSERT 0 0":
             self._take_back(Decision.COMMIT)
             return Vote.READ_ONLY
         return Vote.PREPARED
 
     def _take_back(self, decision: Decision) -> None:
         """End at once what holds nothing of the branch."""
-        with self._told():
-            answer = self._session.ask(self._ending(decision))
+        self._send(self._ending(decision))
+        answer = self._receive()[-1]
         if answer.state:
             raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be ended: {answer.why}")
         self._stage = _Stage.OVER
@@ -177,13 +168,11 @@ class PostgresBranch:
     def _second_phase(self, decision: Decision) -> Callable[[], Finish]:
         if self._session.lost or self._session.state != TransactionStatus.IDLE:  # the handle was used after the vote
             return lambda: self._from_elsewhere(decision)
-        with self._told():
-            self._session.send(self._ending(decision))
+        self._send(self._ending(decision))
         return lambda: self._finished(decision)
 
     def _finished(self, decision: Decision) -> Finish:
-        with self._told():
-            answer = self._session.receive()[-1]
+        answer = self._receive()[-1]
         if answer.state:  # somebody else finished it, or is about to
             return self._from_elsewhere(decision)
         self._stage = _Stage.OVER
@@ -196,24 +185,29 @@ class PostgresBranch:
         return found
 
     def _rolled_back(self) -> Finish:
-        with self._told():
-            self._session.receive()
+        self._receive()
         self._session.forget_transaction()
         return Finish.DONE
 
     def _ending(self, decision: Decision) -> str:
         return f"{decision.name} PREPARED '{self._branch.gid}'"
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _send(self, text: str) -> None:
         try:
-            yield
+            self._session.send(text)
         except SessionLost as lost:
-            if self._stage is _Stage.ASKED:
-                self._stage = _Stage.UNKNOWN
-            raise xa.ResourceManagerFailed(
-                f"the session of branch {self._branch.gid} was lost while it was asked: {lost}"
-            ) from lost
+            raise self._lost(lost) from lost
+
+    def _receive(self) -> Sequence[Answer]:
+        try:
+            return self._session.receive()
+        except SessionLost as lost:
+            raise self._lost(lost) from lost
+
+    def _lost(self, lost: SessionLost) -> xa.ResourceManagerFailed:
+        if self._stage is _Stage.ASKED:
+            self._stage = _Stage.UNKNOWN
+        return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {lost}")
 
 
 def refuse_no(answer: Answer, branch: BranchId) -> None:

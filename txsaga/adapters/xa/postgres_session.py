@@ -1,5 +1,7 @@
 """
-The one session of a branch: a pooled SQLAlchemy connection, spoken to past SQLAlchemy where it must not know.
+The one session of a branch: a pooled connection, spoken to past SQLAlchemy where it must not know.
+
+Its user works with a SQLAlchemy connection, or with the driver's own, which costs a third less.
 
 It tells whether the session is still the one that the branch began on. It must never open another: work that lost its
 session is gone, and the rest of it would be half a branch.
@@ -13,14 +15,17 @@ from typing import Any, Self
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.sessions import leave_autocommit
 from txsaga.adapters.xa import libpq
 from txsaga.adapters.xa.libpq import Answer, SessionLost
+from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
+from txsaga.model.branch import BranchId
 
+UNPREPARED = "26000"
 _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 
 
@@ -28,39 +33,65 @@ class Session:
     """A session with a transaction of its own, marked with a name that ends with it."""
 
     def __init__(self, connection: Connection, patience: float) -> None:
-        driver: Any = connection.connection.driver_connection
-        self.connection = connection
-        self._driver: psycopg.Connection[Any] = driver
-        self._patience = patience
+        self._open(connection, connection.connection.driver_connection, patience)
+        self._connection = connection
+        leave_autocommit(connection)
         self._opened = connection.begin()
 
-    @classmethod
-    def begun(cls, connection: Connection, mark: str, patience: float) -> Self:
+    def _open(self, pooled: Connection | PoolProxiedConnection, driver: Any, patience: float) -> None:
+        self._pooled, self._patience = pooled, patience
+        self._driver: psycopg.Connection[Any] = driver
+        self.prepared = False  # our statements, in this session
+
+    def begin(self, texts: Texts, branch: BranchId) -> Self:
         """Begin the transaction and mark it; `SessionLost` where the pool kept a dead session."""
-        leave_autocommit(connection)
-        session = cls(connection, patience)
-        begin = "" if session.state == TransactionStatus.INTRANS else f"{_begin(session._driver)}; "
         try:
-            answer = session.ask(f"{begin}{mark}")
+            answer = self._begin(texts, branch)
         except SessionLost:
-            session._discard()
+            self._discard()
             raise
         if answer.state:
-            connection.close()
+            self._pooled.close()
             raise StoreError(f"no transaction can be begun: {answer.why}")
-        return session
+        return self
 
     @property
-    def state(self) -> TransactionStatus:
-        """What the client knows of the server's transaction, without asking."""
-        return TransactionStatus(self._driver.pgconn.transaction_status)
+    def handle(self) -> object:
+        """What the user works with."""
+        return self._connection
+
+    def _begin(self, texts: Texts, branch: BranchId) -> Answer:
+        known = self._pooled.info
+        if self.state == TransactionStatus.INTRANS:  # a failure would be one of what is under way
+            return self.ask(texts.mark(branch, prepared=False))
+        if texts.name not in known:
+            known[texts.name] = self._prepare(texts)
+        self.prepared = known[texts.name]
+        begin = _begin(self._driver)
+        answer = self.ask(f"{begin}; {texts.mark(branch, prepared=self.prepared)}")
+        if answer.state == UNPREPARED:  # whoever resets sessions drops what was prepared in them
+            self.ask("ROLLBACK")
+            known[texts.name] = self.prepared = False
+            answer = self.ask(f"{begin}; {texts.mark(branch, prepared=False)}")
+        return answer
+
+    def _prepare(self, texts: Texts) -> bool:
+        """Prepare our statements in the session, if it leads to the recorded database."""
+        here = self.ask(texts.question)
+        return list(here.row) == ["1"] and not self.ask(texts.preparing).state
+
+    @property
+    def state(self) -> int:
+        """What the client knows of the server's transaction, without asking: a `TransactionStatus`."""
+        return self._driver.pgconn.transaction_status
 
     @property
     def lost(self) -> bool:
         """Whether the connection no longer stands for the session that it was opened with."""
-        if self.connection.closed or self.connection.invalidated:
+        connection = self._connection
+        if connection.closed or connection.invalidated:
             return True
-        return self.connection.connection.driver_connection is not self._driver
+        return connection.connection.driver_connection is not self._driver
 
     @property
     def gone(self) -> bool:
@@ -70,7 +101,7 @@ class Session:
     @property
     def in_first_transaction(self) -> bool:
         """Whether SQLAlchemy and the client both know of no end of the transaction, good or bad."""
-        return self.connection.get_transaction() is self._opened and self.state == TransactionStatus.INTRANS
+        return self._connection.get_transaction() is self._opened and self.state == TransactionStatus.INTRANS
 
     def send(self, text: str) -> None:
         """Send statements."""
@@ -93,15 +124,59 @@ class Session:
     def give_back(self) -> None:
         """Give it back to its pool, rolled back; with an answer under way it is closed."""
         if not self.lost and self.state in _AT_WORK:
-            self.connection.invalidate()
-        self.connection.close()
+            self._pooled.invalidate()
+        self._pooled.close()
 
     def _discard(self) -> None:
         """Close it as stale, and with it whatever the pool has kept as long."""
         with suppress(DBAPIError):
-            self.connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
-        self.connection.invalidate()
-        self.connection.close()
+            self._connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
+        self._pooled.invalidate()
+        self._pooled.close()
+
+
+class DriverSession(Session):
+    """The same, whose user works with the driver's own connection."""
+
+    def __init__(self, engine: Engine, patience: float) -> None:
+        self._engine, self._given = engine, False  # back to its pool
+        pooled = engine.raw_connection()
+        self._open(pooled, pooled.driver_connection, patience)
+
+    @property
+    def handle(self) -> object:
+        """What the user works with."""
+        return self._driver
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection no longer stands for the session that it was opened with."""
+        return self._given or self._driver.closed
+
+    @property
+    def in_first_transaction(self) -> bool:
+        """Whether the client knows of no end of the transaction; what began another one the mark tells."""
+        return self.state == TransactionStatus.INTRANS
+
+    def forget_transaction(self) -> None:
+        """There is nobody who counts its transactions."""
+
+    def give_back(self) -> None:
+        """Give it back to its pool, rolled back; with an answer under way it is closed."""
+        if self._given:
+            return
+        self._given = True
+        if self._driver.closed or self.state in _AT_WORK:
+            self._pooled.invalidate()
+        else:
+            self._pooled.close()
+
+    def _discard(self) -> None:
+        """Close it as stale, and with it whatever the pool has kept as long."""
+        self._given = True
+        self._pooled.invalidate()
+        with suppress(DBAPIError), self._engine.connect() as connection:
+            connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
 
 
 def _begin(driver: psycopg.Connection[Any]) -> str:

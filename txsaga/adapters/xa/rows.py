@@ -8,10 +8,26 @@ were written anywhere else than in the branch itself, it could speak for work th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, insert, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    literal,
+    literal_column,
+    or_,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
@@ -21,9 +37,23 @@ from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import EVIDENCE, database_table
 from txsaga.adapters.evidence.sessions import begin_now, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.errors import DecidedOtherwise, RightsMissing, xa
-from txsaga.model.branch import BranchId, Finish
+from txsaga.errors import DecidedOtherwise, RightsMissing, UnknownTransaction, xa
+from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.decision import Decision
+from txsaga.ports.participants import Ages, Over
+
+BRANCHES = "xa:"
+KEY = ("store", "incarnation", "txid", "branch")
+PAGE = 1_000
+_PAST = {
+    "postgresql": "now() - {} * interval '1 second'",
+    "mysql": "now(6) - interval {} second",
+    "mariadb": "now(6) - interval {} second",
+    "sqlite": "datetime('now', '-{} seconds')",
+}
+
+_INSERT = """INSERT INTO {table} (store, incarnation, txid, branch, outcome)
+  select '{{store}}', {{incarnation}}, {{txid}}, '{{branch}}', {{outcome}} {here}"""
 
 
 class BranchRows:
@@ -32,6 +62,7 @@ class BranchRows:
     def __init__(self, engine: Engine, name: str, *, create: bool, database: UUID | None) -> None:
         self.where = Whereabouts(engine, name, create=create, database=database)
         self._name = name
+        self._written_for: tuple[Place, str] | None = None
 
     @property
     def place(self) -> Place:
@@ -41,11 +72,18 @@ class BranchRows:
     def write(self, connection: Connection, branch: BranchId) -> None:
         """Insert a branch's row in its own transaction: once, and in this very database only (R10)."""
         place = self.place
-        row = {name: literal(value, place.table.c[name].type) for name, value in values(branch).items()}
-        uuid = database_table(place.table.schema).c.uuid
-        here = select(*row.values()).where(uuid == place.database.hex)
-        if connection.execute(insert(place.table).from_select([*row], here)).rowcount != 1:
+        written = connection.exec_driver_sql(self._insert(connection, place).format(**values(branch)))
+        if written.rowcount != 1:
             self.where.refuse_other(None, place)
+
+    def _insert(self, connection: Connection, place: Place) -> str:
+        """Write the statement that inserts a row where the database is the recorded one: as text, once."""
+        if self._written_for is None or self._written_for[0] is not place:
+            quoted = connection.dialect.identifier_preparer
+            table, places = (quoted.format_table(each) for each in (place.table, database_table(place.table.schema)))
+            here = f"from {places} where uuid = '{place.database.hex}'"
+            self._written_for = place, _INSERT.format(table=_doubled(table), here=_doubled(here))
+        return self._written_for[1]
 
     def write_main(self, connection: Connection, branch: BranchId) -> None:
         """Insert the row of the transaction itself beside it: `DecidedOtherwise` where the barrier stands."""
@@ -85,6 +123,15 @@ class BranchRows:
         self.where.refuse_other(uuid, place)
         return row == Decision.COMMIT
 
+    def committed(self, connection: Connection, branches: Collection[BranchId]) -> set[BranchId]:
+        """Return those that have been committed, in one look."""
+        place = self.place
+        self.where.require_same(connection, place)
+        keys = {EvidenceKey.parse(branch.transaction) for branch in branches}
+        rows = connection.execute(statements.look(place.table, keys)).all() if keys else []
+        done = {(EvidenceKey(*row[:3]), row.branch) for row in rows if row.outcome == Decision.COMMIT}
+        return {branch for branch in branches if (EvidenceKey.parse(branch.transaction), branch.evidence) in done}
+
     def drop(self, connection: Connection, branch: BranchId) -> None:
         """Delete a branch's row."""
         place = self.place
@@ -98,10 +145,59 @@ class BranchRows:
                 ) from error
             raise
 
+    def sweep(self, connection: Connection, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over, a page in one commit."""
+        place, after, done = self.place, (0, 0, ""), 0
+        self.where.require_same(connection, place)
+        while rows := connection.execute(_old(connection, place.table, store, ages, after)).all():
+            after = tuple(rows[-1])
+            wanted = over([each for row in rows for each in _named(store, *row)])
+            if wanted:
+                self._delete(connection, [values(branch) for branch in wanted])
+            connection.commit()
+            done += len(wanted)
+        return done
+
+    def _delete(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
+        table = self.place.table
+        same = and_(*(table.c[name] == bindparam(f"its_{name}") for name in KEY))
+        try:
+            connection.execute(delete(table).where(same), [{f"its_{name}": row[name] for name in KEY} for row in rows])
+        except DBAPIError as error:
+            connection.rollback()
+            if is_forbidden(error):
+                raise RightsMissing(
+                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for rows of old branches to be deleted"
+                ) from error
+            raise
+
+
+def _old(connection: Connection, table: Table, store: str, ages: Ages, after: tuple[object, ...]) -> Select[Any]:
+    past = _PAST[connection.dialect.name]
+    at: ColumnElement[Any] = literal_column("at")
+    committed = and_(table.c.outcome == Decision.COMMIT, at < text(past.format(ages.committed.total_seconds())))
+    barriers = and_(table.c.outcome == Decision.ROLLBACK, at < text(past.format(ages.barriers.total_seconds())))
+    key = (table.c.incarnation, table.c.txid, table.c.branch)
+    behind = tuple_(*key) > tuple_(*(literal(value, column.type) for value, column in zip(after, key, strict=True)))
+    own = table.c.store == store, table.c.branch.like(f"{BRANCHES}%")
+    return select(*key).where(*own, or_(committed, barriers), behind).order_by(*key).limit(PAGE)
+
+
+def _named(store: str, incarnation: int, txid: int, branch: str) -> Sequence[BranchId]:
+    try:
+        return [BranchId.parse(f"{PREFIX}:{store}-{incarnation:x}-{txid:x}:{branch.removeprefix(BRANCHES)}")]
+    except UnknownTransaction:
+        return []  # of something else than a branch
+
 
 def values(branch: BranchId) -> Mapping[str, object]:
     """Return the columns of a branch's row."""
     return statements.row(EvidenceKey.parse(branch.transaction), Decision.COMMIT, branch.evidence)
+
+
+def _doubled(name: str) -> str:
+    """Keep what a name holds from being taken for a place to fill."""
+    return name.replace("{", "{{").replace("}", "}}")
 
 
 def _is(table: Table, branch: BranchId) -> ColumnElement[bool]:

@@ -13,14 +13,19 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import edge, refuses_commit
-from txsaga.adapters.evidence.creation import find, missing
+from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import begin_now, settle_level
 from txsaga.adapters.xa.rows import BranchRows
-from txsaga.errors import OutcomeUnknown, xa
+from txsaga.errors import ConfigError, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
+from txsaga.ports.participants import Ages, Enlisted, Over
+
+_OFF, _NORMAL = 0, 1
 
 
 class SqliteParticipant:
@@ -42,8 +47,16 @@ class SqliteParticipant:
         return self._rows.place.database
 
     def probe(self) -> None:
-        """Raise unless the tables of evidence are there, or may be created."""
-        if find(self._engine, self.name) is None and not self._may_create:
+        """Raise unless a commit is on disk with its answer, and the tables of evidence are there or may be created."""
+        with edge(self.name), self._engine.connect() as connection:
+            level = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
+            journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        if level == _OFF or (level == _NORMAL and journal == "wal"):
+            raise ConfigError(
+                f"resource {self.name!r} can't come last: its commit would be the decision, and a loss of power would "
+                "lose it; say PRAGMA synchronous = FULL on each of its engine's connections"
+            )
+        if not self._rows.where.look() and not self._may_create:
             raise missing(self._engine, self.name)
 
     def enlist(self, branch: BranchId) -> SqliteBranch:
@@ -82,6 +95,17 @@ class SqliteParticipant:
         """Delete the row of a finished branch."""
         with edge(self.name), self._engine.begin() as connection:
             self._rows.drop(connection, branch)
+
+    def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
+        """Do journalled statements in an open branch."""
+        assert isinstance(session, SqliteBranch)
+        with edge(self.name):
+            journal.do(session.handle, statements, self.name)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over."""
+        with edge(self.name), self._engine.connect() as connection:
+            return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
         """Nothing was opened here: the engine is the user's."""

@@ -1,0 +1,148 @@
+"""
+Steps of sagas in one registered database: each leaves a row of its own in its own commit.
+
+    step:3   1 the step was done | 2 it never will be: the barrier
+    undo:3   its compensation was done
+    …:out    what either of them returned
+
+The row is the first write, and its key lets only one in: a step that comes again finds itself done, one that comes
+after its compensation finds the barrier. It must not decide anything. If a process dies between two lines here, either
+nothing of the step is there or all of it, with its row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Select, Table, TextClause, insert, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from txsaga.adapters.evidence import statements
+from txsaga.adapters.evidence.answers import edge, is_blocked
+from txsaga.adapters.evidence.at_once import driver_of, send
+from txsaga.adapters.evidence.key import EvidenceKey
+from txsaga.adapters.evidence.local import committing
+from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
+from txsaga.adapters.evidence.whereabouts import Whereabouts
+from txsaga.errors.saga import StepRefused
+from txsaga.model.decision import Decision
+from txsaga.model.saga import as_json
+from txsaga.ports.step_work import Announce, Ran, Work
+
+OUT = ":out"
+
+
+class SqlSteps:
+    """The steps in one database, through the user's own engine."""
+
+    def __init__(self, engine: Engine, name: str, where: Whereabouts) -> None:
+        self._engine, self._name, self._where = engine, name, where
+
+    def run(self, transaction: str, row: str, work: Work | str, input: Mapping[str, object], announce: Announce) -> Ran:
+        """Do work once, with its row in the same commit."""
+        key, table = EvidenceKey.parse(transaction), self._where.place.table
+        with edge(self._name):
+            connection = self._engine.connect()
+        with connection:
+            with edge(self._name):
+                leave_autocommit(connection)
+                opened = connection.begin()
+            if isinstance(work, str) and (driver := driver_of(connection)) is not None:
+                sent = send(connection, driver, (table, key, row), work, input, announce)
+                return Ran(sent.answer, True) if sent.fresh else self._stands(connection, table, key, row)
+            with edge(self._name):
+                if not _write_first(connection, table, key, row):
+                    return self._stands(connection, table, key, row)
+            with committing(opened, transaction, lambda: outcome_of(table, key, row), announce):
+                answer = _do(connection, work, input)
+                if answer is not None and not isinstance(work, str):
+                    kept = as_json(answer, f"what {row} of {transaction} returned")
+                    connection.execute(_keep(table, key, row, kept.encode()))
+        return Ran(answer, fresh=True)
+
+    def fence(self, transaction: str, row: str) -> bool | None:
+        """Tell whether a step was done; keep it out where it was not. None while it runs."""
+        key, place = EvidenceKey.parse(transaction), self._where.place
+        with edge(self._name), self._engine.connect() as connection:
+            settle_level(connection)
+            with short_waits(connection, locks=1):
+                try:
+                    begin_now(connection)
+                    statements.write_now(connection, place.table, key, Decision.ROLLBACK, row)
+                    self._where.require_same(connection, place)
+                    connection.commit()
+                    return False
+                except IntegrityError:
+                    connection.rollback()  # a row is there: it stands
+                except DBAPIError as error:
+                    if not is_blocked(error):
+                        raise
+                    connection.rollback()
+                limit(connection)
+                self._where.require_same(connection, place)
+                standing = connection.scalar(outcome_of(place.table, key, row))
+        return None if standing is None else Decision(standing) is Decision.COMMIT
+
+    def output(self, transaction: str, row: str) -> str | None:
+        """Return what a step that was done has left beside its row."""
+        key, place = EvidenceKey.parse(transaction), self._where.place
+        with edge(self._name), self._engine.connect() as connection:
+            settle_level(connection)
+            with short_waits(connection):
+                return _output(connection, place.table, key, row)
+
+    def _stands(self, connection: Connection, table: Table, key: EvidenceKey, row: str) -> Ran:
+        with edge(self._name):
+            return Ran(self._standing(connection, table, key, row), fresh=False)
+
+    def _standing(self, connection: Connection, table: Table, key: EvidenceKey, row: str) -> object:
+        standing = connection.scalar(outcome_of(table, key, row))
+        if standing is None or Decision(standing) is Decision.ROLLBACK:
+            raise StepRefused(f"{key.store}-{key.incarnation:x}-{key.txid:x}", int(row.partition(":")[2]))
+        kept = _output(connection, table, key, row)
+        return None if kept is None else json.loads(kept)
+
+
+@cache
+def statement(sql: str) -> TextClause:
+    """Write a user's statement; each is read once."""
+    return text(sql)
+
+
+def outcome_of(table: Table, key: EvidenceKey, row: str) -> Select[int]:
+    """Select what stands of one row."""
+    return select(table.c.outcome).where(*_at(table, key, row))
+
+
+def _write_first(connection: Connection, table: Table, key: EvidenceKey, row: str) -> bool:
+    try:
+        begin_now(connection)
+        statements.write_now(connection, table, key, Decision.COMMIT, row)
+    except IntegrityError:
+        connection.rollback()
+        return False
+    return True
+
+
+def _do(connection: Connection, work: Work | str, input: Mapping[str, object]) -> object:
+    if not isinstance(work, str):
+        return work(connection)
+    found = connection.execute(statement(work), dict(input))
+    return [list(each) for each in found] if found.returns_rows else found.rowcount
+
+
+def _keep(table: Table, key: EvidenceKey, row: str, body: bytes) -> Any:
+    return insert(table).values(**statements.row(key, Decision.COMMIT, row + OUT), body=body)
+
+
+def _output(connection: Connection, table: Table, key: EvidenceKey, row: str) -> str | None:
+    kept = connection.scalar(select(table.c.body).where(*_at(table, key, row + OUT)))
+    return None if kept is None else bytes(kept).decode()
+
+
+def _at(table: Table, key: EvidenceKey, row: str) -> list[Any]:
+    c = table.c
+    return [c.store == key.store, c.incarnation == key.incarnation, c.txid == key.txid, c.branch == row]
