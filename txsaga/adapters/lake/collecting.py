@@ -1,0 +1,100 @@
+"""
+Collecting what no decision will ever publish: staged files of transactions that rolled back, and of attempts that lost.
+
+What a gate refused can be kept for a while, so that somebody may look at it.
+
+A folder names its transaction. Nothing is taken while that is undecided, belongs to another store, or is not known any
+more; of a committed one only what its winning attempts did not write. If this never runs, files that nobody reads
+stay; if it took one more, a table would lose rows.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from txsaga.adapters.lake.storage import Storage, local
+from txsaga.errors import UnknownTransaction
+from txsaga.model.ballot import Polled
+from txsaga.model.decision import Decision
+from txsaga.model.identity import StoreId
+from txsaga.model.table import TABLE_EFFECT, TableWrite
+from txsaga.ports.ledger import Ledgers
+
+MANIFEST = re.compile(r"_txsaga-(?P<transaction>[0-9a-f]{32}-[0-9a-f]+-[0-9a-f]+)-\d+-\d+-\d+\.avro")
+
+
+class Leftover(NamedTuple):
+    """Something that was staged, and by which transaction."""
+
+    transaction: str
+    path: Path
+
+
+class Collector:
+    """Collects below the folders of tables."""
+
+    def __init__(
+        self, ledgers: Ledgers, identity: StoreId, storage: Storage, refused_before: datetime | None = None
+    ) -> None:
+        self._ledgers, self._identity, self._storage = ledgers, identity, storage
+        self._refused_before = refused_before
+
+    def collect(self, places: Iterator[str], *, dry_run: bool = False) -> list[str]:
+        """Take away what is nobody's; return where it lay."""
+        gone = []
+        for place in dict.fromkeys(places):
+            root = local(place)
+            for left in staged(root) if root is not None else ():
+                if self._is_nobodys(left):
+                    gone.append(str(left.path))
+                    if not dry_run:
+                        _remove(left.path)
+        return gone
+
+    def _is_nobodys(self, left: Leftover) -> bool:
+        try:
+            txid = self._identity.own(left.transaction)
+        except UnknownTransaction:
+            return False
+        with self._ledgers.open() as ledger:
+            standing = ledger.standing(txid)
+            if standing is not Decision.COMMIT:
+                return standing is Decision.ROLLBACK and not self._is_kept(ledger.ballots(txid))
+            effects = [each for each in ledger.effects(txid) if each.kind == TABLE_EFFECT]
+        if not effects:
+            return False  # nothing tells any more what it published
+        writes = [TableWrite.read(each.payload) for each in effects]
+        kept = {local(write.folder) for write in writes if write.folder}
+        kept |= {local(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
+        return left.path not in kept
+
+    def _is_kept(self, polls: Sequence[Polled]) -> bool:
+        """Tell whether somebody said no to it a short while ago."""
+        noes = [cast.at for poll in polls for cast in poll.casts if not cast.yes]
+        before = self._refused_before
+        return before is not None and any(at is not None and at >= before for at in noes)
+
+
+def staged(root: Path) -> Iterator[Leftover]:
+    """Yield what was staged for one table."""
+    for folder in sorted(root.glob("data/_txsaga/*/*")):
+        yield Leftover(folder.parent.name, folder)
+    for path in sorted(root.glob("metadata/_txsaga-*.avro")):
+        found = MANIFEST.fullmatch(path.name)
+        if found:
+            yield Leftover(found["transaction"], path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            path.parent.rmdir()  # the transaction's, once it is empty
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,171 @@
+"""
+Publishing prepared writes: the next metadata of each table, written ahead of the decision that moves the pointers.
+
+An append never conflicts: it is put onto whatever is newest. An overwrite replaces what it has seen and nothing else:
+if a file of its partitions came, went or was deleted from since, it is refused, and its transaction rolls back. A
+process that stops in here leaves metadata that no pointer leads to; whoever decides next writes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from txsaga.adapters.clock import Clock
+from txsaga.adapters.lake import manifests, merging, summaries
+from txsaga.adapters.lake.metadata import Draft, Metadata
+from txsaga.adapters.lake.overwriting import Replaced, replaced
+from txsaga.adapters.lake.storage import Storage
+from txsaga.errors import TableMoved
+from txsaga.model.table import Effect, Swap, TableName, TableWrite, WriteMode
+from txsaga.ports.ledger import Ledger
+
+Pointers = Callable[[Sequence[TableName]], Mapping[TableName, str]]
+Turn = Callable[[Sequence[TableName]], ExitStack]
+
+
+class Swaps:
+    """The pointers of one transaction, ready to be moved."""
+
+    def __init__(self, storage: Storage, turn: ExitStack) -> None:
+        self._storage, self._turn = storage, turn
+        self.swaps: list[Swap] = []
+        self.written: list[str] = []
+
+    def apply(self, ledger: Ledger) -> None:
+        """Move them in the decision's transaction."""
+        ledger.swap(self.swaps)
+
+    def drop(self) -> None:
+        """Delete what no pointer leads to."""
+        try:
+            for location in self.written:
+                self._storage.remove(location)
+        finally:
+            self.done()
+
+    def done(self) -> None:
+        """Let others have their turn."""
+        self._turn.close()
+
+
+class Publisher:
+    """Makes the writes of a transaction ready."""
+
+    def __init__(self, storage: Storage, pointers: Pointers, turn: Turn, clock: Clock) -> None:
+        self._storage, self._pointers, self._turn, self._clock = storage, pointers, turn, clock
+
+    def make_ready(self, effects: Sequence[Effect], *, again: int) -> Swaps:
+        """Write the next metadata of every table, one after the other."""
+        writes = [TableWrite.read(effect.payload) for effect in effects]
+        names = sorted(dict.fromkeys(write.name for write in writes))
+        swaps = Swaps(self._storage, self._turn(names) if again else ExitStack())  # who lost once waits for its turn
+        try:
+            pointers = self._pointers(names)
+            for name in names:
+                self._build(pointers.get(name), [write for write in writes if write.name == name], swaps)
+            self._storage.keep(swaps.written)
+        except BaseException:
+            swaps.drop()
+            raise
+        return swaps
+
+    def require_unmoved(self, write: TableWrite) -> None:
+        """Raise `TableMoved` when an overwrite can't be published any more."""
+        metadata = self._newest(self._pointers([write.name]).get(write.name), [write])
+        if write.mode is WriteMode.OVERWRITE:
+            replaced(self._storage, metadata, write)
+
+    def _newest(self, pointer: str | None, writes: Sequence[TableWrite]) -> Metadata:
+        name, created = writes[0].name, writes[0].created
+        if created is not None and pointer is not None:
+            raise TableMoved(f"table {name} was created by somebody else meanwhile; begin anew, without creating it")
+        location = created or pointer
+        if location is None:
+            raise TableMoved(f"table {name} was dropped meanwhile; begin anew")
+        metadata = Metadata.load(self._storage, location)
+        if any(write.uuid != metadata.uuid for write in writes):
+            raise TableMoved(f"table {name} was dropped and created anew meanwhile; begin anew")
+        metadata.require_writable(name)
+        return metadata
+
+    def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
+        name, metadata = writes[0].name, self._newest(pointer, writes)
+        if (done := _known(metadata, writes)) is not None:
+            raise TableMoved(f"snapshot {done} is in table {name} already: somebody restored its transaction")
+        old = None if writes[0].created else metadata.location
+        writes = [write for write in writes if write.mode is not WriteMode.CREATE]
+        if not writes:
+            swaps.swaps.append(Swap(name, old, metadata.location))
+            return
+        draft = metadata.draft()
+        for write in writes:
+            self._put(write, metadata, draft, swaps)
+        location = draft.next_location()
+        swaps.written.append(location)
+        self._storage.write(location, draft.encoded())
+        swaps.swaps.append(Swap(name, old, location))
+
+    def _put(self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps) -> None:
+        _require_schema(write, metadata)
+        before = draft.current
+        kept, gone = self._kept(write, metadata, draft, swaps)
+        added = [] if write.manifest is None else [manifests.read(write.manifest)]
+        stem = f"{metadata.folder('metadata')}/snap-{write.snapshot}-0-{uuid4()}.avro"
+        swaps.written.append(stem)
+        manifests.list_written(
+            self._storage,
+            stem,
+            [*added, *kept],
+            snapshot=write.snapshot,
+            parent=None if before is None else before["snapshot-id"],
+            sequence=draft.sequence,
+        )
+        summary = summaries.of(write, gone, None if before is None else before["summary"])
+        draft.add(write.snapshot, stem, summary, schema=write.schema, now=self._clock())
+
+    def _kept(
+        self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps
+    ) -> tuple[list[ManifestFile], Replaced]:
+        """Return the manifests that stay, some of them written anew, and what an overwrite replaces."""
+        before = draft.current
+        there = manifests.listed(self._storage, before)
+
+        def fresh() -> str:
+            swaps.written.append(f"{metadata.folder('metadata')}/{uuid4()}-m0.avro")
+            return swaps.written[-1]
+
+        if write.mode is WriteMode.APPEND:
+            return merging.merged(self._storage, metadata, there, write.snapshot, fresh), Replaced()
+        gone = replaced(self._storage, metadata, write, before)
+        kept = []
+        for manifest in there:
+            entries = gone.entries.get(manifest.manifest_path)
+            if manifest.content != ManifestContent.DATA or entries is None:
+                kept.append(manifest)
+                continue
+            spec, snapshot = manifest.partition_spec_id, write.snapshot
+            again = (self._storage, metadata.parsed, spec, fresh(), snapshot, entries, gone.paths)
+            kept.append(manifests.rewritten(*again))
+        return kept, gone
+
+
+def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
+    return next((write.snapshot for write in writes if metadata.snapshot(write.snapshot) is not None), None)
+
+
+def _require_schema(write: TableWrite, metadata: Metadata) -> None:
+    """Refuse rows that lack what the table has come to require since they were staged."""
+    raw: dict[str, Any] = metadata.raw
+    schemas = {each["schema-id"]: each for each in raw["schemas"]}
+    if write.schema == raw["current-schema-id"]:
+        return
+    staged = {field["id"] for field in schemas.get(write.schema, {"fields": []})["fields"]}
+    new = [each["name"] for each in schemas[raw["current-schema-id"]]["fields"] if each["required"]]
+    fields = {each["name"]: each["id"] for each in schemas[raw["current-schema-id"]]["fields"]}
+    if missing := [each for each in new if fields[each] not in staged]:
+        raise TableMoved(f"table {write.name} requires {missing[0]!r} since the rows were staged; begin anew")

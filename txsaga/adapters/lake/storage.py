@@ -1,0 +1,119 @@
+"""
+Files of tables, wherever they lie: local folders, or object stores by PyIceberg's FileIO.
+
+What a pointer may lead to is kept first: it is on disk. If a local file were only in the cache of the system, a power
+cut would leave a table without its metadata.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pyiceberg.io import FileIO, load_file_io
+
+from txsaga.errors.lake import WarehouseAway
+
+SYNCS = 8
+COMPRESSED = ".gz.metadata.json"
+
+
+class Storage:
+    """Reads and writes files by their locations."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties = dict(properties)
+
+    def io(self, location: str) -> FileIO:
+        """Return PyIceberg's way to a location."""
+        return load_file_io(self.properties, location)
+
+    def read(self, location: str) -> bytes:
+        """Read a whole file."""
+        try:
+            path = local(location)
+            if path is not None:
+                return _plain(location, path.read_bytes())
+            with self.io(location).new_input(location).open() as stream:
+                return _plain(location, stream.read())
+        except OSError as error:
+            raise WarehouseAway(f"{location} can't be read: {error}; retry when its storage is back") from error
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a new file; `keep` makes sure that it stays."""
+        try:
+            path = local(location)
+            if path is None:
+                with self.io(location).new_output(location).create() as stream:
+                    stream.write(data)
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(data)
+        except OSError as error:
+            raise WarehouseAway(f"{location} can't be written: {error}; retry when there is room") from error
+
+    def keep(self, locations: Iterable[str]) -> None:
+        """Make sure that local files stay, and their names; an object store keeps what it has acknowledged."""
+        paths = [path for location in locations if (path := local(location)) is not None]
+        if not paths:
+            return
+        with ThreadPoolExecutor(SYNCS) as pool:  # the disk takes them together
+            for wave in (paths, sorted({path.parent for path in paths})):
+                list(pool.map(_sync, wave))
+
+    def remove(self, location: str) -> None:
+        """Delete a file; one that is gone is no error."""
+        try:
+            self.io(location).delete(location)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise WarehouseAway(f"{location} can't be deleted: {error}; retry") from error
+
+
+def local(location: str) -> Path | None:
+    """Return the path of a local location; None for an object store."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return Path(location)
+    if scheme != "file":
+        return None
+    return Path("/" + rest.lstrip("/"))
+
+
+def location_of(said: str | Path) -> str:
+    """Write a folder or URI as the absolute location that every engine reads alike: symbolic links are resolved."""
+    if isinstance(said, Path) or "://" not in said:
+        return f"file://{os.path.realpath(said)}"
+    return said.rstrip("/")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def files_below(location: str) -> Iterator[str]:
+    """Yield the locations of all data files below a local folder."""
+    folder = local(location)
+    if folder is None:
+        yield from _objects_below(location)
+        return
+    for path in sorted(folder.rglob("*.parquet")):
+        if not any(part.startswith((".", "_temporary")) for part in path.relative_to(folder).parts):
+            yield f"{location}/{path.relative_to(folder)}"
+
+
+def _objects_below(location: str) -> Iterator[str]:
+    raise WarehouseAway(f"{location} can't be listed: Spark stages on local file systems so far; write from Arrow")
+
+
+def _plain(location: str, data: bytes) -> bytes:
+    return gzip.decompress(data) if location.endswith(COMPRESSED) else data

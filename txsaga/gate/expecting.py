@@ -1,0 +1,160 @@
+"""
+Gates as a transaction takes them: one suite, all of some, or a quorum of them.
+
+    expect("ledger_suite")                              its no is the transaction's
+    expect("ledger_suite", warn=True)                   its no is told and stored
+    expect("ledger_suite", drift=0.2)                   and as many rows as before, within a fifth
+    expect([{"type": "expect_…", "kwargs": {…}}])       expectations without a file
+    quorum(2, expect("a"), expect("b"), expect("c"))    two of three
+
+A gate that can't come to a verdict says no, with the reason as evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from txsaga.errors import ConfigError
+from txsaga.gate import process, suites
+from txsaga.model.arguments import check_kind
+from txsaga.model.ballot import Ballot, Cast, Rule
+from txsaga.model.gate import Subject
+
+INLINE = "expectations"
+"""The name of a suite that is a list."""
+
+
+class Engine(StrEnum):
+    """What reads the rows in the gate's process."""
+
+    AUTO = "auto"  # Spark for what does not fit into memory
+    PANDAS = "pandas"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteGate:
+    """One suite, and how its verdict counts."""
+
+    suite: str
+    expectations: tuple[suites.Expectation, ...] | None = None
+    """Without them it is read by its name."""
+    warn: bool = False
+    drift: float | None = None
+    """By how much of it the number of rows may differ from what is published in their place."""
+    allow_empty: bool = False
+    timeout: timedelta = timedelta(minutes=30)
+    engine: Engine = Engine.AUTO
+
+    def warm(self) -> None:
+        """Read the suite, and start a process."""
+        self._read()
+        process.warm()
+
+    def ballot(self, name: str) -> Ballot:
+        """Return its ballot: it is the only voter."""
+        return Ballot(name=name, voters=(self.suite,), rule=Rule.WARN if self.warn else Rule.ALL)
+
+    def judge(self, subject: Subject) -> Sequence[Cast]:
+        """Vote."""
+        evidence: dict[str, Any] = {"suite": self.suite, "about": subject.about}
+        if subject.count == 0:
+            evidence["rows"] = 0
+            return [self._cast(self._empty(), evidence)]
+        request = {"expectations": self._read(), "engine": self.engine.value, "about": subject.about}
+        evidence |= process.ask(request, subject, self.timeout)
+        if not evidence["rows"] and "error" not in evidence:
+            return [self._cast(self._empty(), evidence)]
+        return [self._cast(evidence.pop("why", "") or self._drifted(evidence["rows"], subject.published), evidence)]
+
+    def _cast(self, why: str, evidence: Mapping[str, Any]) -> Cast:
+        told = {**evidence, "why": why} if why else dict(evidence)
+        return Cast(voter=self.suite, yes=not why, evidence=told)
+
+    def _empty(self) -> str:
+        return "" if self.allow_empty else "there are no rows to look at; pass allow_empty=True where none is right"
+
+    def _drifted(self, rows: int, published: int | None) -> str:
+        if self.drift is None or published is None or abs(rows - published) <= self.drift * published:
+            return ""
+        return f"{rows:,} rows in the place of {published:,}: more than {self.drift:.0%} apart"
+
+    def _read(self) -> list[suites.Expectation]:
+        return list(self.expectations) if self.expectations is not None else suites.found(self.suite)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """Some suites that vote in one ballot."""
+
+    members: tuple[SuiteGate, ...]
+    rule: Rule
+    needed: int | None = None
+
+    def warm(self) -> None:
+        """Read all suites, and start a process."""
+        for each in self.members:
+            each.warm()
+
+    def ballot(self, name: str) -> Ballot:
+        """Return the ballot of all."""
+        return Ballot(name=name, voters=tuple(each.suite for each in self.members), rule=self.rule, needed=self.needed)
+
+    def judge(self, subject: Subject) -> Sequence[Cast]:
+        """Vote, one after the other."""
+        return [cast for each in self.members for cast in each.judge(subject)]
+
+
+def expect(
+    suite: str | Sequence[suites.Expectation],
+    *,
+    name: str | None = None,
+    warn: bool = False,
+    drift: float | None = None,
+    allow_empty: bool = False,
+    timeout: timedelta | float = 1800.0,
+    engine: str = Engine.AUTO,
+) -> SuiteGate:
+    """Return the gate of a suite: the name of a file, or a list of expectations."""
+    inline = None if isinstance(suite, str) else tuple(suites.checked(suite, "the list"))
+    if drift is not None and not 0 <= drift:
+        raise ConfigError(f"drift is {drift}; give the part by which the number of rows may differ, like 0.2")
+    if engine not in list(Engine):
+        raise ConfigError(f"there is no engine {engine!r} for a gate; there are {', '.join(Engine)}")
+    limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    if limit <= timedelta(0):
+        raise ConfigError(f"timeout is {timeout}; give the seconds after which a gate says no")
+    return SuiteGate(
+        suite=name or (suite if isinstance(suite, str) else INLINE),
+        expectations=inline if name is None or inline is not None else tuple(suites.found(str(suite))),
+        warn=warn,
+        drift=drift,
+        allow_empty=allow_empty,
+        timeout=limit,
+        engine=Engine(engine),
+    )
+
+
+def every(*gates: SuiteGate) -> Gates:
+    """Return the gate that needs a yes of each."""
+    return Gates(members=_members(gates), rule=Rule.ALL)
+
+
+def quorum(needed: int, *gates: SuiteGate) -> Gates:
+    """Return the gate that needs so many."""
+    members = _members(gates)
+    Ballot(name="quorum", voters=tuple(each.suite for each in members), rule=Rule.QUORUM, needed=needed)
+    return Gates(members=members, rule=Rule.QUORUM, needed=needed)
+
+
+def _members(gates: Sequence[SuiteGate]) -> tuple[SuiteGate, ...]:
+    for each in gates:
+        check_kind(each, SuiteGate, "each gate", "give what expect(…) returns")
+    names = [each.suite for each in gates]
+    if len(set(names)) != len(names) or not names:
+        raise ConfigError(f"gates that vote together need names of their own, not {names}; pass name=… to expect")
+    return tuple(gates)

@@ -1,0 +1,137 @@
+"""
+Judging rows by a suite, in the gate's own process: the only module that knows Great Expectations.
+
+First only whether each expectation holds, which is the cheapest; details are asked for those that do not. A column that
+is missing is said in one line instead of an exception per expectation. What goes wrong here is an answer, too: a no.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import great_expectations as gx
+from great_expectations.expectations.registry import get_expectation_impl
+
+from txsaga.gate import reading
+from txsaga.gate.suites import columns_of
+
+BOOLEAN, DETAILS = "BOOLEAN_ONLY", "SUMMARY"
+CRITICAL = "critical"
+SHORT = 300
+"""Characters of an error that say what it is."""
+EXAMPLES = 3
+DROPPED = ("partial_unexpected_index_list", "partial_unexpected_counts")
+
+
+def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer a question; an error is an answer."""
+    begun = time.monotonic()
+    try:
+        found = _judged(question)
+    except Exception as error:  # noqa: BLE001  # whatever stops a gate is a no
+        said = f"{type(error).__name__}: {_short(error)}"
+        found = {"error": said, "why": said, "rows": question.get("count")}
+    return {**found, "seconds": round(time.monotonic() - begun, 3), "great_expectations": gx.__version__}
+
+
+def _judged(question: Mapping[str, Any]) -> dict[str, Any]:
+    expectations: Sequence[Mapping[str, Any]] = question["expectations"]
+    missing = _missing(expectations, question["columns"])
+    if missing:
+        raise LookupError(f"the rows have no column {missing!r}, only {', '.join(question['columns'])}")
+    for each in expectations:
+        get_expectation_impl(each["type"])  # a suite drops what it does not know, without a word
+    begun = time.monotonic()
+    with reading.frame(question) as read:
+        took = round(time.monotonic() - begun, 3)
+        batch = _batch(read)
+        results = _results(batch, expectations)
+        rows = read.count()
+    if len(results) != len(expectations):
+        raise LookupError(f"{len(expectations)} expectations gave {len(results)} results")
+    failed = [each for each in results if not each["success"] and each["severity"] == CRITICAL]
+    why = "; ".join(each["why"] for each in failed)
+    told = {"rows": rows, "engine": read.engine, "read": took, "results": results}
+    return {**told, "why": why} if why else told
+
+
+def _missing(expectations: Sequence[Mapping[str, Any]], there: Sequence[str]) -> str | None:
+    named = (column for each in expectations for column in columns_of(each))
+    return next((column for column in named if column not in there), None)
+
+
+def _batch(read: reading.Read) -> Any:
+    context: Any = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    sources = context.data_sources
+    source: Any = sources.add_spark("staged") if read.engine == "spark" else sources.add_pandas("staged")
+    whole = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+    return whole.get_batch(batch_parameters={"dataframe": read.frame})
+
+
+def _results(batch: Any, expectations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a result for each expectation, with details of those that do not hold."""
+    quick = _validated(batch, expectations, BOOLEAN)
+    found = [_result(each) for each in quick]
+    wrong = [at for at, each in enumerate(quick) if not each.success]
+    if wrong:
+        again = [{key: found[at][key] for key in ("type", "kwargs", "severity")} for at in wrong]
+        details = {_key(each): _result(each) for each in _validated(batch, again, DETAILS)}
+        for at in wrong:
+            found[at] = details.get(_key(quick[at]), found[at])
+    return found
+
+
+def _validated(batch: Any, expectations: Sequence[Mapping[str, Any]], detail: str) -> list[Any]:
+    suite = gx.ExpectationSuite(name="staged", expectations=[dict(each) for each in expectations])
+    return list(batch.validate(suite, result_format=detail).results)
+
+
+def _key(result: Any) -> str:
+    config = result.expectation_config
+    return json.dumps([config.type, config.kwargs], sort_keys=True, default=str)
+
+
+def _result(result: Any) -> dict[str, Any]:
+    said = result.to_json_dict()
+    config, details = said["expectation_config"], said.get("result") or {}
+    kwargs = {key: value for key, value in config["kwargs"].items() if key != "batch_id"}
+    found = {
+        "type": config["type"],
+        "kwargs": kwargs,
+        "success": bool(said["success"]),
+        "severity": config.get("severity") or CRITICAL,
+        "result": {key: value for key, value in details.items() if key not in DROPPED},
+    }
+    if not said["success"]:
+        found["why"] = _why(found, said.get("exception_info") or {})
+    return found
+
+
+def _why(found: Mapping[str, Any], raised: Mapping[str, Any]) -> str:
+    about = ", ".join(columns_of(found)) or "the rows"
+    details = found["result"]
+    text = f"{found['type']} of {about}"
+    if "unexpected_count" in details:
+        like = ", ".join(map(repr, (details.get("partial_unexpected_list") or [])[:EXAMPLES]))
+        return f"{text}: {details['unexpected_count']:,} of {details['element_count']:,} rows" + (
+            f", like {like}" if like else ""
+        )
+    if "observed_value" in details:
+        return f"{text}: found {details['observed_value']}"
+    message = _raised(raised)
+    return f"{text}: {message}" if message else f"{text} does not hold"
+
+
+def _raised(info: Mapping[str, Any]) -> str:
+    """Find what an expectation raised: told directly, or by the metric that raised."""
+    if "raised_exception" in info:
+        return _short(info.get("exception_message") or "") if info["raised_exception"] else ""
+    return next((_short(each.get("exception_message") or "") for each in info.values() if isinstance(each, dict)), "")
+
+
+def _short(error: object) -> str:
+    return " ".join(str(error).split())[:SHORT] or "no reason given"

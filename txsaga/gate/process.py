@@ -1,0 +1,157 @@
+"""
+The gate's own process, as its parent sees it: started ahead, asked by files, ended with its parent.
+
+One is kept for the next question, since what it imports takes longer than most suites. It ends by itself when its
+parent is gone, or when nobody asked for a while. One that died or took too long is an answer like any other: no.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from txsaga.gate.rows import written
+from txsaga.model.gate import Subject
+
+QUIET = {"GX_ANALYTICS_ENABLED": "false", "PYTHONWARNINGS": "ignore"}
+TAIL = 2_000
+"""Bytes of what a process said last that are worth telling."""
+
+
+class GateProcess:
+    """One process that judges."""
+
+    def __init__(self) -> None:
+        self._told = tempfile.TemporaryFile()  # open as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "txsaga.gate"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._told,
+            env={**os.environ, **QUIET},
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether it can be asked."""
+        return self._process.poll() is None
+
+    def ask(self, folder: Path, seconds: float) -> str | None:
+        """Let it answer the question in a folder; return what went wrong, if anything."""
+        try:
+            assert self._process.stdin is not None and self._process.stdout is not None
+            self._process.stdin.write(f"{folder}\n".encode())
+            self._process.stdin.flush()
+            until = time.monotonic() + seconds
+            readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
+            if not readable:
+                return f"the gate did not answer within {seconds:g} s"
+            if os.read(self._process.stdout.fileno(), 1):
+                return None
+        except BrokenPipeError:
+            pass
+        code = self._process.wait(60)
+        return f"the gate's process ended with {code}: {self._last_words()}"
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._told):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+
+    def _last_words(self) -> str:
+        self._told.seek(0, os.SEEK_END)
+        self._told.seek(max(0, self._told.tell() - TAIL))
+        lines = self._told.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+class _Idle:
+    """The process that waits for the next question."""
+
+    def __init__(self) -> None:
+        self._lock, self._waiting = Lock(), list[GateProcess]()
+        self._parents: list[GateProcess] = []
+
+    def take(self) -> GateProcess:
+        with self._lock:
+            found = self._waiting.pop() if self._waiting else None
+        if found is not None and not found.alive:
+            found.end()
+            found = None
+        return found or GateProcess()
+
+    def give_back(self, process: GateProcess) -> None:
+        with self._lock:
+            if not self._waiting:
+                self._waiting.append(process)
+                return
+        process.end()
+
+    def stop(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.end()
+
+    def leave_to_parent(self) -> None:
+        """Forget what a forked child has not started; it is kept, or its pipes would be closed with a warning."""
+        self._lock, self._parents, self._waiting = Lock(), [*self._parents, *self._waiting], []
+
+
+_idle = _Idle()
+os.register_at_fork(after_in_child=_idle.leave_to_parent)
+
+
+def warm() -> None:
+    """Start a process, where none waits: what it imports is there when it is asked."""
+    _idle.give_back(_idle.take())
+
+
+def stop() -> None:
+    """End the process that waits for the next question."""
+    _idle.stop()
+
+
+atexit.register(stop)
+
+
+def ask(request: Mapping[str, Any], subject: Subject, limit: timedelta) -> dict[str, Any]:
+    """Ask for a verdict; what went wrong is in it, as `error` and `why`."""
+    with tempfile.TemporaryDirectory(prefix="txsaga-gate-") as name:
+        folder = Path(name)
+        question = {**request, **written(subject, folder), "access": dict(subject.access), "count": subject.count}
+        (folder / "question.json").write_text(json.dumps(question, default=str), "utf-8")
+        process = _idle.take()
+        try:
+            wrong = process.ask(folder, limit.total_seconds())
+        except BaseException:
+            process.end()
+            raise
+        if wrong is None:
+            _idle.give_back(process)
+            answer: dict[str, Any] = json.loads((folder / "answer.json").read_text("utf-8"))
+            return answer
+        process.end()
+        return {"error": wrong, "why": wrong, "rows": subject.count}

@@ -1,0 +1,105 @@
+"""
+Running a program for Spark: `python -m txsaga.spark PROGRAM [NAME=VALUE …]`, in a transaction, or in a step of a flow.
+
+    python -m txsaga.spark spark_jobs/ledger.py --key night-2025-03-03 topic=transfers
+    python -m txsaga.spark spark_jobs/ledger.py --flow 17 --step ledger topic=transfers
+
+The store is that of the environment (TXSAGA_URL). The session is this process's own, and its JVM ends with it. If it
+dies, nothing is visible; whoever tries again takes its place, and what a forgotten one still writes counts no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+
+import txsaga
+from txsaga.engine.broker import Broker
+from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError
+from txsaga.model.decision import LocalState
+from txsaga.spark.job import Job, Run, found
+from txsaga.spark.progress import Progress
+from txsaga.spark.result import hand_over
+from txsaga.spark.sessions import session
+
+REFUSED = 3
+"""The exit of a program that txsaga refused for good: its last line says why."""
+TRY_AGAIN = 75
+"""The exit where another try may succeed: a store or a warehouse that is away."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a program."""
+    said = _parser().parse_intermixed_args(arguments)
+    if said.with_parent:
+        Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        program = found(said.program)
+        with txsaga.connect(warehouse=said.warehouse, roles=False, answering=False) as broker:
+            result = _run(broker, program, said)
+    except TxSagaError as refused:
+        _tell(f"{type(refused).__name__}: {refused}")
+        return TRY_AGAIN if refused.retryable or isinstance(refused, InDoubt | OutcomeUnknown) else REFUSED
+    if said.result is not None and said.flow is None:
+        hand_over(result, said.result, waits=False)
+    _tell(f"done: {json.dumps(result, default=str)}")
+    return 0
+
+
+def _run(broker: Broker, program: Run, said: argparse.Namespace) -> object:
+    conf = dict(each.partition("=")[::2] for each in said.conf)
+    spark = session(broker, said.master, app=said.step or Path(said.program).stem, conf=conf)
+    spark.sparkContext.setLogLevel("ERROR")
+    _tell(f"session {spark.sparkContext.applicationId} on {spark.sparkContext.master}")
+    given = dict(each.partition("=")[::2] for each in said.arguments)
+    try:
+        with Progress(spark, _tell):
+            if said.flow is None:
+                producer = broker.producer(said.group, checker=lambda question: LocalState.UNKNOWN)
+                with producer.transaction(key=said.key) as transaction:
+                    return program(Job(broker=broker, spark=spark, transaction=transaction, arguments=given))
+            with broker.flow(said.flow) as flow, flow.step(said.step):
+                result = program(Job(broker=broker, spark=spark, transaction=flow, arguments=given))
+                if said.result is not None:
+                    hand_over(result, said.result, waits=said.with_parent)
+                return result
+    finally:
+        spark.stop()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m txsaga.spark", description="Run a program for Spark.")
+    parser.add_argument("program", help="file.py, file.py:function or module:function")
+    parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="what the program asks for")
+    parser.add_argument("--key", help="of its transaction: run again it does nothing twice")
+    parser.add_argument("--group", default="spark", help="of its transaction")
+    parser.add_argument("--flow", type=int, metavar="TXID", help="do it in a step of this flow")
+    parser.add_argument("--step", help="the name of that step")
+    parser.add_argument("--master", help="where the session runs; TXSAGA_SPARK_MASTER, else local[*]")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of the session")
+    parser.add_argument("--warehouse", help="where new tables lie; TXSAGA_WAREHOUSE")
+    parser.add_argument("--result", type=Path, help="a file for what the program returns, as JSON")
+    parser.add_argument("--with-parent", action="store_true", help="end when the standard input does")
+    return parser
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, and end with everything that was started here."""
+    while os.read(0, 4096):
+        continue
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""
+A job: what a program for Spark works with, in a transaction of its own or in a step of a flow.
+
+    def run(job: Job) -> dict[str, int]:
+        rows = transform(job.messages("transfers"))
+        return {"rows": job.append("bank.posting", rows, gate=expect("postings"))}
+
+A job reads one moment, and writes what nobody sees before the decision. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from txsaga.errors import ConfigError
+from txsaga.errors.lake import UnknownTable
+from txsaga.ports.gates import Gate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txsaga.engine.broker import Broker
+    from txsaga.engine.table import Table
+    from txsaga.model.records import Life
+
+ENTRY = "run"
+Run = Callable[["Job"], object]
+
+
+class Writing(Protocol):
+    """A transaction, or a flow in one of its steps."""
+
+    def table(self, name: str) -> Table:
+        """Return a table to write to."""
+
+    def join_life(self) -> Life:
+        """Return its row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run of a program."""
+
+    broker: Broker
+    spark: SparkSession
+    transaction: Writing
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def argument(self, name: str, default: str | None = None) -> str:
+        """Return an argument of the run."""
+        value = self.arguments.get(name, default)
+        if value is None:
+            raise ConfigError(f"this job needs an argument {name!r}; pass {name}=…")
+        return value
+
+    def messages(self, topic: str) -> DataFrame:
+        """Return what is visible of a topic."""
+        from txsaga.spark.messages import read
+
+        return read(self.broker, self.spark, topic)
+
+    @contextmanager
+    def tables(self, *names: str) -> Iterator[Mapping[str, DataFrame]]:
+        """Return tables as they are at one moment."""
+        with self.broker.cut(tables=names, topics=()) as cut:
+            frames = cut.spark(self.spark)
+            yield {name: frames.table(name) for name in names}
+
+    def is_there(self, name: str) -> bool:
+        """Tell whether there is such a table."""
+        try:
+            with self.broker.cut(tables=[name], topics=()):
+                return True
+        except UnknownTable:
+            return False
+
+    def append(self, name: str, rows: DataFrame, *, gate: Gate | None = None) -> int:
+        """Add rows to a table; return how many."""
+        write = self.transaction.table(name).append(rows, gate=gate)
+        return 0 if write is None else write.rows
+
+    def overwrite(self, name: str, rows: DataFrame, *, gate: Gate | None = None) -> int:
+        """Replace all rows of a table; return how many there are now."""
+        write = self.transaction.table(name).overwrite(rows, gate=gate)
+        return 0 if write is None else write.rows
+
+    def send(self, topic: str, frame: DataFrame) -> None:
+        """Send the rows of a frame as messages."""
+        from txsaga.spark.messages import send
+
+        send(self.broker, self.transaction, topic, frame)
+
+
+def found(said: str) -> Run:
+    """Load the function of a program: `file.py`, `file.py:function`, or `module:function`."""
+    place, colon, entry = said.rpartition(":") if not said.endswith(".py") else (said, "", "")
+    place, entry = (place, entry) if colon else (said, ENTRY)
+    function = getattr(_loaded(place), entry, None)
+    if not callable(function):
+        raise ConfigError(f"{place} has no function {entry!r}; write `def {entry}(job: Job) -> …`")
+    return function  # type: ignore[no-any-return]
+
+
+def _loaded(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        try:
+            return importlib.import_module(place)
+        except ImportError as error:
+            raise ConfigError(f"program {place} can't be loaded: {error}") from error
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise ConfigError(f"there is no program {place}; give the path of a file, or module:function")
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules.setdefault(path.stem, module)
+    specification.loader.exec_module(module)
+    return module

@@ -1,0 +1,112 @@
+"""
+A Spark session that fits: local, on a cluster, through Connect, or the one that is there.
+
+    spark = txsaga.spark.session(broker)                    # TXSAGA_SPARK_MASTER, else local[*]
+    spark = txsaga.spark.session(broker, "spark://host:7077")
+    spark = txsaga.spark.session(broker, "sc://host:15002")
+
+With the Iceberg runtime among its jars (TXSAGA_SPARK_JARS) it opens the home catalog as an ordinary one. Whatever a
+caller sets himself counts more. A session that is there already is returned as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from txsaga.errors.lake import LakeMissing
+from txsaga.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txsaga.engine.broker import Broker
+
+MASTER, JARS = "TXSAGA_SPARK_MASTER", "TXSAGA_SPARK_JARS"
+RUNTIME = "iceberg-spark-runtime"
+INSTALL = "Spark needs its package: pip install 'txsaga[spark]'"
+ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Half the work of starting a local one."""
+
+
+def session(
+    broker: Broker | None = None,
+    master: str | None = None,
+    *,
+    app: str = "txsaga",
+    conf: Mapping[str, str] | None = None,
+    jars: Sequence[str | Path] | None = None,
+) -> SparkSession:
+    """Return the Spark session of this process, opening it where there is none."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise LakeMissing(f"{INSTALL} ({missing})") from missing
+    ambient = SparkSession.getActiveSession()
+    if ambient is not None and master is None:
+        return ambient
+    address = master or os.environ.get(MASTER) or "local[*]"
+    settings = configured(broker, address, conf=conf, jars=jars)
+    builder = SparkSession.builder.appName(app)
+    if address.startswith("sc://"):
+        builder = builder.remote(address)
+    else:
+        _prepare(address)
+        builder = builder.master(address)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def configured(
+    broker: Broker | None,
+    address: str,
+    *,
+    conf: Mapping[str, str] | None = None,
+    jars: Sequence[str | Path] | None = None,
+) -> dict[str, str]:
+    """Return the settings of a session."""
+    paths = [str(jar) for jar in (jars if jars is not None else named_jars(os.environ.get(JARS, "")))]
+    settings = dict(ALWAYS)
+    if address.startswith("local"):
+        settings |= {**LOCAL, "spark.driver.extraJavaOptions": QUICK}
+    if paths and not address.startswith("sc://"):
+        settings |= {"spark.jars": ",".join(paths), "spark.driver.extraClassPath": ":".join(paths)}
+    if broker is not None and any(RUNTIME in Path(path).name for path in paths):
+        settings |= broker.kernel.tables.spark_settings()
+    return {**settings, **(conf or {})}
+
+
+def named_jars(said: str) -> list[str]:
+    """Read TXSAGA_SPARK_JARS: a folder, or files with commas between them."""
+    found: list[str] = []
+    for each in filter(None, said.split(",")):
+        path = Path(each)
+        if not path.exists():
+            raise LakeMissing(f"{JARS} names {each!r}, and it is not there; run `make jars`, or correct it")
+        found += sorted(str(jar) for jar in path.glob("*.jar")) if path.is_dir() else [str(path)]
+    return found
+
+
+def _prepare(address: str) -> None:
+    """Set what a JVM and its Python workers read from the environment."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the path
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    if address.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,200 @@
+"""
+A DataFrame as files of a table: written by Spark's executors where nobody looks, committed by nobody here.
+
+Field ids go with the columns, without them no engine could read the files. Files are parted by *copies* of the
+partition columns: Spark takes what it parts by out of the files, and the table would lose it without a word. The copies
+are text that says every value, so that NULL, '' and a value that looks like NULL stay three things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from txsaga.adapters.lake.columns import require_columns, require_type
+from txsaga.adapters.lake.files import Staged
+from txsaga.adapters.lake.storage import files_below
+from txsaga.errors.lake import FormatRefused
+from txsaga.model.table import TableName
+from txsaga.spark.partitioning import copied, read_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as spark_types
+
+TYPES: dict[type[IcebergType], str] = {
+    BooleanType: "boolean",
+    IntegerType: "int",
+    LongType: "bigint",
+    FloatType: "float",
+    DoubleType: "double",
+    DateType: "date",
+    StringType: "string",
+    BinaryType: "binary",
+    TimestampType: "timestamp_ntz",
+    TimestamptzType: "timestamp",
+}
+WIDER = {
+    "int": {"tinyint", "smallint"},
+    "bigint": {"tinyint", "smallint", "int"},
+    "double": {"float"},
+}
+AS_ICEBERG_READS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which nobody else reads right
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+NOTHING = "__HIVE_DEFAULT_PARTITION__"
+
+
+def write(name: TableName, metadata: TableMetadata, rows: Any, folder: str) -> list[Staged]:
+    """Write a DataFrame as files of a table's current schema and partitions."""
+    frame: DataFrame = rows
+    if frame.isStreaming:
+        raise FormatRefused(f"the rows for {name} are a stream; write each batch of it, with foreachBatch")
+    schema, spec = metadata.schema(), metadata.spec()
+    require_columns(name, schema, spec, frame.columns)
+    fitted = _fitted(name, schema, frame)
+    parts = {f"_p{number}": field for number, field in enumerate(spec.fields)}
+    for column, field in parts.items():
+        fitted = fitted.withColumn(column, copied(schema, field, name))
+    if parts:
+        fitted = fitted.repartition(*parts)
+    codec = metadata.properties.get("write.parquet.compression-codec", "zstd")
+    with _settings(frame.sparkSession):
+        writer = fitted.write.mode("errorifexists").option("compression", codec)
+        (writer.partitionBy(*parts) if parts else writer).parquet(folder)
+    return list(_staged(folder, schema, list(parts.values())))
+
+
+def _fitted(name: TableName, schema: Schema, frame: DataFrame) -> DataFrame:
+    """Name, type and number the columns as the table does."""
+    from pyspark.sql import functions as F  # as everybody calls them
+
+    columns = []
+    given = {field.name: field.dataType for field in frame.schema.fields}
+    for field in schema.fields:
+        wanted = _type(name, field.name, field.field_type)
+        simple, found = wanted.simpleString(), given[field.name].simpleString()
+        if not _widens(given[field.name], wanted):
+            require_type(name, field.name, found, simple)
+        column = F.col(f"`{field.name}`")
+        cast = column if simple == found else column.cast(wanted)
+        columns.append(cast.alias(field.name, metadata={"parquet.field.id": field.field_id}))
+    chosen = frame.select(*columns)
+    return chosen.to(with_ids(name, schema)) if _has_structs(schema) else chosen
+
+
+def _widens(given: spark_types.DataType, wanted: spark_types.DataType) -> bool:
+    from pyspark.sql.types import DecimalType as SparkDecimal
+    from pyspark.sql.types import NullType
+
+    one, other = given.simpleString(), wanted.simpleString()
+    if one == other or one in WIDER.get(other, ()) or isinstance(given, NullType):
+        return True
+    if isinstance(given, SparkDecimal) and isinstance(wanted, SparkDecimal):
+        return given.scale == wanted.scale and given.precision <= wanted.precision
+    return False
+
+
+def _type(name: TableName, column: str, kind: IcebergType) -> spark_types.DataType:
+    from pyspark.sql import types as spark
+
+    if isinstance(kind, DecimalType):
+        return spark.DecimalType(kind.precision, kind.scale)
+    if isinstance(kind, StructType):
+        fields = [spark.StructField(each.name, _type(name, each.name, each.field_type)) for each in kind.fields]
+        return spark.StructType(fields)
+    if type(kind) not in TYPES:
+        raise FormatRefused(
+            f"column {column!r} of {name} is {kind}, which Spark can't write with the table's field ids; "
+            "write it from Arrow, or by Spark on a branch"
+        )
+    return _plain_type(TYPES[type(kind)])
+
+
+def _plain_type(simple: str) -> spark_types.DataType:
+    from pyspark.sql import types as spark
+
+    kinds: dict[str, spark_types.DataType] = {
+        "boolean": spark.BooleanType(),
+        "int": spark.IntegerType(),
+        "bigint": spark.LongType(),
+        "float": spark.FloatType(),
+        "double": spark.DoubleType(),
+        "date": spark.DateType(),
+        "string": spark.StringType(),
+        "binary": spark.BinaryType(),
+        "timestamp_ntz": spark.TimestampNTZType(),
+        "timestamp": spark.TimestampType(),
+    }
+    return kinds[simple]
+
+
+def _has_structs(schema: Schema) -> bool:
+    return any(isinstance(field.field_type, StructType) for field in schema.fields)
+
+
+def with_ids(name: TableName, schema: Schema | StructType) -> spark_types.StructType:
+    """Return the schema in Spark's types, with the ids of fields, also of those inside of fields."""
+    from pyspark.sql import types as spark
+
+    def kind(each: Any) -> spark_types.DataType:
+        inner = each.field_type
+        return with_ids(name, inner) if isinstance(inner, StructType) else _type(name, each.name, inner)
+
+    return spark.StructType(
+        [
+            spark.StructField(each.name, kind(each), nullable=True, metadata={"parquet.field.id": each.field_id})
+            for each in schema.fields
+        ]
+    )
+
+
+def _staged(folder: str, schema: Schema, fields: list[PartitionField]) -> Iterator[Staged]:
+    """Yield the files of a folder with the values that their names say."""
+    kinds = [field.transform.result_type(schema.find_field(field.source_id).field_type) for field in fields]
+    for location in files_below(folder):
+        names = location.removeprefix(f"{folder}/").split("/")[:-1]
+        texts = [unquote(each.partition("=")[2]) for each in names]
+        values = [read_value(None if text == NOTHING else text, kind) for text, kind in zip(texts, kinds, strict=True)]
+        yield location, Record(*values)
+
+
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write as Iceberg reads, and set back what the caller had."""
+    before = {key: spark.conf.get(key, None) for key in AS_ICEBERG_READS}
+    try:
+        for key, value in AS_ICEBERG_READS.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, known in before.items():
+            if known is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, known)
