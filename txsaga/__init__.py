@@ -9,6 +9,7 @@ import typing as _typing
 from txsaga.errors import TxSagaError
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.message import Delivered, Message
+from txsaga.model.saga import Http, Send, Undo
 from txsaga.model.topic import TopicType
 
 if _typing.TYPE_CHECKING:
@@ -17,6 +18,7 @@ if _typing.TYPE_CHECKING:
     from txsaga.adapters.tcc import Callables, HttpService, verify
     from txsaga.engine.broker import Broker
     from txsaga.engine.coordinator.again import again
+    from txsaga.engine.saga.code import compensation
     from txsaga.wiring import cluster, connect
 
 COMMIT, ROLLBACK, UNKNOWN = LocalState.COMMIT, LocalState.ROLLBACK, LocalState.UNKNOWN
@@ -30,13 +32,17 @@ __all__ = [
     "Decision",
     "Delivered",
     "Folder",
+    "Http",
     "HttpService",
     "LocalState",
     "Message",
+    "Send",
     "TopicType",
     "TxSagaError",
+    "Undo",
     "again",
     "cluster",
+    "compensation",
     "connect",
     "inbox",
     "verify",
@@ -53,6 +59,10 @@ def __getattr__(name: str) -> object:
         from txsaga.engine.coordinator.again import again
 
         return again
+    if name == "compensation":
+        from txsaga.engine.saga.code import compensation
+
+        return compensation
     if name == "cluster":
         from txsaga.wiring import cluster
 

@@ -10,6 +10,7 @@ import secrets
 import socket
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,18 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
+from txsaga.adapters.airflow.instance import airflow_name
+from txsaga.adapters.airflow.rest import Airflow
+from txsaga.adapters.airflow.runs import AirflowRuns
 from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
 from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.enlisting import Participants
 from txsaga.adapters.evidence import SqlEvidence
+from txsaga.adapters.lake.opening import open_lake
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.services import call_service
 from txsaga.adapters.xa import participant_for
 from txsaga.config import RESOURCE, Settings
 from txsaga.engine.announce import Announcer
@@ -31,10 +37,12 @@ from txsaga.engine.broker import Broker
 from txsaga.engine.cluster.facade import BrokerCluster
 from txsaga.engine.cluster.members import RETRY, Members
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.patience import PATIENCE
+from txsaga.engine.patience import PATIENCE, patiently
+from txsaga.engine.saga.code import CODE
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
 from txsaga.model.arguments import check_count, check_function, check_kind, check_seconds, list_of
 from txsaga.model.cluster import Cluster, check, check_one, read
+from txsaga.model.table import TABLE_EFFECT
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 from txsaga.ports.participants import Enlistable, Participant
@@ -162,7 +170,12 @@ class PostgresHome:
 
     def jitter(self) -> float:
         """Draw a factor around 1."""
-        return random.uniform(0.8, 1.2)
+        return jitter()
+
+
+def jitter() -> float:
+    """Draw a factor around 1."""
+    return random.uniform(0.8, 1.2)
 
 
 def new_member() -> str:
@@ -186,6 +199,8 @@ def connect(
     answering: bool = True,
     check_threads: int = 4,
     patience: float = PATIENCE,
+    standby: float = 0.0,
+    warehouse: str | Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Broker:
     """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
@@ -193,23 +208,23 @@ def connect(
     `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. What
     check-back asks of this process is answered in `check_threads` threads, unless `answering=False`. In any case a
     thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
-    A store that went away is waited for so many seconds of `patience` before a send fails.
+    A store that went away is waited for so many seconds of `patience` before a send fails, and one that is down at
+    the start so many seconds of `standby`. Tables that are created lie in the `warehouse`.
     """
     passed = _checked(
         observers, resources, participants, env, roles=roles, auto_create=auto_create, answering=answering
     )
+    for seconds, what in ((patience, "patience"), (standby, "standby")):
+        check_seconds(seconds, what)
     check_count(check_threads, "check_threads")
-    check_seconds(patience, "patience")
     settings = Settings.from_env(os.environ if env is None else env)
     address = url or settings.url
     found = Resources(settings.resources, resources or {}, settings.brokers)
-    named = {name: load(place, "participant") for name, place in settings.participants.items()}
-    others = Participants(found.participant, {**named, **(participants or {})})
-    for name in {**named, **(participants or {})}:
-        found.require_free(name)
+    others = _others(settings, participants or {}, found)
+    CODE.load(settings.sagas)
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
-    store = PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
-    others.store = store
+    store = others.store = patiently(partial(_store, address, settings, patience), standby)
+    lake = open_lake(store, settings, warehouse, embedded=address is None, load=load)
     kernel = Kernel(
         store,
         evidence=found.find,
@@ -217,16 +232,33 @@ def connect(
         announce=Announcer(listening),
         member=new_member(),
         auto_create=settings.auto_create if auto_create is None else auto_create,
+        effects={TABLE_EFFECT: lake},
+        tables=lake,
+        services=call_service,
+        jitter=jitter,
     )
 
-    def close() -> None:
-        others.close()
-        found.close()
-        store.close()
+    if settings.airflow:
+        kernel.runs = AirflowRuns(Airflow(settings.airflow), name=airflow_name(settings.airflow_name, settings.airflow))
 
-    home = PostgresHome(store, found, others)
+    def close() -> None:
+        for opened in (others, found, store):
+            opened.close()
+
     options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
-    return Broker(kernel, home, on_close=close, heartbeat=HEARTBEAT, **options)
+    return Broker(kernel, PostgresHome(store, found, others), on_close=close, heartbeat=HEARTBEAT, **options)
+
+
+def _store(address: str | None, settings: Settings, patience: float) -> PostgresStore:
+    return PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
+
+
+def _others(settings: Settings, given: Mapping[str, Enlistable], found: Resources) -> Participants:
+    """Open the participants of the settings and of the caller; none has the name of a database."""
+    named = {name: load(place, "participant") for name, place in settings.participants.items()} | dict(given)
+    for name in named:
+        found.require_free(name)
+    return Participants(found.participant, named)
 
 
 def _checked(
@@ -361,3 +393,6 @@ def load(name: str, what: str) -> Any:  # noqa: ANN401  # whoever asks for it kn
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as reason:
         raise ConfigError(f"{what} {name!r} can't be loaded: {reason}") from reason
+    except (Exception, SystemExit) as raised:  # the user's module: whatever it raises is its own fault
+        told = f"{type(raised).__name__}: {raised}"
+        raise ConfigError(f"{what} {name!r} can't be loaded, its module raised {told}") from raised

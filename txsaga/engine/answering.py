@@ -115,7 +115,7 @@ class Answering:
             txid = taken.txid
             try:
                 self._answer(taken.asked)
-            except Exception as failure:
+            except BaseException as failure:  # the thread stays: the next question would have none
                 logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
                 self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
 

@@ -21,6 +21,10 @@ from txsaga.engine.checkers import Checker
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.coordinator.ballots import ballots, vote
 from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.engine.cutting import chosen, names_of
+from txsaga.engine.flows.budgets import Budgets
+from txsaga.engine.flows.flow import Flow
+from txsaga.engine.flows.opening import Opening
 from txsaga.engine.home import Home
 from txsaga.engine.joining import JoiningProducer as JoiningProducer
 from txsaga.engine.kernel import Handler, Kernel
@@ -28,6 +32,8 @@ from txsaga.engine.lease import Heartbeat, checkers_of
 from txsaga.engine.loop import Loop
 from txsaga.engine.producer import Settings
 from txsaga.engine.roles import Dispatcher, Partitions, Role
+from txsaga.engine.saga.block import Saga
+from txsaga.engine.saga.role import Sagas
 from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.start import Start
@@ -40,9 +46,11 @@ from txsaga.model.ballot import Polled
 from txsaga.model.checks import CheckProfile
 from txsaga.model.cut import Cut
 from txsaga.model.identity import StoreId
+from txsaga.model.records import Group
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import check_name
+from txsaga.model.validation import validate_key
 from txsaga.ports.participants import Enlistable, Participant
 from txsaga.ports.runs import Runs
 
@@ -83,6 +91,7 @@ class Broker(Administration):
         self._own: Loop | None = None
         self._streams: set[Stream] = set()  # kept: their leases are given back
         self._consumers = weakref.WeakSet[Consumer]()
+        self._saga_groups: dict[str, Group] = {}
         self._starting = Lock()
         _every_broker.add(self)
 
@@ -106,6 +115,13 @@ class Broker(Administration):
     def ballots(self, txid: int) -> Sequence[Polled]:
         """Return the ballots of a transaction with their votes."""
         return ballots(self._kernel, txid)
+
+    def flow(self, id: int | str) -> Flow:
+        """Join a flow by its number, or by its id."""
+        txid = self.identity.own(id) if isinstance(id, str) else id
+        check_kind(txid, int, "id", "give the number of a flow, or its id")
+        life = Opening(self._kernel).join_by_number(txid)
+        return Flow(self._kernel, self._kernel.store.registry.group_by_id(life.group), life)
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
@@ -137,9 +153,25 @@ class Broker(Administration):
         self._answer()
         return producer
 
+    def saga(self, group: str, *, key: str | None = None, run: str | None = None) -> Saga:
+        """Open a saga of a producer group: steps that commit one by one, and are undone where it fails.
+
+        With a key it happens once, however often it is tried. `run` names the flow that it belongs to.
+        """
+        self._start()
+        check_name(group, what="producer group")
+        if key is not None:
+            validate_key(key)
+        if group not in self._saga_groups:
+            with self._kernel.announce.around(facts.Registering, about=f"producer group {group}"):
+                self._saga_groups[group] = self._kernel.store.registry.group(group, transactional=True)
+        return Saga(self._kernel, self._saga_groups[group], key=key, run=run)
+
     def when_exhausted(self, group: str, handler: Handler) -> None:
         """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
         check_function(handler, "handler", "give a function that takes a question")
+        if self._kernel.store.registry.find_group(group) is None:
+            logger.warning("there is no producer group %r in this store yet: nothing calls its handler", group)
         self._kernel.handlers[group] = handler
 
     def ask_runs(self, runs: Runs) -> None:
@@ -192,20 +224,21 @@ class Broker(Administration):
         return consumer
 
     @contextmanager
-    def cut(self) -> Iterator[Cut]:
-        """Read topics and home rows of one moment."""
+    def cut(self, *, tables: Iterable[str] = (), topics: Iterable[str] | None = None) -> Iterator[Cut]:
+        """Read topics, tables and home rows of one moment: all topics, unless some are named."""
         with ExitStack() as opened:
+            named = names_of(self._kernel, tables)
             with self._kernel.announce.around(facts.Ticking, about="cut"):
-                cut = opened.enter_context(self._home.cut())
-            yield cut
+                cut = opened.enter_context(self._home.cut(named))
+            yield chosen(self._kernel, cut, named, topics)
 
     def roles(self, profile: CheckProfile | None = None) -> list[Role]:
         """Return the roles of this store, to be run by a loop or one by one."""
         if profile is not None:
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
-        settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel)]
-        return [Dispatcher(kernel), *settling, Partitions(kernel), Scheduler(kernel)]
+        settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), Sagas(kernel)]
+        return [Dispatcher(kernel), *settling, Partitions(kernel), Scheduler(kernel), Budgets(kernel)]
 
     def own_roles(self) -> list[Role]:
         """Return what every process does for itself: renew its leases, answer for its producer groups."""

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from itertools import count
 
-from txsaga.engine.check_round import Round
+from txsaga.engine.check_round import Round, Turns
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease
 from txsaga.errors import StoreError
@@ -44,7 +44,7 @@ class CheckBack:
         self._kernel, self._limit = kernel, limit
         self._profile = profile or CheckProfile()
         self._lease = Lease(kernel, self.name)
-        self._turns = count()
+        self._turns: Turns = defaultdict(count)
         self.done: Counter[str] = Counter()
 
     def run_once(self) -> int:

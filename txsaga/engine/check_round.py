@@ -21,18 +21,20 @@ from txsaga.engine.inquiry import Inquiry
 from txsaga.engine.judge import UNCOUNTED, Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease, checkers_of
+from txsaga.engine.run_first import LIVES, lives
 from txsaga.engine.surrender import Surrender
 from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable, TxSagaError
 from txsaga.model import asking, facts
 from txsaga.model.asking import Ask, PutOff
 from txsaga.model.checks import CheckProfile
 from txsaga.model.records import Doubt
-from txsaga.ports.runs import RunState
 
 logger = logging.getLogger("txsaga")
 
 Item = TypeVar("Item")
 Settled = tuple[Case, asking.Verdict]
+Turns = defaultdict[int, Iterator[int]]
+"""By group: members that are asked about two groups by turns would each get all of one."""
 HANDS_FULL = timedelta(seconds=0.1)
 """Till the next look: quick hands are free by then."""
 BUDGET = 60.0
@@ -45,9 +47,9 @@ MOST_ASKED = 5_000
 class Round:
     """One round, of who has the lead."""
 
-    def __init__(self, kernel: Kernel, profile: CheckProfile, lease: Lease, turns: Iterator[int]) -> None:
+    def __init__(self, kernel: Kernel, profile: CheckProfile, lease: Lease, turns: Turns) -> None:
         self._kernel, self._store, self._profile = kernel, kernel.store, profile
-        self._lease, self._turns = lease, turns
+        self._lease, self._lead, self._turns = lease, lease.lead, turns
         self._policies: dict[int, CheckProfile] = {}
         self._surrender = Surrender(kernel)
         self._settled: list[Settled] = []
@@ -67,7 +69,7 @@ class Round:
             end = None
             for case, verdict in inquiry.verdicts(cases):
                 end = end or time.monotonic() + BUDGET  # what they have in common was read first
-                if time.monotonic() > end or not self._lease.take():
+                if time.monotonic() > end or not self._leads():
                     break
                 self._deal_with(case, verdict)
                 if len(self._settled) >= AT_ONCE:
@@ -77,11 +79,15 @@ class Round:
         self._write_put_off()
         return self.done
 
+    def _leads(self) -> bool:
+        """Tell whether the lead is still the one that this round began with: who slept past it knows nothing."""
+        return self._lease.take() and self._lease.lead == self._lead
+
     def _deal_with(self, case: Case, verdict: Callable[[], Verdict]) -> None:
         doubt = case.doubt
         try:
-            if self._lives(doubt):
-                self._put(doubt, "its run is alive, or nobody can say", counted=False)
+            if lives(self._kernel, doubt):
+                self._put(doubt, LIVES, counted=False)
             else:
                 self._follow(case, verdict())
         except (StoreUnavailable, StoreBusy, NotPrimary, InDoubt) as silent:
@@ -99,15 +105,6 @@ class Round:
             self._give_up(case, why)
         else:
             self._put(doubt, why, counted=True)
-
-    def _lives(self, doubt: Doubt) -> bool:
-        if doubt.run is None:
-            return False
-        try:
-            return self._kernel.runs is None or self._kernel.runs.state(doubt.run) is not RunState.OVER
-        except Exception:  # a host that fails has not said that the run is over
-            logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
-            return True
 
     def _follow(self, case: Case, verdict: Verdict) -> None:
         decision, doubt = verdict.state.decision, case.doubt
@@ -134,12 +131,16 @@ class Round:
         policy = self._policy(doubt)
         if verdict.basis is Basis.COORDINATOR:
             return None  # what voted yes is never given up here
-        if doubt.age > policy.total_limit:
+        if doubt.age > policy.total_limit and not (verdict.basis is Basis.NOBODY and self._is_held(doubt)):
             return f"not decided within {policy.total_limit}: {verdict.why}"
         if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
             remarks = self._store.overview.remarks(doubt.txid)
             return f"out of checks ({doubt.checks}): {remarks[-1].why if remarks else verdict.why}"
         return None
+
+    def _is_held(self, doubt: Doubt) -> bool:
+        """Tell whether resources hold what waits for another one to be back: parked, it would hold it for ever."""
+        return doubt.keyed and any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
 
     def _settle(self) -> None:
         """Write the decisions of plain halves; together, and if that fails one by one."""
@@ -164,7 +165,7 @@ class Round:
     def _ask(self) -> None:
         """Put a question about each to a live member of its group, by turns."""
         cases, self._asked = self._asked, []
-        if not cases or not self._lease.take() or self._lease.lead is None:
+        if not cases or not self._leads():
             return
         alive = self._store.leases.alive(sorted({checkers_of(case.doubt.group) for case in cases}))
         backlog = Counter(self._store.questions.backlog())
@@ -174,7 +175,7 @@ class Round:
             members = alive.get(checkers_of(case.doubt.group), ())
             free = [member for member in members if member not in full and backlog[member] < MOST_ASKED]
             if free:
-                member = free[next(self._turns) % len(free)]
+                member = free[next(self._turns[case.doubt.group]) % len(free)]
                 backlog[member] += 1
                 asks.append(self._question(case.doubt, member))
             elif members:  # others must not wait behind those whose members have their hands full
@@ -194,9 +195,9 @@ class Round:
             _one_spoils_no_other(asks[at : at + AT_ONCE], self._put_question, self._not_asked)
 
     def _put_question(self, asks: Sequence[Ask]) -> None:
-        if self._lease.take() and self._lease.lead is not None:
+        if self._lead is not None and self._leads():
             with self._kernel.announce.around(facts.Asking, *(ask.txid for ask in asks)):
-                self.done["asked"] += len(self._store.questions.ask(asks, self._lease.lead))
+                self.done["asked"] += len(self._store.questions.ask(asks, self._lead))
 
     def _not_asked(self, ask: Ask, failure: StoreError) -> None:
         logger.error("nobody can be asked about transaction %d: %s", ask.txid, failure, extra={"txid": ask.txid})
@@ -213,6 +214,8 @@ class Round:
                 self._put(case.doubt, why, counted=False)
 
     def _give_up(self, case: Case, why: str) -> None:
+        if not self._leads():
+            return  # it may have been asked about again meanwhile
         try:
             self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
         except InDoubt as moved:
@@ -231,11 +234,9 @@ class Round:
                 _one_spoils_no_other(some, self._postpone, _not_put_off)
 
     def _postpone(self, later: Sequence[PutOff]) -> None:
-        counting = any(each.counted for each in later)  # only the leader counts
-        if counting and not self._lease.take():
-            return
+        counting = any(each.counted for each in later)  # only the leader counts: the store knows who that is
         with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
-            if self._store.doubts.put_off(later, self._lease.lead if counting else None):
+            if self._store.doubts.put_off(later, self._lead if counting else None):
                 self.done["put off"] += len(later)
 
     def _policy(self, doubt: Doubt) -> CheckProfile:

@@ -77,6 +77,8 @@ class Checkers:
             return LocalState.UNKNOWN, f"the member that was asked has no checker for group {case.group!r}"
         try:
             answer = LocalState(checker(question_about(case, key)) or LocalState.UNKNOWN)
-        except Exception as failure:  # noqa: BLE001  # the user's code: whatever it raises is UNKNOWN
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # noqa: BLE001  # the user's code: also what would end a thread is UNKNOWN
             return LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}"
         return answer, f"the checker said {answer}"

@@ -95,7 +95,8 @@ class Consumer:
             except StoreUnavailable as away:
                 if wait is not None:
                     raise
-                logger.warning("group %s can't read: %s; it goes on when the store is back", self.group, away)
+                said = "group %s can't read: %s; it goes on when the store is back"
+                logger.warning(said, self.group, away, extra={"group": self.group})
                 continue
             if not messages and wait is not None:
                 return
@@ -128,7 +129,7 @@ class Consumer:
 
     def _take(self, most: int) -> list[Received]:
         if self._closed:
-            raise BrokerClosed
+            raise BrokerClosed("consumer", "broker.consumer()")
         self._hands.require_ours()
         self._follow_policy()
         # Neighbours of what kills its member count as delivered with it: their only delivery must be one of their own.
@@ -139,7 +140,7 @@ class Consumer:
                 try:
                     found += self._received(claim)
                 except ClaimLost as lost:
-                    logger.warning("%s", lost)
+                    logger.warning("%s", lost, extra={"group": self.group})
         return found
 
     def _received(self, claim: Claim) -> list[Received]:
@@ -149,14 +150,14 @@ class Consumer:
             bury_damaged(self._kernel, claim.only(damage.offset), damage)
         wanted = messages if self._tag is None else [message for message in messages if message.tag == self._tag]
         if gone := claim.open.bit_count() - len(messages) - len(damaged):
-            logger.error("%d messages of group %s are gone by retention", gone, self.group)
+            logger.error("%d messages of group %s are gone by retention", gone, self.group, extra={"group": self.group})
         if len(wanted) + len(damaged) < claim.open.bit_count():
             told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
             self._hands.acknowledge(claim.only(*({*claim.offsets()} - told)))
         policy = self._group.policy
         if policy.max_attempts is not None and claim.attempts > policy.max_attempts:
             for message in wanted:
-                bury(self._kernel, policy, claim.only(message.offset), message, LOST)
+                bury(self._kernel, policy, claim.only(message.offset), message, LOST, uncounted=1)
             return []
         return [Received(self._hands, claim, message) for message in wanted]
 

@@ -2,6 +2,8 @@
 How a transaction and what it consumes meet: only the decision takes messages off, or moves cursors.
 
 It holds no rules of either. Whoever binds nothing here acknowledges by itself, whatever becomes of the transaction.
+A flow outlives the processes of its steps: what a step consumes is the flow's in the commit that says that the step is
+done. If it were bound before, a step that died, or failed, would have taken off what nobody worked on (R4).
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from typing import Protocol, runtime_checkable
 from txsaga.engine.received import Received
 from txsaga.model.arguments import check_kind
 from txsaga.model.decision import Decision
+from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
 from txsaga.model.records import Life
+from txsaga.ports.ledger import Ledger
 
 
 class Consuming(Protocol):
@@ -24,6 +28,31 @@ class Consuming(Protocol):
 
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
         """Tell somebody the decision."""
+
+
+class Portion(Protocol):
+    """What a step has consumed, and what becomes of it with the step."""
+
+    @property
+    def store(self) -> StoreId:
+        """Where it lies."""
+
+    def bind(self, ledger: Ledger, life: Life) -> None:
+        """Make it the transaction's, in the commit that says that the step is done."""
+
+    def settle(self) -> None:
+        """Note that it is the transaction's."""
+
+    def go_back(self, error: BaseException) -> None:
+        """Let it come again: the step is not done, for this reason. It never raises."""
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """A transaction that consumes in its steps."""
+
+    def take(self, portion: Portion) -> None:
+        """Keep what was consumed for the end of the step."""
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from txsaga.model import facts
 from txsaga.model.decision import NOT_SAFE, Code, Decision
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Doubt, End, Group, Half, LateSlot, Life, Receipt, Row, Standing
+from txsaga.model.table import Effect
 
 PART = 1
 """A block is one contribution; its attempt is the owner."""
@@ -96,14 +97,16 @@ class Contribution:
         assert self._stored is not None
         return Doubt.of(self._stored, self._evidence)
 
-    def decide(self, decision: Decision, why: str, bodies: Mapping[int, bytes]) -> Standing:
+    def decide(
+        self, decision: Decision, why: str, bodies: Mapping[int, bytes], known: Sequence[Effect] = ()
+    ) -> Standing:
         """Decide as the owner; return what stands."""
         stored = self._stored
         assert stored is not None
         self._kernel.tell_hooks(self._group, stored, decision, why)
         if self.life is not None:
             by = By(who=f"owner {self.life.owner}", why=why, owner=self.life.owner)
-            return self._kernel.decider.decide(self.life.txid, decision, by, bodies=bodies)
+            return self._kernel.decider.decide(self.life.txid, decision, by, bodies=bodies, known=known)
         return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
 
     def _end(self, life: Life, rows: Sequence[Row], evidence: int | None) -> None:

@@ -13,10 +13,12 @@ make messages appear without the cursors and late bodies that belong to it (R2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.effects import Effects, Prepared
 from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import (
     EffectConflict,
@@ -31,9 +33,12 @@ from txsaga.errors import (
 from txsaga.model import facts
 from txsaga.model.ballot import require_carried
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import HOME
 from txsaga.model.late import LATE_PART, lay_out
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import Life, Standing
+from txsaga.model.table import Effect
+from txsaga.ports.effects import HomeEffect
 from txsaga.ports.ledger import Ledger, Ledgers
 
 EVENTS = {Decision.COMMIT: TxEvent.COMMIT, Decision.ROLLBACK: TxEvent.ROLL_BACK}
@@ -56,32 +61,58 @@ class By:
 class Decider:
     """Decides transactions that have a `tx` row."""
 
-    def __init__(self, ledgers: Ledgers, announce: Announcer, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        announce: Announcer,
+        patience: float = PATIENCE,
+        *,
+        effects: Mapping[str, HomeEffect] | None = None,
+    ) -> None:
         self._ledgers, self._announce, self._patience = ledgers, announce, patience
+        self.effects = Effects(effects or {}, announce)
 
-    def decide(self, txid: int, decision: Decision, by: By, *, bodies: Mapping[int, bytes] | None = None) -> Standing:
-        """Write a decision with all its home effects; return what stands."""
+    def decide(
+        self,
+        txid: int,
+        decision: Decision,
+        by: By,
+        *,
+        bodies: Mapping[int, bytes] | None = None,
+        known: Sequence[Effect] = (),
+    ) -> Standing:
+        """Write a decision with all its home effects, those that are `known` among them; return what stands."""
         with self._announce.around(facts.Deciding, txid, about=decision.name):
-            try:
-                return self._once(txid, decision, by, bodies or {})
-            except OutcomeUnknown:
-                return self._again(txid, decision, by, bodies or {})
+            decide = partial(self._decide, txid, decision, by, bodies or {})
+            return self.effects.around(txid, lambda ready: _told(decide(ready)), known)
 
-    def _again(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
+    def _decide(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes], ready: Prepared) -> Standing:
+        try:
+            return self._once(txid, decision, by, bodies, ready)
+        except OutcomeUnknown:
+            return self._again(txid, decision, by, bodies, ready)
+
+    def _again(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes], ready: Prepared) -> Standing:
         """Find the decision whose answer was lost, or write it, while the store may be away."""
         try:
-            return patiently(lambda: self._once(txid, decision, by, bodies), self._patience)
+            return patiently(lambda: self._once(txid, decision, by, bodies, ready), self._patience)
         except TransactionError:
             raise
         except TxSagaError as silent:
             raise OutcomeUnknown(f"whether transaction {txid} was decided is not known: {silent}") from silent
 
-    def _once(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes]) -> Standing:
+    def _once(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes], ready: Prepared) -> Standing:
         with self._ledgers.open() as ledger:
-            return self.within(ledger, txid, decision, by, bodies)
+            return self.within(ledger, txid, decision, by, bodies, ready)
 
     def within(
-        self, ledger: Ledger, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes] | None = None
+        self,
+        ledger: Ledger,
+        txid: int,
+        decision: Decision,
+        by: By,
+        bodies: Mapping[int, bytes] | None = None,
+        ready: Prepared | None = None,
     ) -> Standing:
         """Write a decision with all its home effects in an open block; it stands when that is left."""
         life = ledger.lock(txid)
@@ -96,6 +127,9 @@ class Decider:
         if decision is Decision.COMMIT:
             require_carried(ledger.ballots(txid))
             self._apply(ledger, life, bodies or {})
+            (ready or Prepared()).apply(ledger, txid)
+            if life.lease is not None:
+                self._end_flow(ledger, txid, by)
         ledger.apply_intents(txid, decision, why=by.why)
         ledger.move(txid, EVENTS[decision])
         if life.coordinator is not None and (by.told or not life.voted):
@@ -103,6 +137,14 @@ class Decider:
         ledger.write_op(txid, decision, from_check=by.from_check)
         ledger.record(txid, decision.name, who=by.who, why=by.why)
         return Standing(txid, decision, True)
+
+    def _end_flow(self, ledger: Ledger, txid: int, by: By) -> None:
+        """Do what a flow journalled for the home database: with its own login's rights, never with another's."""
+        if by.owner is not None:
+            ledger.flows.do_home_work(txid)
+            ledger.flows.let_stand(txid)  # another's COMMIT leaves that to the role
+        elif any(each.resource == HOME for each in ledger.flows.journal(txid)):
+            raise EffectConflict(f"flow {txid} has rows for the home database; only a process of its own writes them")
 
     def _check(self, life: Life, decision: Decision, by: By) -> None:
         if by.owner is not None and by.owner != life.owner:
@@ -130,3 +172,7 @@ class Decider:
         if slots:
             ledger.add(life, LATE_PART, [lay_out(slot, bodies[slot.slot]) for slot in slots])
             ledger.win(life.txid, LATE_PART, life.owner)
+
+
+def _told(standing: Standing) -> tuple[Standing, bool]:
+    return standing, standing.won

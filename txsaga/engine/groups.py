@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import NamedTuple
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.start import Start, first_offset
-from txsaga.errors import ConfigError, UnknownGroup
+from txsaga.errors import ConfigError, TopicNotRead, UnknownGroup
 from txsaga.model import facts
+from txsaga.model.arguments import check_count, check_kind, list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
-from txsaga.model.overview import Position
+from txsaga.model.overview import Position, Reading
 from txsaga.model.topic import check_name
 
 logger = logging.getLogger("txsaga")
@@ -67,7 +69,7 @@ def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, d
     """Put a group elsewhere in its topics; return the moves, which a dry run only plans."""
     if kernel.store.groups.find(name) is None:
         raise UnknownGroup(name)
-    readings = [r for r in kernel.store.overview.readings() if r.group == name and topic in (None, r.topic)]
+    readings = _readings(kernel, name, topic)
     moves, positions = [], {}
     for reading in readings:
         qids = kernel.store.registry.topic(reading.topic).qids
@@ -86,17 +88,26 @@ def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequ
     if kernel.store.groups.find(name) is None:
         raise UnknownGroup(name)
     qids = kernel.store.registry.topic(topic).qids
-    readings = [
-        reading for reading in kernel.store.overview.readings() if (reading.group, reading.topic) == (name, topic)
-    ]
-    if readings and not dry_run:
+    readings = _readings(kernel, name, topic)
+    if not dry_run:
         with kernel.announce.around(facts.Positioning, about=name):
             kernel.store.queues.forget(name, qids)
     return [position for reading in readings for position in reading.positions]
 
 
+def _readings(kernel: Kernel, name: str, topic: str | None) -> Sequence[Reading]:
+    """Return where a group stands in its topics, or in the one that is named."""
+    readings = [r for r in kernel.store.overview.readings() if r.group == name and topic in (None, r.topic)]
+    if topic is not None and not readings:
+        kernel.store.registry.topic(topic)
+        raise TopicNotRead(name, topic)
+    return readings
+
+
 PAGE = 500
 """Letters that are replayed or purged in one transaction where all of a group's are meant."""
+NEWEST_ID = 2**63 - 1
+"""No letter has a number beyond."""
 
 
 class DeadLetters:
@@ -107,7 +118,9 @@ class DeadLetters:
 
     def list(self, group: str | None = None, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, newest first; of all groups where none is named."""
-        return self._kernel.store.dead_letters.list(group, limit)
+        check_kind(group, (str, NoneType), "group", "give its name, or None for all groups")
+        check_count(limit, "limit")
+        return self._kernel.store.dead_letters.list(group, min(limit, NEWEST_ID))
 
     def pages(self, group: str) -> Iterator[Sequence[int]]:
         """Return the numbers of all letters that a group has now, oldest first, so many at a time."""
@@ -118,17 +131,31 @@ class DeadLetters:
 
     def get(self, id: int) -> DeadLetter | None:
         """Return one."""
-        return self._kernel.store.dead_letters.get(id)
+        (id,) = _numbers([id])
+        return self._kernel.store.dead_letters.get(id) if 0 < id <= NEWEST_ID else None
 
     def replay(self, ids: Sequence[int]) -> int:
-        """Let letters come to their group again, as messages that were never delivered; return how many came."""
+        """Let letters come to their group again, as messages that were never delivered; return how many came.
+
+        One whose copy still waits stays, and one whose group is gone.
+        """
+        ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
         with self._kernel.announce.around(facts.Replaying):
             return self._kernel.store.dead_letters.replay(ids)
 
     def purge(self, ids: Sequence[int]) -> int:
         """Delete letters for good; return how many there were."""
+        ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
         with self._kernel.announce.around(facts.Purging):
             return self._kernel.store.dead_letters.purge(ids)
+
+
+def _numbers(ids: Sequence[int]) -> list[int]:
+    """Return numbers of letters as a list; what can't be one names none."""
+    numbers = list_of(ids, "ids", "give a list of the numbers of letters")
+    for id in numbers:
+        check_kind(id, int, "the number of a letter", "give a whole number, as dead_letters.list() shows it")
+    return numbers
 
 
 def _require_backout(kernel: Kernel, policy: Policy) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from math import ceil
 
 from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
@@ -44,7 +45,10 @@ def half_of(topics: Topics, group: Group, message: Message, seconds: object) -> 
 
 
 def admit(group: Group, seconds: int | None) -> int | None:
-    """Refuse an immunity that no check could ever follow; warn of one that outlasts all checks of a count."""
+    """Return an immunity as it counts, for the end as for the check: not below the least age of its group.
+
+    One that no check could ever follow is refused; one that outlasts all checks of a count is warned of.
+    """
     if seconds is None:
         return None
     profile = CheckProfile().of_group(group.checks)
@@ -62,4 +66,4 @@ def admit(group: Group, seconds: int | None) -> int | None:
             profile.asking.total_seconds(),
             extra={"group": group.name},
         )
-    return seconds
+    return max(seconds, ceil(profile.min_age.total_seconds()))

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from txsaga.engine.hands import Hands
-from txsaga.engine.received import Received, Sent, by_claim, handed_out
+from txsaga.engine.received import Received, Sent, by_claim, handed_out, named
 from txsaga.errors import ClaimLost, StoreError, TxSagaError
 
 logger = logging.getLogger("txsaga")
@@ -57,7 +57,8 @@ class Handing:
             try:
                 self._hands.give_back(claim)
             except TxSagaError as reason:
-                logger.warning("messages of group %s come again when their time is over: %s", claim.group, reason)
+                said = "messages of group %s come again when their time is over: %s"
+                logger.warning(said, claim.group, reason, extra={"group": claim.group})
 
     def _hold_longer(self) -> None:
         """Extend the claims of what waits; what is lost is dropped, since it comes again."""
@@ -65,9 +66,10 @@ class Handing:
             try:
                 messages[0].extend()
             except StoreError as away:
-                logger.warning("a claim of group %s could not be held longer: %s", messages[0].group, away)
+                told = named(messages[0])
+                logger.warning("a claim of group %s could not be held longer: %s", told["group"], away, extra=told)
             except ClaimLost as lost:
-                logger.warning("%s", lost)
+                logger.warning("%s", lost, extra=named(messages[0]))
                 self._waiting = deque(message for message in self._waiting if message not in messages)
 
 
@@ -76,4 +78,4 @@ def _wait_for(sent: Sent) -> None:
         try:
             call.result(LONGEST_ANSWER)
         except (TxSagaError, TimeoutError) as reason:
-            logger.warning("message %s comes again: %s", message.id, reason)
+            logger.warning("message %s comes again: %s", message.id, reason, extra=named(message))

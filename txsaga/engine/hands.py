@@ -12,12 +12,13 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from txsaga.engine.burial import bury
-from txsaga.engine.consuming import Consuming
+from txsaga.engine.consuming import Consuming, Stepwise
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
 from txsaga.engine.pending import Pending
-from txsaga.engine.received import Received
+from txsaga.engine.portion import MessagePortion
+from txsaga.engine.received import Fate, Received
 from txsaga.errors import ClaimLost, ConfigError
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
@@ -81,17 +82,22 @@ class Hands:
         with self._kernel.announce.around(facts.Surrendering, about=claim.group):
             patiently(lambda: self._claims.give_back(claim))
 
-    def bind(self, claim: Claim, transaction: Consuming) -> None:
-        """Make its one open message a transaction's."""
+    def bind(self, message: Received, transaction: Consuming) -> Fate:
+        """Make a message a transaction's, or that of the step which is open; tell which."""
         self.require_ours()
-        life = transaction.join_life()
+        claim = message.claim
         rest = self._policy().retry_in(claim.attempts, self._jitter())
+        if isinstance(transaction, Stepwise):
+            transaction.take(MessagePortion(self, message, self._kernel.store.registry.identity, rest))
+            return Fate.TAKEN
+        life = transaction.join_life()
         with (
             self._kernel.announce.around(facts.Binding, life.txid, about=claim.group),
             self._kernel.store.ledgers.open() as ledger,
         ):
             Lives(self._kernel).hold(ledger, life)
             ledger.bind(life.txid, claim, rest)
+        return Fate.BOUND
 
 
 def _span(given: timedelta) -> timedelta:

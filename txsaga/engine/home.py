@@ -6,11 +6,13 @@ The broker passes these on; whoever fills them lies outside the engine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from txsaga.engine.kernel import Kernel
 from txsaga.model.cut import Cut
+from txsaga.model.table import TableName
 from txsaga.ports.participants import Enlistable, Participant
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ class Joined(Protocol):
 class Home(Protocol):
     """What only a home database can do: cuts, joined sends, resources."""
 
-    def cut(self) -> AbstractContextManager[Cut]:
-        """Open a cut; its home connection reads the rows of that moment until the block ends."""
+    def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
+        """Open a cut with these tables; its home connection reads the rows of that moment until the block ends."""
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
         """Send inside the caller's transaction."""

@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
+from typing import NoReturn, TypeVar
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.beside import Beside
 from txsaga.engine.case import Case, Seen
 from txsaga.engine.checkers import Checkers
 from txsaga.errors import (
@@ -32,6 +35,7 @@ from txsaga.errors import (
     ResourceUnknown,
     StoreError,
     StoreUnavailable,
+    TxSagaError,
     UnknownTransaction,
 )
 from txsaga.model import facts
@@ -42,6 +46,8 @@ from txsaga.ports.evidence import Evidence
 from txsaga.ports.store import Store
 
 logger = logging.getLogger("txsaga")
+
+Answer = TypeVar("Answer")
 
 
 class Basis(Enum):
@@ -84,6 +90,7 @@ class Judge:
         announce: Announcer,
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
+        self._beside = Beside()
         self._recorded: dict[int, Resource] = {}  # what is registered under a number stays the same
 
     def look(self, cases: Iterable[Case]) -> None:
@@ -92,9 +99,10 @@ class Judge:
         for case in cases:
             if case.doubt.evidence is not None:
                 by_resource[case.doubt.evidence].append(case)
-        for resource, asked in by_resource.items():
+        reading = [(each, asked, self._begun(each, asked)) for each, asked in by_resource.items()]
+        for resource, asked, read in reading:
             try:
-                outcomes = self._reach(resource).read_many([case.id for case in asked])
+                outcomes = read()
             except AWAY as reason:
                 for case in asked:
                     case.seen = Seen(resource, unread=str(reason))
@@ -105,10 +113,18 @@ class Judge:
                 for case in asked:
                     case.seen = Seen(resource, outcomes.get(case.id))
 
+    def _begun(self, resource: int, asked: Sequence[Case]) -> Callable[[], Mapping[str, Outcome]]:
+        """Begin to read: several that are silent are waited for at the same time."""
+        names = [case.id for case in asked]
+        try:
+            return self._begin(resource, lambda found: found.read_many(names))
+        except TxSagaError as reason:
+            return partial(_raise, reason)
+
     def fences_at_once(self, resource: int) -> int:
         """Return how many transactions the database of a resource stands being fenced at the same time."""
         try:
-            return self._reach(resource).at_once
+            return self._reach(resource, lambda found: found.at_once)
         except UNREADABLE:
             return 1
 
@@ -142,10 +158,10 @@ class Judge:
         if seen is not None and seen.unread is not None:
             return _nobody(seen.unread)
         try:
-            outcome = self._reach(resource).read(case.id) if seen is None else seen.outcome
+            outcome = self._reach(resource, lambda found: found.read(case.id)) if seen is None else seen.outcome
             if outcome is None and not fence:
                 return Verdict(LocalState.UNKNOWN, "there is no evidence", Basis.EVIDENCE)
-            outcome = outcome or self._fenced(self._reach(resource), case)
+            outcome = outcome or self._fenced(resource, case)
         except UNREADABLE as reason:
             return _nobody(str(reason))
         except OSError as away:  # from the user's own way to connect
@@ -156,18 +172,25 @@ class Judge:
             return Verdict(LocalState.COMMIT, "the evidence is there", Basis.EVIDENCE, outcome.bodies)
         return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
 
-    def _reach(self, resource: int) -> Evidence:
+    def _reach(self, resource: int, ask: Callable[[Evidence], Answer]) -> Answer:
+        return self._begin(resource, ask)()
+
+    def _begin(self, resource: int, ask: Callable[[Evidence], Answer]) -> Callable[[], Answer]:
         recorded = self._recorded.get(resource)
         if recorded is None:
             recorded = self._recorded[resource] = self._store.registry.resource_by_id(resource)
-        evidence = self._evidence(recorded.name)
-        if evidence.database != recorded.database:
-            raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
-        return evidence
 
-    def _fenced(self, evidence: Evidence, case: Case) -> Outcome | None:
+        def asked() -> Answer:
+            evidence = self._evidence(recorded.name)
+            if evidence.database != recorded.database:
+                raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
+            return ask(evidence)
+
+        return self._beside.begin(f"resource {recorded.name!r}", asked)
+
+    def _fenced(self, resource: int, case: Case) -> Outcome | None:
         with self._announce.around(facts.Fencing, case.doubt.txid):
-            return evidence.fence(case.id)
+            return self._reach(resource, lambda found: found.fence(case.id))
 
     def _by_checker(self, case: Case, verdict: Verdict) -> Verdict:
         if not self._checkers.knows(case.group):
@@ -180,3 +203,7 @@ class Judge:
 
 def _nobody(why: str) -> Verdict:
     return Verdict(LocalState.UNKNOWN, why, Basis.NOBODY)
+
+
+def _raise(reason: Exception) -> NoReturn:
+    raise reason

@@ -7,33 +7,41 @@ It holds no rules of its own. If it is closed, what its batchers still hold is f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
+from txsaga.engine.beside import Beside
 from txsaga.engine.case import Case
 from txsaga.engine.checkers import Checkers, Question
 from txsaga.engine.coordinator.notes import Notes
+from txsaga.engine.coordinator.numbers import Numbers
 from txsaga.engine.coordinator.writing import BranchWriting
 from txsaga.engine.decide import Decider
 from txsaga.engine.hooks import EndHooks
 from txsaga.engine.judge import Judge
 from txsaga.engine.running import Running
+from txsaga.engine.saga.writing import SagaWriting
 from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
 from txsaga.engine.writing import Answer, Write, Writing
-from txsaga.errors import BrokerClosed, ResourceUnknown, TxSagaError
+from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.model import facts
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
 from txsaga.ports.branches import Answer as Word
 from txsaga.ports.branches import Call
+from txsaga.ports.effects import HomeEffect
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
+from txsaga.ports.services import Reply, Services
+from txsaga.ports.steps import Answer as StepAnswer
+from txsaga.ports.steps import Call as Step
 from txsaga.ports.store import Store
+from txsaga.ports.tables import Tables
 
 logger = logging.getLogger("txsaga")
 
@@ -44,6 +52,10 @@ Handler = Callable[[Question], Decision | None]
 
 def _none(name: str) -> Participant:
     raise ResourceUnknown(name, [])
+
+
+def _no_service(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Reply:
+    raise ConfigError(f"{url} can't be called: this program was put together without a way to call services")
 
 
 class Kernel:
@@ -58,9 +70,13 @@ class Kernel:
         announce: Announcer,
         member: str,
         auto_create: bool = False,
+        effects: Mapping[str, HomeEffect] | None = None,
+        tables: Tables | None = None,
+        services: Services = _no_service,
+        jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._store, self.closed = store, False
-        self.announce = announce
+        self.announce, self.services, self.jitter = announce, services, jitter
         self.member = member  # of the producer groups that this process answers for
         self.evidence, self._participants = evidence, participants
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
@@ -68,20 +84,23 @@ class Kernel:
         self.running = Running()
         self.handlers: dict[str, Handler] = {}
         self.runs: Runs | None = None
+        self.beside = Beside()
         self.hooks = EndHooks()
-        self.decider = Decider(store.ledgers, announce)
+        self.decider = Decider(store.ledgers, announce, effects=effects)
+        self._tables = tables
         self._writing = Writing(store.halves, announce)
-        judge = Judge(store, evidence=lambda name: evidence(name)[1], checkers=self.checkers, announce=announce)
+        judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
         self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
         # Calls of every kind share their batches: one commit carries them all.
         self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight)
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, Standing] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
-        self.notes = Notes()
-        write = BranchWriting(store.branches, self.notes, announce)
+        write = BranchWriting(store.branches, announce)
         self.branches: Batcher[Call, Word] = Batcher("branches", write)
-        self.notes.submit = self.branches.submit
+        self.notes = Notes(write)
+        self.numbers = Numbers(store.branches.numbers)
+        self.steps: Batcher[Step, StepAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
         self._enlisted: dict[str, tuple[Resource, Participant]] = {}
         self._resources: dict[str, tuple[Resource, Evidence]] = {}
         self.on_decided: Callable[[], None] = lambda: None
@@ -105,9 +124,17 @@ class Kernel:
             participant.probe()
             with self.announce.around(facts.Registering, about=f"participant {name}"):
                 recorded = self.store.registry.resource(name, participant.database)
-                self.store.registry.enlist(recorded.id)
+                if not recorded.enlisted:
+                    self.store.registry.enlist(recorded.id)
             known = self._enlisted[name] = recorded, participant
         return known
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the home catalog."""
+        if self._tables is None:
+            raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
+        return self._tables
 
     def reach(self, name: str) -> Participant:
         """Return a registered resource for whoever finishes what others began in it: nothing is written for that."""
@@ -136,6 +163,7 @@ class Kernel:
         self.acks.close()
         self.notes.close()
         self.branches.close()
+        self.steps.close()
         self.closed = True
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:

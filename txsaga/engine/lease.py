@@ -18,6 +18,8 @@ from txsaga.model import facts
 from txsaga.model.asking import Lead
 from txsaga.model.checks import LEASE
 
+AT_WORK = ("call",)
+"""The kind of lease of whoever is in a step that leaves no evidence."""
 MEMBERSHIP = timedelta(seconds=15)
 
 
@@ -47,10 +49,22 @@ class Heartbeat:
         return 0
 
     def _hold(self) -> None:
+        for name in self._kernel.running.present():
+            with self._kernel.announce.around(facts.Enlisting, about="call"):
+                self._kernel.store.leases.keep(AT_WORK, name, LEASE)
+        driven = self._kernel.running.driven()
+        if driven:
+            with self._kernel.announce.around(facts.Holding, *(txid for txid, _ in driven)):
+                self._kernel.store.steps.hold(driven, LEASE)
         held = self._kernel.running.long()
         if held:
+            sagas = {txid for txid, _ in driven}
+            mine = [doubt for doubt in held if doubt.txid not in sagas]
             with self._kernel.announce.around(facts.Holding, *(doubt.txid for doubt in held)):
-                self._kernel.store.doubts.hold(held, LEASE)
+                # Those that drive sagas come first, since they can also undo them.
+                for some, lease in ((mine, LEASE), ([each for each in held if each.txid in sagas], 2 * LEASE)):
+                    if some:
+                        self._kernel.store.doubts.hold(some, lease)
 
     def enlist(self) -> None:
         """Say that this process answers for its groups."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
     AlreadyCommitted,
+    ConfigError,
     DecidedOtherwise,
     InDoubt,
     OutcomeUnknown,
@@ -18,6 +19,7 @@ from txsaga.errors import (
     TransactionClosed,
     UnknownTransaction,
 )
+from txsaga.errors.saga import NotCompensated
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
@@ -43,7 +45,7 @@ class Lives:
                     continue
                 if life.state is TxState.ACTIVE:
                     return life
-                self._settle_first(life, key)
+                self.settle_first(life, key)
 
     def open_unkeyed(self, group: Group, run: str | None = None) -> Life:
         """Open a life without a key."""
@@ -74,16 +76,24 @@ class Lives:
             if life is None:
                 return ledger.create(group.id, key, 1, run)
             match life.state:
+                case TxState.ACTIVE if life.lease is not None:
+                    raise ConfigError(
+                        f"key {key!r} belongs to flow {life.txid}; "
+                        "flows and other transactions of a group need keys of their own"
+                    )
                 case TxState.ACTIVE:
                     return ledger.take_over(life.txid)
                 case TxState.COMMITTED:
                     raise AlreadyCommitted(life.txid, key)
                 case TxState.ROLLED_BACK:
+                    if ledger.compensates(life.txid):
+                        raise NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
                     return ledger.create(group.id, key, life.epoch + 1, run)
                 case _:
                     return life
 
-    def _settle_first(self, life: Life, key: str) -> None:
+    def settle_first(self, life: Life, key: str) -> None:
+        """Find out what became of a closed life of a key; `AlreadyCommitted`, or `InDoubt` while nobody knows."""
         standing, why = None, "it is out of checks"
         if life.state is not TxState.PARKED:
             checked = self._kernel.settler.check(Doubt.of(life))

@@ -54,7 +54,7 @@ class Loop:
         while not self._stop.is_set():
             try:
                 done = role.run_once()
-            except Exception:
+            except BaseException:  # also what user code raises to end a thread: the role would be gone without a word
                 logger.exception("role %s failed; it goes on", role.name, extra={"role": role.name})
                 self._wait(role.name, AFTER_ERROR)
                 continue

@@ -7,23 +7,29 @@ so every member must be able to answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from txsaga.engine.checkers import Checker
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.search import PAGE, Recovered, Scope, Search
 from txsaga.engine.ending import Endings
+from txsaga.engine.flows.flow import Flow, enrolled
+from txsaga.engine.flows.opening import Opening
 from txsaga.engine.half import admit, as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.pending import Pending
+from txsaga.engine.saga.block import Saga
 from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionListener
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
-from txsaga.model.arguments import check_count, check_function, check_seconds
+from txsaga.model.arguments import check_count, check_duration, check_function, check_seconds
+from txsaga.model.checks import LONGEST
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import BUDGET, LEASE
 from txsaga.model.immunity import checked
 from txsaga.model.layout import lay_out
 from txsaga.model.message import Message
@@ -136,15 +142,51 @@ class Producer:
                 raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
         return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
 
-    def coordinated(self, *resources: str, key: str | None = None, run: str | None = None) -> Coordinated:
+    def coordinated(
+        self, *resources: str, key: str | None = None, run: str | None = None, patience: float = 0.0
+    ) -> Coordinated:
         """Open a transaction over several resources, with one outcome for all of them and for its messages.
 
-        With a key it happens once, however often it is tried. `run` names the flow that it belongs to.
+        With a key it happens once, however often it is tried. `run` names the flow that it belongs to. The store, or a
+        resource before its first work, that is away is waited for so many seconds of `patience`.
         """
+        self._require_checker()
+        check_seconds(patience, "patience")
+        if key is not None:
+            validate_key(key)
+        return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience)
+
+    def begin_flow(
+        self,
+        *resources: str,
+        key: str,
+        lanes: Sequence[str] = (),
+        lease: timedelta = LEASE,
+        budget: timedelta | Mapping[str, timedelta] = BUDGET,
+        run: str | None = None,
+    ) -> Flow:
+        """Begin a flow: one transaction whose steps run in processes of their own. Begun again it is joined.
+
+        Its steps may work in these resources, and in lanes of these. It is rolled back when nobody is heard of for
+        its lease. Locks that it holds for longer than a budget (of all, or by resource) are told of.
+        """
+        self._require_checker()
+        validate_key(key)
+        check_duration(lease, "lease", LONGEST)
+        named = enrolled(resources, lanes, budget)
+        return Flow(self._kernel, self.group, Opening(self._kernel).begin(self.group, key, named, lease, run))
+
+    def flow(self, key: str) -> Flow:
+        """Join the flow that was begun under a key."""
+        validate_key(key)
+        return Flow(self._kernel, self.group, Opening(self._kernel).join(self.group, key))
+
+    def saga(self, *, key: str | None = None, run: str | None = None) -> Saga:
+        """Open a saga of this group: steps that commit one by one, and are undone one by one where it fails."""
         self._require_checker()
         if key is not None:
             validate_key(key)
-        return Coordinated(self._kernel, self.group, resources, key=key, run=run)
+        return Saga(self._kernel, self.group, key=key, run=run)
 
     def recover(self, scope: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Iterator[list[Recovered]]:
         """Scan resources for branches that are prepared or heuristic, in pages: this group's, or all.

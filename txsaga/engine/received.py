@@ -47,6 +47,8 @@ class Fate(Enum):
     HELD = auto()
     DONE = auto()
     PUT_BACK = auto()
+    TAKEN = auto()
+    """By a step of a flow that is still open."""
     BOUND = auto()
 
 
@@ -125,16 +127,22 @@ class Received:
         self._hands.fail(self, cause or "put back by its consumer", delay)
         self._fate = Fate.PUT_BACK
 
+    def give_back(self) -> None:
+        """Let it come again as if it had not been taken: at once, and uncounted."""
+        self._require_held()
+        self._hands.give_back(self.claim)
+        self._fate = Fate.PUT_BACK
+
     def extend(self, by: timedelta | None = None) -> None:
         """Hold it for longer from now on: the consumer's invisible time, unless another one is given."""
-        self._require_held()
+        if self._fate is not Fate.TAKEN:
+            self._require_held()
         self._hands.extend(self.claim, by)
 
     def bind(self, transaction: Consuming) -> None:
         """Make it a transaction's (`tx.consume`)."""
         self._require_held()
-        self._hands.bind(self.claim, transaction)
-        self._fate = Fate.BOUND
+        self._fate = self._hands.bind(self, transaction)
 
     def __enter__(self) -> Self:
         """Work on it."""
@@ -150,7 +158,7 @@ class Received:
             return False
         if self._fate is not Fate.HELD:
             if error is not None:
-                logger.warning("work on message %s raised: %s", self.id, error, exc_info=error)
+                logger.warning("work on message %s raised: %s", self.id, error, exc_info=error, extra=named(self))
             return error is not None
         if error is None or self._says_done(error):
             self._send_ack()
@@ -172,13 +180,13 @@ class Received:
             self._fate = Fate.DONE
 
     def _failed(self, error: Exception) -> None:
-        logger.warning("work on message %s failed, delivery %d: %s", self.id, self.attempts, error, exc_info=error)
+        said = "work on message %s failed, delivery %d: %s"
+        logger.warning(said, self.id, self.attempts, error, exc_info=error, extra=named(self))
         try:
             self.nack(f"{type(error).__name__}: {error}")
         except TxSagaError as reason:
-            logger.warning(
-                "message %s could not be put back, it comes again when its time is over: %s", self.id, reason
-            )
+            said = "message %s could not be put back, it comes again when its time is over: %s"
+            logger.warning(said, self.id, reason, extra=named(self))
 
     def _let_go(self) -> None:
         if self._fate is Fate.HELD:
@@ -190,6 +198,16 @@ class Received:
         """Refuse what was settled already."""
         if self._fate is not Fate.HELD:
             raise TransactionError(f"message {self.id} is {self._fate.name.lower().replace('_', ' ')} already")
+
+
+def now_is(message: Received, fate: Fate) -> None:
+    """Note what became of a message behind its back."""
+    message._fate = fate
+
+
+def named(message: Received) -> dict[str, str]:
+    """Say what a line of a log is about."""
+    return {"group": message.group, "message_id": message.id}
 
 
 def handed_out(message: Received, sent: Sent) -> Received:

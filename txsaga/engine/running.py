@@ -10,12 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Lock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from txsaga.model.records import Doubt
 
 TYPICAL = 2.0
 """Seconds: what takes longer is held; most transactions are over by then."""
+
+_of_parents: list[object] = []
+"""Kept in a forked child: what nobody holds is given back to its pool, which rolls back the parent's sessions."""
 
 
 class Running:
@@ -27,8 +30,17 @@ class Running:
 
     def start_anew(self) -> None:
         """Forget all of them, as a forked child must: its parent works on them."""
+        _of_parents.extend([*getattr(self, "_since", ()), *getattr(self, "_unwritten", ())])
         self._lock = Lock()
+        self._driven: dict[tuple[int, int], float] = {}
+        self._present: set[str] = set()
         self._since: WeakKeyDictionary[object, tuple[float, Doubt]] = WeakKeyDictionary()
+        self._unwritten: WeakSet[object] = WeakSet()
+
+    def begin_unwritten(self, worker: object) -> None:
+        """Note that this worker is at work on what no store knows of: nobody asks about that, but it has sessions."""
+        with self._lock:
+            self._unwritten.add(worker)
 
     def begin(self, worker: object, doubt: Doubt) -> None:
         """Note what somebody works on; whoever is gone works on nothing."""
@@ -41,6 +53,42 @@ class Running:
         """Note that somebody is done."""
         with self._lock:
             self._since.pop(worker, None)
+            self._unwritten.discard(worker)
+
+    def drive(self, txid: int, owner: int) -> None:
+        """Note that this owner of a saga, or its driver, is at work here."""
+        with self._lock:
+            self._driven.setdefault((txid, owner), time.monotonic())
+        if self.on_work is not None:
+            self.on_work()
+
+    def leave(self, txid: int, owner: int) -> None:
+        """Note that it is at work no more."""
+        with self._lock:
+            self._driven.pop((txid, owner), None)
+
+    def enter(self, name: str) -> None:
+        """Note that this process is in a step that leaves no evidence, under the name of its lease."""
+        with self._lock:
+            self._present.add(name)
+        if self.on_work is not None:
+            self.on_work()
+
+    def exit(self, name: str) -> None:
+        """Note that it has left."""
+        with self._lock:
+            self._present.discard(name)
+
+    def present(self) -> list[str]:
+        """Return the names under which it is in steps."""
+        with self._lock:
+            return sorted(self._present)
+
+    def driven(self) -> list[tuple[int, int]]:
+        """Return the sagas that have been worked on for longer than most, with their owners."""
+        before = time.monotonic() - TYPICAL
+        with self._lock:
+            return sorted(saga for saga, since in self._driven.items() if since <= before)
 
     def long(self) -> list[Doubt]:
         """Return what has been worked on for longer than most."""

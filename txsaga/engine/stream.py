@@ -21,12 +21,13 @@ from contextlib import suppress
 from datetime import timedelta
 
 from txsaga.engine.bound import Bound
-from txsaga.engine.consuming import Consuming
+from txsaga.engine.consuming import Consuming, Stepwise
 from txsaga.engine.holding import Holding, place
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
+from txsaga.engine.portion import ChunkPortion
 from txsaga.engine.reading import joined
 from txsaga.engine.start import Start
 from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
@@ -37,6 +38,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
 from txsaga.model.records import Claimed, Intent, Life
+from txsaga.ports.ledger import Ledger
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
 """Of a lease."""
@@ -136,11 +138,15 @@ class Stream:
         with self._lock:
             claim = self._held.due(batch)
             with self._held.or_back(claim), self._held.fenced(batch):
-                life = transaction.join_life()
-                patiently(lambda: self._intend(life, claim, batch.end))
+                if isinstance(transaction, Stepwise):
+                    transaction.take(self._portion(transaction, claim, batch))
+                    life = None
+                else:
+                    life = joined = transaction.join_life()
+                    patiently(lambda: self._intend(joined, claim, batch.end))
             self._held.pass_over(claim._replace(offset=batch.end))
-            self._bound.add(life.txid, claim)
-        transaction.when_decided(lambda decision: self._decided(life.txid, decision))
+        if life is not None:
+            self._follow(transaction, life.txid, claim)
 
     def seek(self, qid: int, offset: int) -> None:
         """Read an owned queue from another offset on; nothing is committed."""
@@ -185,13 +191,35 @@ class Stream:
             return None if self._closed else self._held.next()
 
     def _intend(self, life: Life, claim: Claimed, end: int) -> None:
-        intent = Intent(group=self.group, qid=claim.qid, start=claim.offset, end=end, epoch=claim.epoch, txid=life.txid)
         with (
             self._kernel.announce.around(facts.Intending, life.txid),
             self._kernel.store.ledgers.open() as ledger,
         ):
             Lives(self._kernel).hold(ledger, life)
-            ledger.intend(intent, self.member)
+            ledger.intend(self._intent(life, claim, end), self.member)
+
+    def _intent(self, life: Life, claim: Claimed, end: int) -> Intent:
+        return Intent(group=self.group, qid=claim.qid, start=claim.offset, end=end, epoch=claim.epoch, txid=life.txid)
+
+    def _portion(self, transaction: Consuming, claim: Claimed, batch: Batch) -> ChunkPortion:
+        def bind(ledger: Ledger, life: Life) -> None:
+            with self._lock, self._held.fenced(batch):
+                ledger.intend(self._intent(life, claim, batch.end), self.member)
+
+        def go_back() -> None:
+            with self._lock:
+                self._held.go_back(claim)
+
+        identity = self._kernel.store.registry.identity
+        return ChunkPortion(
+            identity, bind, lambda: self._follow(transaction, transaction.join_life().txid, claim), go_back
+        )
+
+    def _follow(self, transaction: Consuming, txid: int, claim: Claimed) -> None:
+        """Follow a transaction that has a chunk, so that it comes again where ROLLBACK stands."""
+        with self._lock:
+            self._bound.add(txid, claim)
+        transaction.when_decided(lambda decision: self._decided(txid, decision))
 
     def _decided(self, txid: int, decision: Decision) -> None:
         if not self._here:

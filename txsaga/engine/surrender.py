@@ -10,17 +10,19 @@ runs, it is asked about for ever.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from txsaga.engine.case import Case
-from txsaga.engine.checkers import question_about
+from txsaga.engine.checkers import Question, question_about
 from txsaga.engine.decide import By
-from txsaga.engine.kernel import Kernel
+from txsaga.engine.kernel import Handler, Kernel
 from txsaga.errors import InDoubt, TxSagaError
 from txsaga.model import facts
-from txsaga.model.asking import Verdict, kept
+from txsaga.model.asking import kept
 from txsaga.model.checks import Exhausted
-from txsaga.model.decision import Decision
+from txsaga.model.decision import Decision, LocalState
 from txsaga.model.lifecycle import TRANSACTION, TxEvent
+from txsaga.ports.ledger import Ledger
 
 logger = logging.getLogger("txsaga")
 WHO = "check-back"
@@ -48,15 +50,15 @@ class Surrender:
         return self._park(case, why)
 
     def _handled(self, case: Case) -> Decision | None:
-        try:
-            handler = self._kernel.handlers.get(case.group)
-            if handler is None:
-                return None
-            view = self._store.registry.transaction(case.doubt.txid)
-            return handler(question_about(case, view.key if view else None))
-        except Exception:
-            logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
+        """Call the group's handler; `StoreUnavailable` when it does not answer: that is no reason to park."""
+        handler = self._kernel.handlers.get(case.group)
+        if handler is None:
             return None
+        view = self._store.registry.transaction(case.doubt.txid)
+        question = question_about(case, view.key if view else None)
+        return self._kernel.beside.begin(
+            f"the handler of group {case.group!r}", partial(_said, case, handler, question)
+        )()
 
     def _roll_back(self, case: Case, why: str) -> Decision | None:
         """Write ROLLBACK, unless evidence is recorded: nobody can say it then. Return what stands."""
@@ -64,17 +66,27 @@ class Surrender:
         if not case.doubt.keyed:
             if case.doubt.evidence is not None:
                 return None
-            with self._kernel.announce.around(facts.Deciding, txid, about=WHO):
-                (standing,) = self._store.doubts.settle([Verdict(txid, Decision.ROLLBACK, why)], WHO)
+            decision = self._roll_back_plain(txid, why)
         else:
             with self._store.ledgers.open() as ledger:
                 life = ledger.lock(txid)
             if life is None or life.evidence is not None:
                 return None
             by = By(who=WHO, why=why, from_check=True, found=life.state, unheard=True)
-            standing = self._kernel.decider.decide(txid, Decision.ROLLBACK, by)
-        logger.error("transaction %d: %s (%s)", txid, standing.decision.name, why, extra={"txid": txid})
-        return standing.decision
+            decision = self._kernel.decider.decide(txid, Decision.ROLLBACK, by).decision
+        logger.error("transaction %d: %s (%s)", txid, decision.name, why, extra={"txid": txid})
+        return decision
+
+    def _roll_back_plain(self, txid: int, why: str) -> Decision:
+        with self._kernel.announce.around(facts.Deciding, txid, about=WHO), self._store.ledgers.open() as ledger:
+            stands = ledger.standing(txid)
+            if stands is None:
+                _require_due(ledger, txid)
+                if ledger.write_op(txid, Decision.ROLLBACK, from_check=True, keyed=False):
+                    ledger.record(txid, Decision.ROLLBACK.name, who=WHO, why=kept(why))
+                stands = ledger.standing(txid)
+        assert stands is not None
+        return stands
 
     def _park(self, case: Case, why: str) -> str:
         txid = case.doubt.txid
@@ -84,11 +96,33 @@ class Surrender:
                 return "settled"  # a decision came first
             if life is not None and life.voted:
                 raise InDoubt(f"transaction {txid} voted yes for store {life.coordinator}, which decides it")
-            if not ledger.due(txid):
-                raise InDoubt(f"somebody works on transaction {txid}, or had it asked about again")
+            _require_due(ledger, txid)
             if life is not None and life.state in TRANSACTION.sources(TxEvent.PARK):
                 ledger.move(txid, TxEvent.PARK)
             ledger.park(txid, why)
             ledger.record(txid, "PARKED", who=WHO, why=kept(why))
         logger.error("transaction %d is parked: %s", txid, why, extra={"txid": txid})
         return "parked"
+
+
+def _said(case: Case, handler: Handler, question: Question) -> Decision | None:
+    try:
+        return _understood(case, handler(question))
+    except BaseException:  # the user's code: it ends no round, whatever it raises
+        logger.exception("the handler of transaction %d failed", case.doubt.txid, extra={"txid": case.doubt.txid})
+        return None
+
+
+def _understood(case: Case, said: object) -> Decision | None:
+    """Return what a handler said; it has no other word than ROLLBACK, and may say it in any way."""
+    if said is Decision.ROLLBACK or said == LocalState.ROLLBACK:
+        return Decision.ROLLBACK
+    if said is not None:
+        what = "the handler of group %r said %r about transaction %d; it can only say ROLLBACK, so it is not heard"
+        logger.warning(what, case.group, said, case.doubt.txid, extra={"txid": case.doubt.txid})
+    return None
+
+
+def _require_due(ledger: Ledger, txid: int) -> None:
+    if not ledger.due(txid):
+        raise InDoubt(f"somebody works on transaction {txid}, or had it asked about again")

@@ -34,6 +34,8 @@ class Taking:
 
     def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
         """Claim up to `limit` messages."""
+        if group.policy.ordered:
+            return self._in_line(group, limit)
         new_first, self._new_first = self._new_first, False
         looked = not new_first and time.monotonic() >= self._look_at
         if looked:
@@ -41,11 +43,19 @@ class Taking:
                 self._new_first = True  # what comes again at once, each time, would hold up all that is new
                 return due
             self._look_at = time.monotonic() + LOOK_AGAIN
-        if group.policy.ordered:
-            looked = not self._line_up(group) and looked
-        elif new := self._new(group, limit):
+        if new := self._new(group, limit):
             return new
         return [] if looked else self._due(group, limit)
+
+    def _in_line(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
+        """Claim from the line; it is made longer when it gives too little, since each claim looks through all of it."""
+        new_first, self._new_first = self._new_first, False
+        due = [] if new_first else self._due(group, limit)
+        if not due and (self._line_up(group) or new_first):
+            due = self._due(group, limit)
+        # What comes again at once, each time, would keep all that is new out of the line.
+        self._new_first = not new_first and (0 < len(due) < limit or any(claim.attempts > 1 for claim in due))
+        return due
 
     def found(self, claim: Claim) -> Found:
         """Read the open messages of a claim."""

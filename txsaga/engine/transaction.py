@@ -25,22 +25,29 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, overload
 
 from txsaga.engine.consuming import Consumed, consume
-from txsaga.engine.contribution import Contribution
-from txsaga.engine.half import as_message
+from txsaga.engine.contribution import PART, Contribution
+from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.late import Slot
 from txsaga.engine.local_work import LocalWork
-from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
-from txsaga.errors import DecidedOtherwise, InDoubt, InvalidMessage, TransactionError, TxSagaError
-from txsaga.model.arguments import check_function
+from txsaga.engine.table import Table, TableWrites
+from txsaga.errors import (
+    ConfigError,
+    DecidedOtherwise,
+    EffectConflict,
+    InDoubt,
+    InvalidMessage,
+    TransactionError,
+    TxSagaError,
+)
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
@@ -48,6 +55,7 @@ from txsaga.model.message import Message
 from txsaga.model.records import Group, Life
 from txsaga.model.topic import Way
 from txsaga.model.validation import validate_late
+from txsaga.ports.gates import Gate
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -55,21 +63,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("txsaga")
 
 MAX_BUFFER = 64 * 1024 * 1024
-FLUSH = 8 * 1024 * 1024
 
 
-class Transaction:
+class Transaction(Gathering):
     """One transaction of a producer, as a context manager."""
 
     def __init__(
         self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
     ) -> None:
+        super().__init__(kernel)
         self._kernel, self._key = kernel, key
         self._stage = Stage.NEW
-        self._outbox = Outbox(kernel.topics, Way.HALF)
         self._contribution = Contribution(kernel, group, immunity, run)
         self._work = LocalWork(kernel, self._contribution)
-        self._listeners: list[Callable[[Decision], None]] = []
+        self._tables = TableWrites(kernel, PART, self._life_for)
         self._process = os.getpid()
         self.decision: Decision | None = None
 
@@ -91,26 +98,6 @@ class Transaction:
         self._stage = Stage.OPEN
         return self
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
-        """Add a message to the transaction."""
-        message = as_message(topic, body, options)
-        self._require_open("send")
-        self._outbox.add(message)
-        self._flush_or_refuse()
-
-    def send_many(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        keys: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> None:
-        """Add many messages of one topic as columns."""
-        self._require_open("send")
-        self._outbox.add_many(topic, bodies, keys, tags)
-        self._flush_or_refuse()
-
     def later(
         self,
         topic: str,
@@ -130,10 +117,25 @@ class Transaction:
         self._contribution.reserve(life, stored)
         return slot
 
+    def table(self, name: str) -> Table:
+        """Return a table of the home catalog; what is written to it is visible with the decision."""
+        self._require_open("write to a table")
+        return self._tables.table(name)
+
+    def check(self, about: str, rows: object, gate: Gate) -> None:
+        """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
+        self._require_open("check rows")
+        self._tables.check(about, rows, gate)
+
     @contextmanager
     def local(self, resource: str | Engine) -> Iterator[Connection]:
         """Close the transaction and run local work that carries its own evidence."""
         self._require_open("begin local work")
+        if self._tables.may_conflict:
+            raise ConfigError(
+                "a transaction can't commit local work and then be refused by a table that it creates or overwrites, "
+                'or by a gate; use producer.coordinated("…"), or only append to tables'
+            )
         recorded, evidence = self._kernel.resource(resource)
         self._close(recorded.id)
         self._stage = Stage.WORKING
@@ -158,13 +160,11 @@ class Transaction:
 
     def join_life(self) -> Life:
         """Open the transaction's row (for what needs one, like consumed offsets) and return it."""
-        self._require_open("consume")
-        return self._contribution.opened()
+        return self._life_for("consume")
 
-    def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
-        check_function(listener, "listener", "give a function that takes the decision")
-        self._listeners.append(listener)
+    def _life_for(self, what: str) -> Life:
+        self._require_open(what)
+        return self._contribution.opened()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -220,7 +220,12 @@ class Transaction:
             with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
                 self._give_up(error)
             raise
-        self._decide(Decision.COMMIT, "the block ended")
+        try:
+            self._decide(Decision.COMMIT, "the block ended")
+        except EffectConflict as conflict:  # nothing was done outside: it may still go either way
+            with suppress(TxSagaError):
+                self._decide(Decision.ROLLBACK, short_cause(str(conflict)))
+            raise
 
     def _give_up(self, error: BaseException | None) -> None:
         unstored = self._stage is Stage.OPEN and self.txid is None
@@ -247,7 +252,8 @@ class Transaction:
             raise TransactionError(f"transaction {self.txid} was rolled back: its local work did not commit")
 
     def _decide(self, decision: Decision, why: str) -> None:
-        standing = self._contribution.decide(decision, why, self._work.late.bodies)
+        known = self._tables.recorded if decision is Decision.COMMIT else ()
+        standing = self._contribution.decide(decision, why, self._work.late.bodies, known)
         self._told(standing.decision)
         if standing.decision is not decision:
             raise DecidedOtherwise(standing.txid, standing.decision.name)
@@ -272,7 +278,7 @@ class Transaction:
             self._stage = Stage.BROKEN
             raise
 
-    def _flush_or_refuse(self) -> None:
+    def _flush(self) -> None:
         life = self._contribution.life
         if life is not None:
             if self._outbox.bytes > FLUSH:

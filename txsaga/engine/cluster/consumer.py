@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from txsaga.engine.broker import Broker
+from txsaga.engine.cluster.active import Active
 from txsaga.engine.cluster.copies import Arrival, Copies
 from txsaga.engine.cluster.members import AWAY, Members
 from txsaga.engine.consumer import Consumer
@@ -26,6 +27,8 @@ from txsaga.errors import StoreUnavailable, TxSagaError
 from txsaga.model.arguments import check_seconds
 
 logger = logging.getLogger("txsaga")
+
+Arrived = Arrival[Received]
 
 AHEAD = 64
 """Messages of all brokers that wait here for their reader."""
@@ -39,7 +42,7 @@ class Session:
     pause, rest = 0.05, 1.0
 
     def __init__(
-        self, name: str, members: Members, open: Callable[[Broker], Consumer], arrived: Callable[[Arrival], bool]
+        self, name: str, members: Members, open: Callable[[Broker], Consumer], arrived: Callable[[Arrived], bool]
     ) -> None:
         self.name, self._members, self._open, self._arrived = name, members, open, arrived
         self._consumer: Consumer | None = None
@@ -80,18 +83,15 @@ class ClusterConsumer:
         self,
         members: Members,
         open: Callable[[Broker], Consumer],
-        copies: Copies,
+        copies: Copies[Received],
         *,
         background: bool = True,
         reconnect: Callable[[], None] = lambda: None,
     ) -> None:
-        self._members, self._copies, self._on_reconnect = members, copies, reconnect
-        self._arrivals: Queue[Arrival] = Queue(AHEAD)
+        self._members, self._copies, self._active = members, copies, Active(members, reconnect)
+        self._arrivals: Queue[Arrived] = Queue(AHEAD)
         self._background, self._closed = background, False
         self.sessions = {name: Session(name, members, open, self._put) for name in members.names}
-        self.active: tuple[str, ...] = ()
-        self._changes = 0
-        self._connect()
         self._loop = Loop(list(self.sessions.values())) if background else None
         if self._loop is not None:
             self._loop.start()
@@ -99,7 +99,12 @@ class ClusterConsumer:
             for session in self.sessions.values():
                 session.wait = 0.0
 
-    def receive(self, count: int = 1, *, wait: float = 0.0) -> list[Arrival]:
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The brokers that are read from."""
+        return self._active.names
+
+    def receive(self, count: int = 1, *, wait: float = 0.0) -> list[Arrived]:
         """Take up to `count` messages, each with its broker; `StoreUnavailable` when a broker went or came back."""
         check_seconds(wait, "wait")
         end = time.monotonic() + wait
@@ -107,7 +112,7 @@ class ClusterConsumer:
             if self._loop is None:
                 for session in self.sessions.values():
                     session.run_once()
-            self._require_unchanged()
+            self._active.require_unchanged()
             if found := self._taken(count, max(0.0, min(LOOK, end - time.monotonic()))):
                 return found
             if time.monotonic() >= end or self._closed:
@@ -133,8 +138,7 @@ class ClusterConsumer:
 
     def reconnect(self) -> None:
         """Read from the brokers that are there now."""
-        self._on_reconnect()
-        self._connect()
+        self._active.reconnect()
 
     def close(self) -> None:
         """Stop the sessions, and give back what nobody works on."""
@@ -159,22 +163,7 @@ class ClusterConsumer:
         """Close it."""
         self.close()
 
-    def _connect(self) -> None:
-        self.active = self._members.available()
-        self._changes = self._members.changes
-
-    def _require_unchanged(self) -> None:
-        if self._members.changes == self._changes:
-            return
-        there = self._members.available()
-        gone, back = set(self.active) - set(there), set(there) - set(self.active)
-        if not gone and not back:
-            self._changes = self._members.changes
-            return
-        told = [f"{name} went away" for name in sorted(gone)] + [f"{name} is back" for name in sorted(back)]
-        raise StoreUnavailable(f"{', '.join(told)}; reconnect() reads from {', '.join(there) or 'none'}")
-
-    def _taken(self, count: int, wait: float) -> list[Arrival]:
+    def _taken(self, count: int, wait: float) -> list[Arrived]:
         found = list(self._copies.due())[:count]
         for dropped in self._copies.dropped():
             _drop(dropped.message)
@@ -187,7 +176,7 @@ class ClusterConsumer:
                     _drop(arrival.message)
         return found
 
-    def _put(self, arrival: Arrival) -> bool:
+    def _put(self, arrival: Arrived) -> bool:
         while not self._closed:
             with suppress(Full):
                 self._arrivals.put(arrival, timeout=LOOK)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from txsaga.engine.received import Received
 from txsaga.model.message import Message
 
 COPY, PRIMARY = "txsaga-copy", "txsaga-primary"
@@ -37,11 +36,22 @@ class Timers:
     confirmed: float = 600.0
 
 
-class Arrival(NamedTuple):
+class Marked(Protocol):
+    """A message that a reader is given."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What it carries beside its body."""
+
+
+M = TypeVar("M", bound=Marked)
+
+
+class Arrival(NamedTuple, Generic[M]):
     """A message and the broker that it came from."""
 
     broker: str
-    message: Received
+    message: M
 
     @property
     def copy(self) -> str | None:
@@ -49,22 +59,22 @@ class Arrival(NamedTuple):
         return self.message.headers.get(COPY)
 
 
-class Held(NamedTuple):
+class Held(NamedTuple, Generic[M]):
     """A copy that waits for the primary's, and until when."""
 
     until: float
-    arrival: Arrival
+    arrival: Arrival[M]
 
 
-class Copies:
+class Copies(Generic[M]):
     """Sees that one of several copies is handed out."""
 
     def __init__(self, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
         self._timers, self._clock = timers, clock
         self._seen: OrderedDict[str, tuple[str, float]] = OrderedDict()  # from which broker, and until when
-        self._held: deque[Held] = deque()  # in the order of their times
+        self._held: deque[Held[M]] = deque()  # in the order of their times
 
-    def arrived(self, arrival: Arrival) -> bool:
+    def arrived(self, arrival: Arrival[M]) -> bool:
         """Tell whether a message is to be handed out now; what is not is held back, or dropped."""
         self._forget()
         if arrival.copy is None:
@@ -77,7 +87,7 @@ class Copies:
         self._remember(arrival)
         return True
 
-    def due(self) -> Iterator[Arrival]:
+    def due(self) -> Iterator[Arrival[M]]:
         """Yield what was held back and whose primary has shown nothing for too long."""
         while self._held and self._held[0].until <= self._clock():
             arrival = self._held.popleft().arrival
@@ -85,7 +95,7 @@ class Copies:
                 self._remember(arrival)
                 yield arrival
 
-    def dropped(self) -> Iterator[Arrival]:
+    def dropped(self) -> Iterator[Arrival[M]]:
         """Yield what was held back and was handed out by another broker meanwhile."""
         for _ in range(len(self._held)):
             held = self._held.popleft()
@@ -94,16 +104,16 @@ class Copies:
             else:
                 self._held.append(held)
 
-    def knows(self, arrival: Arrival) -> bool:
+    def knows(self, arrival: Arrival[M]) -> bool:
         """Tell whether another broker's copy was handed out."""
         return arrival.copy is not None and self._is_known(arrival)
 
-    def _is_known(self, arrival: Arrival) -> bool:
+    def _is_known(self, arrival: Arrival[M]) -> bool:
         # What comes again from the same broker is the same copy, put back by its reader.
         seen = self._seen.get(arrival.copy or "")
         return seen is not None and seen[0] != arrival.broker
 
-    def _remember(self, arrival: Arrival) -> None:
+    def _remember(self, arrival: Arrival[M]) -> None:
         assert arrival.copy is not None
         self._seen[arrival.copy] = arrival.broker, self._clock() + self._timers.confirmed
         self._seen.move_to_end(arrival.copy)

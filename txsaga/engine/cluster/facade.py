@@ -21,11 +21,15 @@ from txsaga.engine.cluster.members import Members
 from txsaga.engine.cluster.producer import ClusterProducer
 from txsaga.engine.cluster.recovering import PAGE, Found, Mode, Recovering, Scan
 from txsaga.engine.cluster.selection import Selection
+from txsaga.engine.cluster.stream import ClusterStream
 from txsaga.engine.consumer import Consumer
+from txsaga.engine.received import Received
 from txsaga.engine.start import Start
+from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError
 from txsaga.model.cluster import Cluster
 from txsaga.model.decision import LocalState
+from txsaga.model.message import Delivered
 
 BATCH = 8
 """Messages that a session takes at a time: they are claimed while they wait for their reader."""
@@ -47,7 +51,7 @@ class BrokerCluster:
         self._selection = Selection(definition, members, generator, new_id)
         self._failures: Counter[str] = Counter()
         self._groups: set[str] = set()
-        self._consumers: list[ClusterConsumer] = []
+        self._readers: list[ClusterConsumer | ClusterStream] = []
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -90,10 +94,31 @@ class BrokerCluster:
         def open(broker: Broker) -> Consumer:
             return broker.consumer(group, named, batch=BATCH, invisible=invisible, start=start)
 
-        copies, again = Copies(timers or Timers()), self._members.look_again
+        copies, again = Copies[Received](timers or Timers()), self._members.look_again
         consumer = ClusterConsumer(self._members, open, copies, background=background, reconnect=again)
-        self._consumers.append(consumer)
+        self._readers.append(consumer)
         return consumer
+
+    def stream(
+        self,
+        group: str,
+        topics: Iterable[str],
+        *,
+        start: Start = "earliest",
+        member: str | None = None,
+        ttl: timedelta = timedelta(seconds=15),
+        timers: Timers | None = None,
+    ) -> ClusterStream:
+        """Read topics from every broker with a cursor on each, as a member of a group; in the caller's thread."""
+        named = list(topics)
+
+        def open(broker: Broker) -> Stream:
+            return broker.stream(group, named, start=start, member=member, ttl=ttl)
+
+        copies, again = Copies[Delivered](timers or Timers()), self._members.look_again
+        stream = ClusterStream(self._members, open, copies, reconnect=again)
+        self._readers.append(stream)
+        return stream
 
     def recover(self, mode: Mode | str = Mode.RESTRICTED) -> list[Found]:
         """Return every branch that a broker holds prepared, or that was decided there over its coordinator's head."""
@@ -116,9 +141,9 @@ class BrokerCluster:
         self._selection.reconnect()
 
     def close(self) -> None:
-        """Close the consumers and the brokers that were opened here; the coordinator stays open."""
-        for consumer in self._consumers:
-            consumer.close()
+        """Close the readers and the brokers that were opened here; the coordinator stays open."""
+        for reader in self._readers:
+            reader.close()
         self._members.close()
 
     def __enter__(self) -> Self:

@@ -6,7 +6,8 @@ A coordinated transaction: one outcome for several resources, the messages and t
         with tx.on("mortgage") as connection: …
         tx.send("transfers", b"…")
 
-Each resource is named in the store before its work begins (R9). Leaving the block asks all of them for their votes at
+With a key, each resource is named in the store before its work begins (R9); without one nothing is written before the
+end, and what a resource holds tells by its name whose it is. Leaving the block asks all of them for their votes at
 once; the decision, with the messages and the names of those that voted yes, is ONE commit of the home database; then
 all are told. Where one resource is alone, or can't vote, its own commit is the decision: the end is written before
 it, its evidence row tells everybody (R12).
@@ -21,49 +22,72 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
-from txsaga.engine.coordinator.owner import Owner
+from txsaga.engine.coordinator.owner import PART, Owner
 from txsaga.engine.coordinator.work import Told
-from txsaga.engine.half import as_message
+from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.outbox import Outbox
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
+from txsaga.engine.table import Table, TableWrites
 from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished, xa
-from txsaga.model.arguments import check_function
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
-from txsaga.model.message import Message
 from txsaga.model.records import Group, Life, Row
-from txsaga.model.topic import Way
 from txsaga.ports.branches import Voted
+from txsaga.ports.gates import Gate
 
 logger = logging.getLogger("txsaga")
 
-FLUSH = 8 * 1024 * 1024
+
+class On:
+    """Work in one resource of a transaction: `with tx.on(resource) as connection`."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self, open: Callable[[], object]) -> None:
+        self._open = open
+
+    def __enter__(self) -> Any:  # noqa: ANN401  # a SQLAlchemy connection, of most resources
+        """Return the session that it has in this transaction."""
+        return self._open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave it open: the transaction ends it."""
 
 
-class Coordinated:
+class Coordinated(Gathering):
     """One coordinated transaction of a producer, as a context manager."""
 
     def __init__(
-        self, kernel: Kernel, group: Group, resources: Sequence[str], *, key: str | None, run: str | None = None
+        self,
+        kernel: Kernel,
+        group: Group,
+        resources: Sequence[str],
+        *,
+        key: str | None,
+        run: str | None = None,
+        patience: float = 0.0,
+        owner: Owner | None = None,
     ) -> None:
+        super().__init__(kernel)
         self._kernel, self._stage = kernel, Stage.NEW
-        self._outbox = Outbox(kernel.topics, Way.HALF)
-        self._owner = Owner(kernel, group, resources, key=key, run=run)
+        self._owner = owner or Owner(kernel, group, resources, key=key, run=run, patience=patience)
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
-        self._listeners: list[Callable[[Decision], None]] = []
+        self._tables = tables = TableWrites(kernel, PART, self._life_for)
+        self._owner.recorded = lambda: tables.recorded
         self._process = os.getpid()
         self.decision: Decision | None = None
 
@@ -78,17 +102,26 @@ class Coordinated:
         return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
 
     def __enter__(self) -> Self:
-        """Name the branches; with a key, join or refuse what the key already did."""
+        """Take a number; with a key, name the branches, and join or refuse what the key already did."""
         self._stage.require_new()
-        self._owner.enter()
+        try:
+            self._owner.enter()
+        except BaseException as error:
+            self._owner.abandon(error)
+            raise
         self._stage = Stage.OPEN
         return self
 
-    @contextmanager
-    def on(self, resource: str) -> Iterator[Any]:
-        """Work in a resource: nothing of it is visible before the decision. The same session each time."""
+    def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
+        """Work in a resource: nothing of it is visible before the decision. The same session each time.
+
+        With `driver` it is the connection of the driver instead of SQLAlchemy's.
+        """
+        return On(lambda: self._worked_in(resource, driver=driver))
+
+    def _worked_in(self, resource: str, *, driver: bool) -> object:
         self._require_open("work in a resource")
-        yield self._owner.work.handle(resource)
+        return self._owner.work.handle(resource, driver=driver)
 
     def lane(self, resource: str) -> Lane:
         """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
@@ -105,27 +138,9 @@ class Coordinated:
     def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
         """Cast a vote in one of its ballots; False when this voter has voted."""
         self._require_open("vote")
-        return vote(self._kernel, self._owner.life.txid, name, Cast(voter=voter, yes=yes, evidence=evidence or {}))
-
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
-        """Add a message to the transaction."""
-        message = as_message(topic, body, options)
-        self._require_open("send")
-        self._outbox.add(message)
-        self._flush()
-
-    def send_many(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        keys: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> None:
-        """Add many messages of one topic as columns."""
-        self._require_open("send")
-        self._outbox.add_many(topic, bodies, keys, tags)
-        self._flush()
+        return vote(
+            self._kernel, self._owner.write_down().txid, name, Cast(voter=voter, yes=yes, evidence=evidence or {})
+        )
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
         """Let the decision take a message off its group, or move a stream's cursor behind a chunk."""
@@ -134,15 +149,26 @@ class Coordinated:
         consume(self, consumed, batch)
         self._bound = True
 
+    def table(self, name: str) -> Table:
+        """Return a table of the home catalog; what is written to it is visible with the decision."""
+        self._require_open("write to a table")
+        self._owner.refuse_last_resource("write to a table")
+        self._bound = self._owner.with_effects = True
+        return self._tables.table(name)
+
+    def check(self, about: str, rows: object, gate: Gate) -> None:
+        """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
+        self._require_open("check rows")
+        self._owner.polled()
+        self._tables.check(about, rows, gate)
+
     def join_life(self) -> Life:
         """Return the transaction's row, for what is bound to it."""
-        self._require_open("consume")
-        return self._owner.life
+        return self._life_for("consume")
 
-    def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
-        check_function(listener, "listener", "give a function that takes the decision")
-        self._listeners.append(listener)
+    def _life_for(self, what: str) -> Life:
+        self._require_open(what)
+        return self._owner.write_down()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -180,7 +206,9 @@ class Coordinated:
     def _commit(self) -> None:
         work = self._owner.work
         work.refuse_open_units()
-        rows, last = self._outbox.take(), work.last(alone=not self._bound)
+        rows = self._outbox.take()
+        # With messages a vote costs less than an end: the decision is then the only thing that is written here.
+        last = work.last(alone=not self._bound and (self._owner.written or not rows))
         votes = work.named(work.prepare(besides=last))
         if last is None:
             self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
@@ -194,7 +222,7 @@ class Coordinated:
         standing, failure = self._owner.end(rows, votes, last), None
         if standing is None:
             self._stage = Stage.WORKING
-            standing, failure = self._owner.commit_last(last, self.id)
+            standing, failure = self._owner.commit_last(last, self.id, votes)
         self._follow(standing, failure)
 
     def _follow(self, standing: Decision, failure: Exception | None = None) -> None:

@@ -30,7 +30,7 @@ class Lane:
 
     def __init__(self, kernel: Kernel, owner: Owner, name: str, require_open: Callable[[str], None]) -> None:
         self._owner, self._require_open = owner, require_open
-        self._resource, self._participant = _able(kernel, name)
+        self._resource, self._participant = able(kernel, name)
         self._unit: str | None = None
 
     def __enter__(self) -> Any:  # noqa: ANN401  # a SQLAlchemy connection, of most resources
@@ -60,7 +60,8 @@ class Lane:
             self._owner.settle_unit(unit, decision)
 
 
-def _able(kernel: Kernel, name: str) -> tuple[Resource, Participant]:
+def able(kernel: Kernel, name: str) -> tuple[Resource, Participant]:
+    """Return a resource that has a lane; the error of one that has none says whose limit that is."""
     try:
         recorded, participant = kernel.participant(name)
     except ResourceUnknown:

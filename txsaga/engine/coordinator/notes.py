@@ -1,47 +1,72 @@
 """
-What became of branches, until it is written down: with the next batch of anybody's, or after a moment.
+What became of branches, until it is written down: that of many transactions at once, after a moment.
 
-Nobody waits for a note, so none has a commit of its own. If they are lost with the process, recovery asks their
-resources once more and finds the branches done.
+Nobody waits for a note, so none costs the decision of anybody a row. If notes are lost with the process, recovery
+asks their resources once more and finds the branches done.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from txsaga.errors import TxSagaError
 from txsaga.ports.branches import Noted
 
+logger = logging.getLogger("txsaga")
+
 LINGER = 0.25
-"""Seconds that a note waits for a batch to go with."""
+"""Seconds that a note waits for others."""
 MOST = 10_000
 """What waits longer than that is left to recovery."""
 AT_ONCE = 500
 
 
 class Notes:
-    """Notes that wait for a batch."""
+    """Notes that wait for each other."""
 
-    def __init__(self) -> None:
-        self.submit: Callable[[Noted], object] = lambda _: None
-        self._waiting: deque[Noted] = deque(maxlen=MOST)
-        self._timer: threading.Timer | None = None
-        self._process = os.getpid()
+    def __init__(self, write: Callable[[Sequence[Noted]], object]) -> None:
+        self._write = write
+        self._timer: threading.Timer | None
+        self._start_anew()
 
     def add(self, notes: Iterable[Noted]) -> None:
-        """Leave notes to the next batch; without one they are written by themselves."""
+        """Leave notes to be written with others."""
         if self._process != os.getpid():
             self._start_anew()  # those of a forked child's parent are the parent's
         self._waiting.extend(notes)
         if self._timer is None and self._waiting:
-            self._timer = threading.Timer(LINGER, self.flush)
+            self._timer = threading.Timer(LINGER, self._in_time)
             self._timer.name, self._timer.daemon = "txsaga-notes", True
             self._timer.start()
 
-    def taken(self) -> list[Noted]:
-        """Take what waits, to be written now."""
+    def flush(self) -> None:
+        """Write what waits; what can't be written is left to recovery."""
+        with self._turn:
+            while waiting := self._taken():
+                try:
+                    self._write(waiting)
+                except TxSagaError as silent:
+                    logger.warning("what became of %d branches was not noted, recovery looks: %s", len(waiting), silent)
+
+    def close(self) -> None:
+        """Write what waits, and wait for nothing else."""
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+        self.flush()
+
+    def _in_time(self) -> None:
+        self._timer = None
+        try:
+            self.flush()
+        except Exception:  # the outermost line of its thread: recovery finds the branches done
+            logger.exception("what became of branches was not noted")
+
+    def _taken(self) -> list[Noted]:
         found: list[Noted] = []
         try:
             while len(found) < AT_ONCE:
@@ -50,21 +75,8 @@ class Notes:
             pass
         return found
 
-    def flush(self) -> None:
-        """Write what waits as a batch of its own."""
-        self._timer = None
-        while waiting := self.taken():
-            for note in waiting:
-                self.submit(note)
-
-    def close(self) -> None:
-        """Hand everything over; nothing is waited for."""
-        timer = self._timer
-        if timer is not None:
-            timer.cancel()
-        self.flush()
-
     def _start_anew(self) -> None:
-        self._waiting.clear()
+        self._waiting: deque[Noted] = deque(maxlen=MOST)
         self._timer = None
+        self._turn = threading.Lock()
         self._process = os.getpid()

@@ -1,14 +1,18 @@
 """
 Prepared branches that no decision names, and never will: they are rolled back, or their locks stay for ever (R9).
 
-It must not decide anything. What an owner may still bring to its decision is left alone, and so is what an earlier
-life of the store prepared: who restored the store can't know what was decided behind the restored moment (R8).
+What an owner may still bring to its decision is left alone, and so is what an earlier life of the store prepared: who
+restored the store can't know what was decided behind the restored moment (R8). Of a transaction without a key nothing
+is written before its decision. A branch of one that is held for long is fenced first: the fence is a decision, and
+the first decision stands, so an owner that wakes up later can't commit what is rolled back here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import UnknownTransaction
@@ -16,55 +20,85 @@ from txsaga.errors.xa import RetryLater
 from txsaga.model import facts
 from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState
 from txsaga.model.decision import Decision
+from txsaga.ports.branches import Fence, Written
 from txsaga.ports.participants import Participant
 
 logger = logging.getLogger("txsaga")
 
 KEPT = HEURISTIC | {BranchState.FORGOTTEN}
 """What a person has to do with."""
+LONE = timedelta(seconds=30)
+"""An owner that has votes of yes and no decision for so long is taken for dead, as one is that leaves its lease."""
+WHO, WHY = "recovery", "a resource held its branch, and nobody had decided it"
 
 
 class Orphans:
     """What is prepared in resources and waits for nobody."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: Kernel, lone: timedelta = LONE) -> None:
+        self._kernel, self._lone = kernel, lone.total_seconds()
+        self.left: set[str] = set()  # resources that hold what may have to be rolled back soon
         self._told: set[BranchId] = set()
+        self._seen: dict[str, dict[BranchId, float]] = {}  # branches of which nothing is written, since when
 
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
         """Roll back a resource's orphans; return how many, and what an earlier life of the store prepared."""
-        found, earlier, orphans = self._prepared(participant), list[str](), list[BranchId]()
-        for id in found:
+        ours, earlier = dict[BranchId, int](), list[BranchId]()
+        for id in self._prepared(participant):
             try:
-                txid = self._kernel.store.registry.identity.own(id.transaction)
+                ours[id] = self._kernel.store.registry.identity.own(id.transaction)
             except UnknownTransaction:
-                earlier.append(id.gid)
-                self._tell(participant.name, id)
-                continue
-            if self._is_orphan(txid, id):
-                orphans.append(id)
+                earlier.append(id)
+        known = self._kernel.store.branches.written(set(ours.values()))
+        identity = self._kernel.store.registry.identity
+        alone = [id for id, txid in ours.items() if txid not in known]
+        earlier += [id for id in alone if identity.incarnation_of(ours[id]) != identity.incarnation]
+        for id in earlier:
+            self._tell(participant.name, id)
+        lone = self._long_alone(participant.name, [id for id in alone if id not in earlier])
+        orphans = [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
+        orphans += self._fenced({id: ours[id] for id in lone})
         # Whoever finished one since it was listed has done it right.
         still = set(self._prepared(participant)) if orphans else set[BranchId]()
-        return sum(self._rolled_back(participant, id) for id in orphans if id in still), tuple(earlier)
+        done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
+        waits = set(alone).difference(earlier, done) or still.intersection(orphans).difference(done)
+        (self.left.add if waits else self.left.discard)(participant.name)
+        return len(done), tuple(id.gid for id in earlier)
 
     def _prepared(self, participant: Participant) -> Sequence[BranchId]:
         return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
 
-    def _is_orphan(self, txid: int, id: BranchId) -> bool:
-        named = {(each.number, each.attempt): each for each in self._kernel.store.branches.of(txid)}
-        branch = named.get((id.number, id.attempt))
+    def _is_orphan(self, id: BranchId, known: Written) -> bool:
+        branch = next((each for each in known.branches if (each.number, each.attempt) == (id.number, id.attempt)), None)
         if branch is None:
-            view = self._kernel.store.registry.transaction(txid)
-            return view is None or view.decision is not None
+            return known.decision is not None
         if branch.state in KEPT:
             return False
-        return not branch.unfinished or self._is_superseded(branch)
+        return not branch.unfinished or (known.owner > branch.attempt and self._is_superseded(branch))
 
     def _is_superseded(self, branch: Branch) -> bool:
         """Tell whether a later owner goes on without it: it would wait for the locks that this one holds (R4)."""
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.lock(branch.txid)
-            return life is not None and life.owner > branch.attempt and ledger.standing(branch.txid) is None
+            if life is None or life.lease is not None:
+                return False  # whoever takes a flow over decides by itself what it leaves out
+            return life.owner > branch.attempt and ledger.standing(branch.txid) is None
+
+    def _long_alone(self, resource: str, lone: Sequence[BranchId]) -> list[BranchId]:
+        """Return those that were seen before, so long ago that their owner is not about to decide."""
+        now, before = time.monotonic(), self._seen.get(resource, {})
+        self._seen[resource] = {id: before.get(id, now) for id in lone}
+        return [id for id, since in self._seen[resource].items() if now - since >= self._lone]
+
+    def _fenced(self, lone: Mapping[BranchId, int]) -> list[BranchId]:
+        """Make sure that nobody decides these any more; return those that nobody has committed."""
+        txids = list(dict.fromkeys(lone.values()))
+        if not txids:
+            return []
+        with self._kernel.announce.around(facts.Deciding, *txids, about=Decision.ROLLBACK.name):
+            stands = self._kernel.store.branches.write([Fence(txid, WHO, WHY) for txid in txids])
+        fenced = {txid for txid, standing in zip(txids, stands, strict=True) if standing is Decision.ROLLBACK}
+        return [id for id, txid in lone.items() if txid in fenced]
 
     def _rolled_back(self, participant: Participant, id: BranchId) -> bool:
         logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)

@@ -1,6 +1,11 @@
 """
 What the owner of one coordinated transaction has in the store: its life, its branches by name, its word.
 
+Of a transaction with a key, or of a flow, the branches are named before their work (R9): it may be entered again, and
+what an attempt before it holds must not be committed. One without a key has one attempt, so nothing is written of it
+before its end: the decision, or the end, is the first word and names the branches, and a fence that was there before
+it stands. What needs its row earlier has it written down first.
+
 The word goes through the batches of this process: many owners' decisions share one commit. What only the one way to
 decide applies (late bodies, bound offsets and messages) is decided there, with the same rows. If a word is never
 written, check-back rolls the transaction back once its owner is silent.
@@ -8,12 +13,15 @@ written, check-back rolls the transaction back once its owner is silent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from txsaga.engine.coordinator.ballots import ballots
+from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.coordinator.work import Part, Told, Work, noted
 from txsaga.engine.decide import By
+from txsaga.engine.effects import Prepared
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
@@ -30,10 +38,11 @@ from txsaga.errors import (
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Ballot, require_carried
-from txsaga.model.branch import BranchEvent, BranchId, Finish
+from txsaga.model.branch import BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent
+from txsaga.model.lifecycle import TxEvent, TxState
 from txsaga.model.records import Doubt, Group, Life, Resource, Row
+from txsaga.model.table import Effect
 from txsaga.ports.branches import Begin, Noted, Resolve, Voted
 from txsaga.ports.ledger import Ledger
 from txsaga.ports.participants import Participant
@@ -46,14 +55,26 @@ class Owner:
     """The owner of one coordinated transaction."""
 
     def __init__(
-        self, kernel: Kernel, group: Group, resources: Sequence[str], *, key: str | None, run: str | None
+        self,
+        kernel: Kernel,
+        group: Group,
+        resources: Sequence[str],
+        *,
+        key: str | None,
+        run: str | None,
+        patience: float = 0.0,
     ) -> None:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
+        self._patience = patience
         self._lives = Lives(kernel)
         _check_names(resources)
-        self._polled = False
+        self._polled = self._units = False
+        self.written = False  # the store knows of it
+        self.recorded: Callable[[], Sequence[Effect]] = tuple
+        self.with_effects = False  # tables: the batch of many owners would answer that it can't
         self._released = Told([], {}, [])
-        self._resources = [kernel.participant(name) for name in resources]
+        self._resources = [patiently(partial(kernel.participant, name), patience) for name in resources]
+        self._ids = [recorded.id for recorded, _ in self._resources]
         unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
         if len(unable) > 1:
             raise ConfigError(
@@ -69,21 +90,35 @@ class Owner:
         return self.life.txid if hasattr(self, "life") else None
 
     def enter(self) -> None:
-        """Begin, with the branches named before their work (R9)."""
-        ids = [recorded.id for recorded, _ in self._resources]
-        if self._key is None:
-            life = self._kernel.branches.call(Begin(self._group.id, ids, self._run))
-            assert isinstance(life, Life)
-            self.life, numbers = life, list(range(1, len(ids) + 1))
+        """Begin; what may be entered again, or can't list what it holds, with its branches named (R9)."""
+        numbers: Sequence[int] = range(1, len(self._ids) + 1)
+        if self._key is not None:
+            key = self._key
+            self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self._patience), written=True)
+            numbers = patiently(lambda: self._named(self._ids), self._patience)
+            self._free_of_earlier(key)
+        elif self._run is None and all(each.capabilities.listed for _, each in self._resources):
+            self._own(self._kernel.numbers.take(self._group.id), written=False)
         else:
-            self.life = self._lives.enter(self._group, self._key, self._run)
-            numbers = list(self._named(ids))
-            self._free_of_earlier()
+            life = self._kernel.branches.call(Begin(self._group.id, self._ids, self._run))
+            assert isinstance(life, Life)
+            self._own(life, written=True)
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
-        self.work = Work(self.life.txid, self._kernel.announce)
         for number, (_, each) in zip(numbers, self._resources, strict=True):
             self.work.add(each.name, Part(BranchId(transaction, number, self.life.owner), each))
-        self._kernel.running.begin(self, Doubt.of(self.life))
+        if self.written:
+            self._kernel.running.begin(self, Doubt.of(self.life))
+        else:
+            self._kernel.running.begin_unwritten(self)
+
+    def write_down(self) -> Life:
+        """Let the store know of the transaction, and return its life there."""
+        if not self.written:
+            begun = self._kernel.branches.call(Begin(self._group.id, self._ids, life=self.life))
+            assert isinstance(begun, Life)
+            self.written = True
+            self._kernel.running.begin(self, Doubt.of(begun))
+        return self.life
 
     def refuse_last_resource(self, what: str) -> None:
         """Refuse what can still be refused at the decision beside a resource whose commit is the decision (R12)."""
@@ -96,7 +131,7 @@ class Owner:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Store messages ahead of the decision."""
-        life = self.life
+        life = self.write_down()
         with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.add(life, PART, rows)
@@ -104,21 +139,30 @@ class Owner:
 
     def call(self, ballot: Ballot) -> None:
         """Call a ballot."""
-        life, announce = self.life, self._kernel.announce
+        life, announce = self.write_down(), self._kernel.announce
         with announce.around(facts.Calling, life.txid, about=ballot.name), self._kernel.store.ledgers.open() as ledger:
             self._lives.hold(ledger, life)
             ledger.call(life.txid, ballot)
         self._polled = True
 
+    def polled(self) -> None:
+        """Remember that a ballot is called by somebody else."""
+        self._polled = True
+
     def decide(self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[Voted] = ()) -> Decision:
         """Write the decision, with all that belongs to it; return what stands."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
-        word = Resolve(self.life, decision, f"owner {self.life.owner}", why, rows, votes)
+        if self._units:
+            self._kernel.notes.flush()  # what stood before the decision is told before it
+        word = self._word(decision, why, rows, votes)
         with self._none_left_behind():
+            if self.with_effects:
+                return self._decide_with_effects(word)
             try:
                 standing = self._kernel.branches.call(word)
             except EffectConflict:
                 return self._decide_with_effects(word)
+        self.written = True
         assert isinstance(standing, Decision)
         return standing
 
@@ -127,22 +171,25 @@ class Owner:
         if self._polled:  # behind the last resource's commit it would be too late
             require_carried(ballots(self._kernel, self.life.txid))
         evidence, _ = self._kernel.resource(last)
-        why = f"resource {last!r} decides"
-        word = Resolve(self.life, None, f"owner {self.life.owner}", why, rows, votes, evidence.id)
+        # What holds nothing is named by the decision: an end may still be followed by a rollback.
+        held = [vote for vote in votes if vote.vote is Vote.PREPARED]
+        word = self._word(None, f"resource {last!r} decides", rows, held, evidence.id)
         with self._none_left_behind():
             standing = self._kernel.branches.call(word)
+        self.written = True
         assert standing is None or isinstance(standing, Decision)
         return standing
 
-    def commit_last(self, last: str, transaction: str) -> tuple[Decision, Exception | None]:
+    def commit_last(self, last: str, transaction: str, votes: Sequence[Voted]) -> tuple[Decision, Exception | None]:
         """Let the last resource commit; return what stands by its evidence, and why it did not commit."""
         try:
             self.work.commit(last, transaction)
         except Exception as error:  # noqa: BLE001  # whatever it is: only the evidence tells
             self.work.drop(last)  # or it would stand in the way of the barrier
             return self._follow_evidence(last, error)
+        left = [vote for vote in votes if vote.vote is Vote.READ_ONLY]
         try:
-            return self.decide(Decision.COMMIT, f"resource {last!r} committed"), None
+            return self.decide(Decision.COMMIT, f"resource {last!r} committed", votes=left), None
         except TxSagaError as silent:  # it stands: whoever finds the evidence writes COMMIT
             raise Unfinished(self.life.txid, ["the home database"]) from silent
 
@@ -154,7 +201,7 @@ class Owner:
         if decision is Decision.ROLLBACK:
             notes += [
                 Noted(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, "nothing was done in it")
-                for number in self.work.unused
+                for number in self.work.empty
             ]
         self._kernel.notes.add(notes)
         return told
@@ -165,6 +212,7 @@ class Owner:
 
     def open_unit(self, resource: Resource, participant: Participant) -> str:
         """Name a unit of an auxiliary lane before its work; return what the work is found under."""
+        self.write_down()
         (number,) = self._named([resource.id], aux=True)
         key = f"{participant.name} unit {number}"
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
@@ -196,7 +244,16 @@ class Owner:
             raise error
 
     def _note_unit(self, key: str, decision: Decision) -> None:
+        self._units = True
         self._kernel.notes.add([noted(self.life.txid, self.work.part(key).branch, decision, Finish.DONE)])
+
+    def abandon(self, error: BaseException) -> None:
+        """Undo a beginning that did not come to its end: nobody is to take it for work that is under way."""
+        self._kernel.running.end(self)
+        if not self.written or isinstance(error, TxSagaError):
+            return  # nothing is there to undo, or it can't be undone now either: check-back does it
+        with suppress(TxSagaError):
+            self.finish(self.decide(Decision.ROLLBACK, f"its beginning was interrupted: {type(error).__name__}"))
 
     def leave(self) -> None:
         """Give every session back; from here on others may ask about it."""
@@ -204,15 +261,38 @@ class Owner:
             self.work.leave()
         self._kernel.running.end(self)
 
+    def _own(self, life: Life, *, written: bool) -> None:
+        self.life, self.written = life, written
+        self.work = Work(life.txid, self._kernel.announce, self._patience)
+
+    def _word(
+        self,
+        decision: Decision | None,
+        why: str,
+        rows: Sequence[Row],
+        votes: Sequence[Voted],
+        evidence: int | None = None,
+    ) -> Resolve:
+        unnamed = () if self.written else self._ids
+        return Resolve(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence, unnamed)
+
     def _named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:
             self._lives.own(ledger, self.life)
             return ledger.name(self.life, resources, aux=aux)
 
-    def _free_of_earlier(self) -> None:
-        """Roll back what owners before prepared: no decision names it any more, and its locks would keep us waiting."""
-        if self.life.owner == 1:
-            return
+    def _free_of_earlier(self, key: str) -> None:
+        """End what lives and owners before us left: its locks would keep us waiting."""
+        if self.life.epoch > 1:
+            with self._kernel.store.ledgers.open() as ledger:
+                before = ledger.latest(self._group.id, key, before=self.life.epoch)
+            if before is not None:
+                Recovery(self._kernel).finish(before.txid, {each.name for _, each in self._resources})
+        if self.life.owner > 1:
+            self._free_of_owners()
+
+    def _free_of_owners(self) -> None:
+        """Roll back what owners before prepared: no decision names it any more."""
         identity, participants = self._kernel.store.registry.identity, {each.id: one for each, one in self._resources}
         for branch in self._kernel.store.branches.of(self.life.txid):
             participant = participants.get(branch.recorded)
@@ -248,18 +328,26 @@ class Owner:
             return patiently(lambda: self._apply(word))
 
     def _apply(self, word: Resolve) -> Decision:
+        known = self.recorded() if word.decision is Decision.COMMIT else ()
+        with self._kernel.announce.around(facts.Deciding, self.life.txid):
+            return self._kernel.decider.effects.around(self.life.txid, lambda ready: self._applied(word, ready), known)
+
+    def _applied(self, word: Resolve, ready: Prepared) -> tuple[Decision, bool]:
         assert word.decision is not None
         life, by = self.life, By(who=word.who, why=word.why, owner=self.life.owner)
-        with self._kernel.announce.around(facts.Deciding, life.txid), self._kernel.store.ledgers.open() as ledger:
+        with self._kernel.store.ledgers.open() as ledger:
             current = ledger.lock(life.txid)
             if current is not None and current.owner != life.owner:
                 raise Superseded(life.txid)
             try:
-                if word.votes:
+                if word.votes and current is not None and current.state is TxState.ENDED:
+                    ledger.elect(life.txid, word.votes)
+                elif word.votes:
                     self._end(ledger, word)
-                return self._kernel.decider.within(ledger, life.txid, word.decision, by).decision
-            except DecidedOtherwise as standing:
-                return Decision[standing.standing]
+                standing = self._kernel.decider.within(ledger, life.txid, word.decision, by, ready=ready)
+                return standing.decision, standing.won
+            except DecidedOtherwise as stands:
+                return Decision[stands.standing], False
 
     def _end(self, ledger: Ledger, word: Resolve) -> None:
         life = word.life

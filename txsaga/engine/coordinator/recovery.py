@@ -1,11 +1,12 @@
 """
 Recovery: resources are told what was decided when their owner could not do it.
 
-It decides nothing. A decided transaction's branches are committed where the decision names them, rolled back
-otherwise; a prepared branch that nobody decided yet is left alone, because its owner may live. One that no
-transaction of this incarnation knows was never decided and never will be: it is rolled back (presumed abort). Each
-resource is worked on by itself, so a dead one does not slow the others; what it holds waits for it for as long as it
-takes. Any number of copies may run. If it never runs, locks of dead owners stay.
+It decides nothing but that nobody commits any more what its owner left without a word. A decided transaction's
+branches are committed where the decision names them, rolled back otherwise; a prepared branch that nobody decided yet
+is left alone while its owner may live. One that no transaction of this incarnation can name any more was never
+decided and never will be: it is rolled back (presumed abort). Each resource is worked on by itself, so a dead one
+does not slow the others; what it holds waits for it for as long as it takes. Any number of copies may run. If it
+never runs, locks of dead owners stay.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
 from txsaga.engine.check_round import CHECK_BACK
-from txsaga.engine.coordinator.orphans import Orphans
+from txsaga.engine.coordinator.orphans import LONE, Orphans
 from txsaga.engine.coordinator.reach import PATIENCE, Reach, Sight, briefly
+from txsaga.engine.coordinator.tidying import Tidying
 from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
@@ -37,13 +39,15 @@ from txsaga.model import facts
 from txsaga.model.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import NONE, Noted
-from txsaga.ports.participants import Participant
+from txsaga.ports.participants import Participant, Swift
 
 logger = logging.getLogger("txsaga")
 
 FRESH = timedelta(seconds=1)
 """What was decided less long ago is its owner's: he is about to tell the resources."""
 PAGE = 1_000
+TOGETHER = 200
+"""Branches that a resource is told of together; what it answered is kept, should the next ones fail."""
 SCAN = 30.0
 """Seconds between two looks for prepared branches that no transaction waits for."""
 AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, xa.ResourceManagerFailed, xa.CommunicationFailed, BrokerClosed)
@@ -52,14 +56,35 @@ AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, xa.ResourceManagerFailed, 
 Told = tuple[Branch, Decision]
 
 
+@dataclass(slots=True)
+class Heard:
+    """What a resource answered for its branches."""
+
+    notes: list[Noted] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    busy: int = 0  # the session that prepared it still lives
+
+    def refuse(self, reason: TxSagaError) -> None:
+        """Keep why one was refused; what is a failure of the resource is raised."""
+        if isinstance(reason, AWAY):
+            raise reason
+        if isinstance(reason, xa.RetryLater):
+            self.busy += 1
+        else:
+            self.refused.append(str(reason))
+
+
 class Recovery:
     """Finishes the branches of decided transactions, and rolls back what nobody waits for."""
 
     name = "recovery"
     pause, rest = 1.0, 5.0
 
-    def __init__(self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH) -> None:
-        self._kernel, self._reach, self._orphans = kernel, Reach(patience), Orphans(kernel)
+    def __init__(
+        self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH, lone: timedelta = LONE
+    ) -> None:
+        self._kernel, self._reach, self._orphans = kernel, Reach(patience), Orphans(kernel, lone)
+        self._tidying = Tidying(kernel)
         self._scan_at, self._fresh = 0.0, fresh
         self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
         self.seen: dict[str, Sight] = {}
@@ -70,12 +95,27 @@ class Recovery:
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN
             done += self._scan_all()
+        elif self._orphans.left:
+            done += self._scan_all(set(self._orphans.left))
         return done + self._finish_all()
 
-    def _scan_all(self) -> int:
+    def finish(self, txid: int, resources: Set[str]) -> int:
+        """Finish what is left of one decided transaction in these resources, now, whoever was about to."""
+        with self._kernel.store.ledgers.open() as ledger:
+            decision = ledger.standing(txid)
+        if decision is None:
+            return 0
+        waiting: defaultdict[str, list[Told]] = defaultdict(list)
+        for branch in self._kernel.store.branches.of(txid):
+            if branch.unfinished and branch.resource in resources:
+                waiting[branch.resource].append((branch, decision))
+        return sum(self._finish(resource, told) for resource, told in waiting.items())
+
+    def _scan_all(self, only: Set[str] | None = None) -> int:
         enlisted = defaultdict[str, set[UUID]](set)
         for recorded in self._kernel.store.registry.enlisted():
-            enlisted[recorded.name].add(recorded.database)
+            if only is None or recorded.name in only:
+                enlisted[recorded.name].add(recorded.database)
         due = filter(self._reach.is_due, enlisted)
         return self._reach.each({name: partial(self._scan, name, enlisted[name]) for name in due})
 
@@ -85,6 +125,7 @@ class Recovery:
             if participant.database not in databases:
                 return 0  # the name leads elsewhere now
             done, earlier = self._orphans.settle(participant)
+            self._tidying.settle(participant)
         except TxSagaError as failure:
             self._failed(resource, failure, "can't be searched")
             return 0
@@ -104,30 +145,52 @@ class Recovery:
         return done
 
     def _finish(self, resource: str, waiting: Sequence[Told]) -> int:
-        notes, refused, busy = list[Noted](), list[str](), 0
+        heard = Heard()
         try:
             participant = self._kernel.reach(resource)
+            swift: Sequence[Told] = []
+            if isinstance(participant, Swift):
+                swift = [told for told in waiting if self._is_plain(*told, participant.database)]
+                for at in range(0, len(swift), TOGETHER):
+                    self._finish_many(participant, resource, swift[at : at + TOGETHER], heard)
+            together = {branch for branch, _ in swift}
             for branch, decision in waiting:
-                if self._recorded(branch.recorded) != participant.database:
-                    refused.append(f"resource {resource!r} leads to another database than the recorded one")
-                    continue
-                try:
-                    notes.append(self._finish_one(participant, branch, decision))
-                except AWAY:
-                    raise
-                except xa.RetryLater:
-                    busy += 1  # the session that prepared it still lives
-                except TxSagaError as reason:
-                    refused.append(str(reason))
-            self._answered(resource, len(notes), len(refused) + busy, briefly(refused))
+                if branch not in together:
+                    self._finish_alone(participant, branch, decision, heard)
+            self._answered(resource, len(heard.notes), len(heard.refused) + heard.busy, briefly(heard.refused))
         except TxSagaError as failure:
-            left = len(waiting) - len(notes)
-            self._failed(resource, failure, f"is away, {left} branches wait for it", told=len(notes), left=left)
-        return self._note(notes)
+            left = len(waiting) - len(heard.notes)
+            what = f"is away, {left} branches wait for it"
+            self._failed(resource, failure, what, told=len(heard.notes), left=left)
+        return self._note(heard.notes)
+
+    def _is_plain(self, branch: Branch, decision: Decision, database: UUID) -> bool:
+        """Tell whether nothing but its resource has to be asked."""
+        if branch.aux or self._recorded(branch.recorded) != database:
+            return False
+        return decision is Decision.COMMIT or not self._is_presumed(branch)
+
+    def _finish_many(self, participant: Swift, resource: str, waiting: Sequence[Told], heard: Heard) -> None:
+        due = [(self._id(branch), _due(branch, decision)) for branch, decision in waiting]
+        with self._kernel.announce.around(facts.Finishing, *(branch.txid for branch, _ in waiting), about=resource):
+            found = participant.finish_many(due)
+        for (branch, _), (id, decision), answer in zip(waiting, due, found, strict=True):
+            if isinstance(answer, Finish):
+                heard.notes.append(noted(branch.txid, id, decision, answer))
+            else:
+                heard.refuse(answer)
+
+    def _finish_alone(self, participant: Participant, branch: Branch, decision: Decision, heard: Heard) -> None:
+        if self._recorded(branch.recorded) != participant.database:
+            heard.refused.append(f"resource {participant.name!r} leads to another database than the recorded one")
+            return
+        try:
+            heard.notes.append(self._finish_one(participant, branch, decision))
+        except TxSagaError as reason:
+            heard.refuse(reason)
 
     def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> Noted:
-        # Of a decided COMMIT only what the decision names is committed (R9).
-        due = decision if branch.state is BranchState.PREPARED else Decision.ROLLBACK
+        due = _due(branch, decision)
         id = self._id(branch)
         if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in self._held(participant):
             why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
@@ -188,3 +251,8 @@ class Recovery:
     def _id(self, branch: Branch) -> BranchId:
         transaction = self._kernel.store.registry.identity.transaction(branch.txid)
         return BranchId(transaction, branch.number, branch.attempt)
+
+
+def _due(branch: Branch, decision: Decision) -> Decision:
+    """Of a decided COMMIT only what the decision names is committed (R9)."""
+    return decision if branch.state is BranchState.PREPARED else Decision.ROLLBACK

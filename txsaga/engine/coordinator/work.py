@@ -11,15 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar, cast
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.patience import patiently
 from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted, Voted
-from txsaga.ports.participants import Enlisted, Participant
+from txsaga.ports.participants import Driven, Enlisted, Participant
 
 logger = logging.getLogger("txsaga")
 
@@ -42,8 +44,10 @@ class Part:
     participant: Participant
     aux: bool = False  # a unit of an auxiliary lane
     session: Enlisted | None = None
+    driven: bool = False  # its user works with the driver's own connection
     used: bool = False  # a session was opened, whatever became of it
     asked: bool = False  # for its vote
+    left: bool = False  # at its vote: it had nothing to write
     decided: bool = False  # its own commit was the decision
 
     @property
@@ -63,8 +67,8 @@ class Told(NamedTuple):
 class Work:
     """What was opened for the branches of one transaction."""
 
-    def __init__(self, txid: int, announce: Announcer) -> None:
-        self._txid, self._announce = txid, announce
+    def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
+        self._txid, self._announce, self._patience = txid, announce, patience
         self._parts: dict[str, Part] = {}
 
     def add(self, key: str, part: Part) -> None:
@@ -81,9 +85,9 @@ class Work:
         return [key for key, part in self._parts.items() if part.session is not None]
 
     @property
-    def unused(self) -> set[int]:
-        """The numbers of the branches in which nothing was ever done."""
-        return {part.branch.number for part in self._parts.values() if not part.used and not part.aux}
+    def empty(self) -> set[int]:
+        """The numbers of the branches in which nothing was ever done, or that left because nothing was changed."""
+        return {part.branch.number for part in self._parts.values() if part.left or not (part.used or part.aux)}
 
     def last(self, *, alone: bool = True) -> str | None:
         """The one that commits in one phase: what can't vote, or, where that is allowed, whoever is alone."""
@@ -104,7 +108,7 @@ class Work:
                     f"because {part.participant.capabilities.kind} can't vote: commit it or roll it back before the end"
                 )
 
-    def handle(self, key: str) -> object:
+    def handle(self, key: str, *, driver: bool = False) -> object:
         """Return what the user works with in a branch, opening its session."""
         part = self._parts.get(key)
         if part is None:
@@ -115,7 +119,10 @@ class Work:
         if part.session is None:
             if part.used:
                 raise TransactionError(f"the session in {key!r} is over; it is never opened again in its transaction")
-            part.session, part.used = part.participant.enlist(part.branch), True
+            enlist = partial(_enlisted, part, driver=driver)
+            part.session, part.used, part.driven = patiently(enlist, self._patience), True, driver
+        if part.driven is not driver:
+            raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
         return part.session.handle
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
@@ -127,7 +134,8 @@ class Work:
                 raise answer
             votes[key] = answer
             if answer is Vote.READ_ONLY:
-                self.drop(key)  # it has left
+                self._parts[key].left = True
+                self.drop(key)
         return votes
 
     def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
@@ -219,7 +227,8 @@ class Work:
         found: dict[str, Answer | Exception] = {}
         for key, part in self._parts.items():
             if key in keys and part.session is not None:
-                self._tell(fact, part)
+                if self._announce:
+                    self._tell(fact, part)
                 try:
                     waiting[key] = send(part.session)
                 except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
@@ -230,12 +239,23 @@ class Work:
             except Exception as error:  # noqa: BLE001  # the same
                 found[key] = error
             else:
-                self._tell(facts.AFTER[fact], self._parts[key])
+                if self._announce:
+                    self._tell(facts.AFTER[fact], self._parts[key])
         return found
 
     def _tell(self, fact: type[facts.Fact], part: Part) -> None:
         if self._announce:
             self._announce(fact((self._txid,), about=part.participant.name))
+
+
+def _enlisted(part: Part, *, driver: bool) -> Enlisted:
+    if not driver:
+        return part.participant.enlist(part.branch)
+    if not hasattr(part.participant, "enlist_driver"):
+        raise TransactionError(
+            f"resource {part.participant.name!r} has no connection of a driver to work with; leave driver=True out"
+        )
+    return cast(Driven, part.participant).enlist_driver(part.branch)
 
 
 def _silent_vote(part: Part) -> Vote:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from txsaga.engine.announce import Announcer
-from txsaga.engine.coordinator.notes import Notes
 from txsaga.errors import TxSagaError
 from txsaga.model import facts
 from txsaga.model.facts import AFTER, Fact
@@ -21,14 +20,11 @@ from txsaga.ports.branches import Answer, Begin, Branches, Call, Noted, Resolve
 class BranchWriting:
     """Writes batches about branches."""
 
-    def __init__(self, branches: Branches, notes: Notes, announce: Announcer) -> None:
-        self._branches, self._notes, self._announce = branches, notes, announce
+    def __init__(self, branches: Branches, announce: Announcer) -> None:
+        self._branches, self._announce = branches, announce
 
     def __call__(self, batch: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
-        """Write a batch, and the notes that waited for one; each answer stands at the place of its call."""
-        return self._written([*batch, *self._notes.taken()])[: len(batch)]
-
-    def _written(self, batch: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+        """Write a batch; each answer stands at the place of its call."""
         if not self._announce:
             return self._branches.write(batch)
         for kind, txids in _steps(batch).items():

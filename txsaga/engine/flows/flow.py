@@ -1,0 +1,312 @@
+"""
+A flow as one process of it sees it: it joins, does its steps, and leaves; the last one ends it.
+
+    flow = producer.begin_flow("current", "mortgage", lanes=["audit"], key="transfer-7")   once, or again
+    with producer.flow("transfer-7") as flow:                                              in any process
+        with flow.step("debit", on="current") as connection: …
+        flow.end()                                                                         in the last one
+
+Leaving the block decides nothing: the flow waits for its next process, as long as its lease runs. A process that dies
+loses the step that it was in, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from txsaga.engine.consuming import Consumed, Portion, consume
+from txsaga.engine.coordinator.ballots import vote
+from txsaga.engine.coordinator.lanes import able
+from txsaga.engine.flows.attempts import Place
+from txsaga.engine.flows.calls import StepCall
+from txsaga.engine.flows.declaring import declared
+from txsaga.engine.flows.ending import Ending
+from txsaga.engine.flows.lanes import FlowLane
+from txsaga.engine.flows.opening import locked, opened
+from txsaga.engine.flows.step import StepWork, read_hold
+from txsaga.engine.flows.tables import FlowTables
+from txsaga.engine.flows.undoing import undo, undo_after
+from txsaga.engine.half import as_message
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.received import Received
+from txsaga.engine.saga.asking import asked
+from txsaga.engine.saga.naming import Doing
+from txsaga.engine.table import Table
+from txsaga.errors import ConfigError, TransactionError
+from txsaga.model import facts
+from txsaga.model.arguments import check_duration
+from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
+from txsaga.model.decision import Decision
+from txsaga.model.flow import Hold
+from txsaga.model.flow_step import BUDGET, HOME, Enrolled, StepState, last_attempts
+from txsaga.model.gate import Judged
+from txsaga.model.layout import Batch
+from txsaga.model.message import Message
+from txsaga.model.records import Group, Life
+from txsaga.model.saga import FIRST_PAUSE, Undo
+from txsaga.ports.flows import Journals
+from txsaga.ports.gates import Gate
+from txsaga.ports.participants import Participant
+
+IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
+
+
+class Flow:
+    """A flow in the hands of one process."""
+
+    def __init__(self, kernel: Kernel, group: Group, life: Life) -> None:
+        self._kernel, self._group, self._life = kernel, group, life
+        with kernel.store.ledgers.open() as ledger:
+            self._enrolled = {(each.resource, each.lane) for each in ledger.flows.enrolled(life.txid)}
+        self._step: StepWork | None = None
+        self._listeners: list[Callable[[Decision], None]] = []
+        self.decision: Decision | None = None
+
+    @property
+    def txid(self) -> int:
+        """The number of its transaction."""
+        return self._life.txid
+
+    @property
+    def id(self) -> str:
+        """The id that names store and transaction."""
+        return self._kernel.store.registry.identity.transaction(self.txid)
+
+    def __enter__(self) -> Self:
+        """Work in it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave it to its next process."""
+
+    def step(
+        self,
+        name: str,
+        *,
+        on: str | None = None,
+        lane: str | None = None,
+        hold: Hold | str | None = None,
+        compensate: Doing | Undo | None = None,
+        input: Mapping[str, object] | None = None,
+    ) -> AbstractContextManager[Any]:
+        """Do a step: in the main work on a resource, or in a lane, or only to send; `StepDone` when it was done.
+
+        `hold` is "prepared" (done now, its locks held until the decision) or "journal" (statements that are done at
+        the decision); without it, what the resource can. Once ROLLBACK stands, `compensate` runs with `input` where
+        the step may have left something: held work is gone, what a lane committed is there, and of a step without a
+        resource nobody knows.
+        """
+        _check_name(name)
+        self._require_no_step()
+        place, participant = self._place(on, lane, read_hold(hold))
+        start = declared(self._kernel, name, on or lane, compensate, input)
+        return StepWork(self._kernel, self._life, name, place, participant, self._under_way, start)
+
+    def call(
+        self,
+        name: str,
+        do: Doing,
+        *,
+        input: Mapping[str, object] | None = None,
+        compensate: Doing | Undo | None = None,
+        on: str | None = None,
+        retries: int = 0,
+        timeout: float | None = None,
+        pause: float = FIRST_PAUSE,
+    ) -> Any:  # noqa: ANN401  # what the step returns
+        """Do a step that commits at once, and return what it returns; done before, return what it returned then.
+
+        It is what a saga's step is: a function, a statement, an `Http`, a `Send`. In a resource it is done once,
+        anywhere else at least once. Once ROLLBACK stands, `compensate` runs with `input`.
+        """
+        _check_name(name)
+        self._require_no_step()
+        times = {"retries": retries, "timeout": timeout, "pause": pause}
+        wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)  # type: ignore[arg-type]
+        return StepCall(self._kernel, self._life).run(wanted)
+
+    def is_done(self, name: str) -> bool:
+        """Tell whether a step is done: its last attempt is."""
+        with self._kernel.store.ledgers.open() as ledger:
+            last = last_attempts(ledger.flows.steps(self.txid))
+        return any(each.name == name and each.state is StepState.DONE for each in last)
+
+    def lane(self, resource: str) -> FlowLane:
+        """Return the lane of a resource: its open unit can be committed or rolled back by itself, from here too."""
+        self._require_enrolled(resource, lane=True)
+        return FlowLane(self._kernel, self._life, *able(self._kernel, resource))
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+        """Add a message in the step that is open; it counts when the step is done."""
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format("sends"))
+        self._step.outbox.add(as_message(topic, body, options))
+
+    def table(self, name: str) -> Table:
+        """Return a table of the home catalog, in the step that is open; what is written counts when that is done."""
+        return self._tables("writes to tables").table(name)
+
+    def check(self, about: str, rows: object, gate: Gate) -> Judged:
+        """Let a gate look at rows or messages in the step that is open; its no is the flow's."""
+        return self._tables("has gates").check(about, rows, gate)
+
+    def check_staged(self, name: str, gate: Gate) -> Judged:
+        """Let a gate look at what the steps before this one have staged for a table."""
+        return self._tables("has gates").check_staged(name, gate)
+
+    def frames(self) -> FlowTables:
+        """Return where the step that is open keeps which frames of messages count."""
+        return self._tables("sends frames")
+
+    def _tables(self, what: str) -> FlowTables:
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format(what))
+        return self._step.tables
+
+    def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
+        """Let the decision take a message off its group, or move a cursor behind a chunk, once the open step is done.
+
+        If that is never done, it comes again. Until then a message is held for its consumer's invisible time.
+        """
+        consume(self, consumed, batch)
+
+    def take(self, portion: Portion) -> None:
+        """Keep what was consumed for the end of the step that is open."""
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format("consumes"))
+        ours = self._kernel.store.registry.identity.uuid
+        if portion.store.uuid != ours:
+            raise TransactionError(f"it lies in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
+        self._step.take(portion)
+
+    def join_life(self) -> Life:
+        """Return the transaction's row, for what is bound to it."""
+        return self._life
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision, if it is made here."""
+        self._listeners.append(listener)
+
+    def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
+        """Call a ballot: without its votes the flow can only roll back."""
+        called = Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed)
+        with self._kernel.announce.around(facts.Calling, self.txid, about=name):
+            with self._kernel.store.ledgers.open() as ledger:
+                opened(ledger, self._life)
+                ledger.call(self.txid, called)
+
+    def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
+        """Cast a vote in one of its ballots; False when this voter has voted."""
+        return vote(self._kernel, self.txid, name, Cast(voter=voter, yes=yes, evidence=evidence or {}))
+
+    def touch(self) -> None:
+        """Show that somebody still waits for it: its lease runs anew."""
+        with self._kernel.announce.around(facts.Touching, self.txid), self._kernel.store.ledgers.open() as ledger:
+            locked(ledger, self._life)
+
+    def end(self, *, handled: Collection[str] = ()) -> None:
+        """Commit all of it, or roll all of it back and say why; every step must be done, or its failure handled."""
+        self._require_no_step()
+        self._hear_out_lanes()
+        ending = Ending(self._kernel, self._group, self._life, handled=handled)
+        try:
+            with ending:
+                self._listen(ending)
+                ending.do_journals()
+        except BaseException as error:
+            if ending.decision is Decision.ROLLBACK:
+                undo_after(self._kernel, ending.life, error)
+            raise
+
+    def roll_back(self, why: str = "the flow was rolled back") -> None:
+        """Roll all of it back, and undo what committed by itself; `NotCompensated` when that is not done yet."""
+        self._require_no_step()
+        self._hear_out_lanes()
+        ending = Ending(self._kernel, self._group, self._life, journals=False)
+        with ending:
+            self._listen(ending)
+            ending.give_up(why)
+        if ending.decision is Decision.ROLLBACK:
+            undo(self._kernel, ending.life)
+
+    def _hear_out_lanes(self) -> None:
+        for name, aux in sorted(self._enrolled):
+            if aux:
+                self.lane(name).hear_out()
+
+    def _listen(self, ending: Ending) -> None:
+        ending.when_decided(self._decided)
+        for listener in self._listeners:
+            ending.when_decided(listener)
+
+    def _decided(self, decision: Decision) -> None:
+        self.decision = decision
+
+    def _under_way(self, step: StepWork | None) -> None:
+        if step is not None:
+            self._require_no_step()
+        self._step = step
+
+    def _place(self, on: str | None, lane: str | None, hold: Hold | None) -> tuple[Place | None, Participant | None]:
+        if on is None and lane is None:
+            return None, None
+        if on is not None and lane is not None:
+            raise ConfigError("a step works in the main work or in a lane, not in both; make two of it")
+        if on == HOME:
+            return _home(hold), None
+        name = on or lane or ""
+        self._require_enrolled(name, lane=on is None)
+        recorded, participant = able(self._kernel, name) if on is None else self._kernel.participant(name)
+        hold = hold or (Hold.PREPARED if participant.capabilities.two_phase else Hold.JOURNAL)
+        _require_able(participant, hold)
+        return Place(resource=name, recorded=recorded.id, hold=hold, lane=on is None), participant
+
+    def _require_enrolled(self, resource: str, *, lane: bool) -> None:
+        if (resource, lane) not in self._enrolled:
+            known = ", ".join(sorted(name for name, each in self._enrolled if each is lane)) or "none"
+            what = "lane" if lane else "resource"
+            raise ConfigError(
+                f"{resource!r} is no {what} of flow {self.txid}: it was begun with {known}; name it in begin_flow(…)"
+            )
+
+    def _require_no_step(self) -> None:
+        if self._step is not None:
+            raise TransactionError("a step of this flow is open in this process; leave it first")
+
+
+def enrolled(
+    resources: Sequence[str], lanes: Sequence[str], budget: timedelta | Mapping[str, timedelta]
+) -> list[Enrolled]:
+    """Return what a flow is begun with."""
+    named = [*((name, False) for name in resources), *((name, True) for name in lanes)]
+    if len(set(named)) != len(named) or not all(isinstance(name, str) and name and name != HOME for name, _ in named):
+        raise ConfigError(f"name each resource and each lane of a flow once; {HOME!r} is always there and not named")
+    budgets = budget if isinstance(budget, Mapping) else dict.fromkeys((name for name, _ in named), budget)
+    for each in budgets.values():
+        check_duration(each, "budget", timedelta(days=365))
+    return [Enrolled(name, lane, budgets.get(name, BUDGET)) for name, lane in named]
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigError("a step needs a name, the same one in each of its attempts")
+
+
+def _home(hold: Hold | None) -> Place:
+    if hold is Hold.PREPARED:
+        raise ConfigError('rows of the home database are part of the decision\'s own commit; hold them with "journal"')
+    return Place(resource=HOME, recorded=None, hold=Hold.JOURNAL)
+
+
+def _require_able(participant: Participant, hold: Hold) -> None:
+    kind = participant.capabilities.kind
+    if hold is Hold.PREPARED and not participant.capabilities.two_phase:
+        raise ConfigError(f'{participant.name!r} can\'t vote, as no {kind} can: hold its work with "journal"')
+    if hold is Hold.JOURNAL and not isinstance(participant, Journals):
+        raise ConfigError(f'{participant.name!r} takes no statements, as no {kind} does: hold its work "prepared"')

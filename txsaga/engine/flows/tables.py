@@ -1,0 +1,112 @@
+"""
+What a step of a flow writes into tables, and what gates say to it: recorded with the end of the step.
+
+Rows are staged at once, under the number of the attempt. Their records and the yes of gates are stored in the commit
+that closes the step, so that an attempt which is superseded, or fails, publishes nothing (R4). The no of a gate is
+stored at once: from then on the flow can only roll back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from txsaga.engine import gates
+from txsaga.engine.flows.attempts import current_attempt
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.table import Table, TableWrites
+from txsaga.errors import ConfigError
+from txsaga.model.ballot import Result
+from txsaga.model.flow_step import PARTS, FlowStep
+from txsaga.model.gate import Judged, together
+from txsaga.model.records import FRAMES, Life
+from txsaga.model.table import TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.ports.gates import Gate
+from txsaga.ports.ledger import Ledger
+
+FRAMES_OF_STEP = 16
+STEPS_WITH_FRAMES = 128
+"""A part is a number of 32 bits."""
+
+
+class FlowTables(TableWrites):
+    """What one attempt of a step writes into tables."""
+
+    def __init__(self, kernel: Kernel, step: FlowStep, life: Callable[[str], Life]) -> None:
+        super().__init__(kernel, PARTS + step.number, life)
+        self._step, self._judged, self._won = step, list[Judged](), list[tuple[int, int]]()
+        self._known, self._frames = False, count(1)
+
+    def table(self, said: str) -> Table:
+        """Return a table by its name; an earlier step may have created it."""
+        if not self._known:
+            self._find_created()
+        return super().table(said)
+
+    def record(self, ledger: Ledger) -> None:
+        """Store everything, with the end of the step."""
+        life = self.life("write to a table")
+        for effect in self.recorded:
+            ledger.keep(life.txid, effect)
+        for found in self._judged:
+            gates.vote(ledger, life.txid, found)
+        if self.recorded:
+            ledger.win(life.txid, self._part, life.owner)
+        for part, attempt in self._won:
+            ledger.win(life.txid, part, attempt)
+
+    def check_staged(self, said: str, gate: Gate) -> Judged:
+        """Let a gate look at what the steps before this one have staged for a table."""
+        life, name = self.life("check rows"), self._kernel.tables.name(said)
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
+        writes = [write for each in effects if (write := TableWrite.read(each.payload)).name == name]
+        gates.warmed(gate)
+        subjects = [self._kernel.tables.subject(each) for each in writes if each.mode is not WriteMode.CREATE]
+        subject = together(str(name), subjects)
+        ballot = f"{name} {self._part}.{self._step.attempt}.{next(self._numbers)}"
+        found = gates.judged(gate, ballot, subject)
+        self._record(life, name, None, found)
+        return found
+
+    def next_frame(self) -> int:
+        """Return the first part of the next frame of messages."""
+        number = next(self._frames)
+        if number >= FRAMES_OF_STEP or self._step.number >= STEPS_WITH_FRAMES:
+            raise ConfigError(
+                f"a step sends at most {FRAMES_OF_STEP - 1} frames, and steps behind number "
+                f"{STEPS_WITH_FRAMES - 1} none; put frames together, or send them in an earlier step"
+            )
+        return (self._step.number * FRAMES_OF_STEP + number) * FRAMES
+
+    def frame_won(self, part: int, attempt: int) -> None:
+        """Name what counts of a frame, once the step is done."""
+        self._won.append((part, attempt))
+
+    def attempt(self, life: Life) -> int:
+        """Return the number of the attempt, which names what it stages."""
+        return self._step.attempt
+
+    def own(self, ledger: Ledger, life: Life) -> None:
+        """Lock the flow, and make sure that this attempt still is the step's: no other one's gate may speak for it."""
+        current_attempt(ledger, life, self._step)
+
+    def _record(self, life: Life, about: object, write: TableWrite | None, found: Judged | None = None) -> None:
+        if found is not None and found.poll.result is not Result.CARRIED:
+            with self._recording(life, about) as ledger:
+                gates.vote(ledger, life.txid, found)
+            gates.require_passed(found)
+        if write is not None:
+            self.recorded.append(Effect(TABLE_EFFECT, self._part, life.owner, write.payload()))
+        if found is not None:
+            self._judged.append(found)
+
+    def _find_created(self) -> None:
+        life = self.life("write to a table")
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
+        for write in (TableWrite.read(each.payload) for each in effects):
+            if write.mode is WriteMode.CREATE:
+                self._created[TableName(*write.name)] = str(write.created)
+                self._seen[TableName(*write.name)] = None
+        self._known = True

@@ -1,0 +1,63 @@
+"""
+Messages that a block gathers for its decision, and those who hear of it: the same in every kind of block.
+
+It stores nothing and decides nothing. Whoever gathers refuses what comes too early or too late, and stores what has
+become too much to be kept here. What was not stored when the process dies is lost with it, and so is the transaction.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from txsaga.engine.half import as_message
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.outbox import Outbox
+from txsaga.model.arguments import check_function
+from txsaga.model.decision import Decision
+from txsaga.model.message import Message
+from txsaga.model.topic import Way
+
+FLUSH = 8 * 1024 * 1024
+"""So many bytes are stored ahead of the decision."""
+
+
+class Gathering(ABC):
+    """Gathers messages, and who is to hear of the decision."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._outbox = Outbox(kernel.topics, Way.HALF)
+        self._listeners: list[Callable[[Decision], None]] = []
+
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+        """Add a message: it is published by COMMIT, and by nothing else."""
+        message = as_message(topic, body, options)
+        self._require_open("send")
+        self._outbox.add(message)
+        self._flush()
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic as columns."""
+        self._require_open("send")
+        self._outbox.add_many(topic, bodies, keys, tags)
+        self._flush()
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision."""
+        check_function(listener, "listener", "give a function that takes the decision")
+        self._listeners.append(listener)
+
+    @abstractmethod
+    def _require_open(self, what: str) -> None:
+        """Raise unless messages are taken; `what` is what was asked for."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Store what has become too much to be kept here."""

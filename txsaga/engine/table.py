@@ -1,0 +1,206 @@
+"""
+Writing into tables inside a transaction: staged at once, visible with its decision.
+
+    tx.table("bank.ledger").append(rows)
+    tx.table("bank.balance").overwrite(rows, where={"day": day}, gate=expect("balances"))
+
+Each write is staged where nobody reads, then its record is stored; from there on whoever decides publishes it (R2).
+If a writer stops between the two, its files are nobody's, and are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from weakref import WeakMethod
+
+from txsaga.engine import gates
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.life import Lives
+from txsaga.errors import TransactionError
+from txsaga.errors.lake import TableTaken
+from txsaga.model import facts
+from txsaga.model.arguments import check_kind
+from txsaga.model.ballot import Result
+from txsaga.model.gate import Judged, Subject
+from txsaga.model.records import Life
+from txsaga.model.table import TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.ports.gates import Gate
+from txsaga.ports.ledger import Ledger
+from txsaga.ports.tables import Place, Staging
+
+CREATED = "a table is created before anything is written to it, and once"
+
+
+class TableWrites:
+    """What one contribution to a transaction writes into tables."""
+
+    def __init__(self, kernel: Kernel, part: int, life: Callable[[str], Life]) -> None:
+        self._kernel, self._part = kernel, part
+        self._life = WeakMethod(life)  # a transaction that nobody holds any more must not be kept by its tables
+        self._lives = Lives(kernel)
+        self._numbers, self._created = count(1), dict[TableName, str]()
+        self._seen: dict[TableName, int | None] = {}
+        self.may_conflict = False
+        self.recorded: list[Effect] = []
+
+    def life(self, what: str) -> Life:
+        """Return the transaction's row, for what is bound to it."""
+        life = self._life()
+        if life is None:
+            raise TransactionError(f"can't {what}: its transaction is over")
+        return life(what)
+
+    def table(self, said: str) -> Table:
+        """Return a table by its name."""
+        return Table(self, self._kernel.tables.name(said))
+
+    def create(
+        self, name: TableName, columns: object, partitions: Sequence[str], properties: Mapping[str, str]
+    ) -> None:
+        """Write the first metadata of a table."""
+        life = self.life("create a table")
+        if name in self._created:
+            raise TransactionError(f"table {name} is created in this transaction already; {CREATED}")
+        with self._kernel.announce.around(facts.Staging, life.txid, about=str(name)):
+            write = self._kernel.tables.create(name, columns, partitions=partitions, properties=properties)
+        self._record(life, name, write)
+        self._created[name], self._seen[name] = str(write.created), None
+        self.may_conflict = True
+
+    def take(self, name: TableName, where: Mapping[str, object] | None) -> None:
+        """Take what an overwrite replaces, and remember what it has seen."""
+        life, tables = self.life("overwrite a table"), self._kernel.tables
+        created = self._created.get(name)
+        if name not in self._seen:
+            self._seen[name] = tables.base(name, created)
+        parts = tables.parts(name, created, where)
+        with self._recording(life, name) as ledger:
+            holder = ledger.reserve_table(life.txid, name, parts)
+        if holder is not None:
+            raise TableTaken(f"transaction {holder} overwrites the same of table {name}; try again when it is decided")
+        self.may_conflict = True
+
+    def write(
+        self,
+        name: TableName,
+        rows: object,
+        mode: WriteMode,
+        where: Mapping[str, object] | None,
+        properties: Mapping[str, str],
+        gate: Gate | None = None,
+    ) -> TableWrite | None:
+        """Stage rows, let a gate look at them, and store the record of both."""
+        life, tables, created = self.life("write to a table"), self._kernel.tables, self._created.get(name)
+        gate = gates.warmed(gate)
+        base = self._seen.get(name) if mode is WriteMode.OVERWRITE else None
+        place = Place(self._identity(life), self._part, self.attempt(life), next(self._numbers))
+        staging = Staging(mode=mode, created=created, where=where, base=base, properties=properties)
+        with self._kernel.announce.around(facts.Staging, life.txid, about=str(name)):
+            write = tables.stage(name, rows, place, staging)
+        if write is not None and mode is WriteMode.OVERWRITE:
+            tables.require_unmoved(write)
+        found = None
+        if gate is not None:
+            subject = Subject(about=str(name), count=0) if write is None else tables.subject(write)
+            found = gates.judged(gate, f"{name} {place.part}.{place.attempt}.{place.number}", subject)
+        if write is not None or found is not None:
+            self._record(life, name, write, found)
+        return write
+
+    def check(self, about: str, rows: object, gate: Gate) -> Judged:
+        """Let a gate look at rows that are written somewhere else, and store its vote."""
+        life = self.life("check rows")
+        gates.warmed(gate)
+        ballot = f"{about} {self._part}.{self.attempt(life)}.{next(self._numbers)}"
+        found = gates.judged(gate, ballot, Subject(about=about, rows=rows))
+        self._record(life, about, None, found)
+        return found
+
+    def attempt(self, life: Life) -> int:
+        """Return the number of the attempt, which names what it stages."""
+        return life.owner
+
+    def own(self, ledger: Ledger, life: Life) -> None:
+        """Lock a life, and make sure that it is still ours and open."""
+        self._lives.own(ledger, life)
+
+    def _identity(self, life: Life) -> str:
+        return self._kernel.store.registry.identity.transaction(life.txid)
+
+    def _record(self, life: Life, about: object, write: TableWrite | None, found: Judged | None = None) -> None:
+        effect = None if write is None else Effect(TABLE_EFFECT, self._part, life.owner, write.payload())
+        with self._recording(life, about) as ledger:
+            if effect is not None:
+                ledger.keep(life.txid, effect)
+            if found is not None:
+                gates.vote(ledger, life.txid, found)
+        if effect is not None:
+            self.recorded.append(effect)
+        self._require_passed(found)
+
+    def _require_passed(self, found: Judged | None) -> None:
+        """Raise what a gate says no with; whoever drops that can do no local work that could not be taken back."""
+        if found is not None:
+            self.may_conflict = self.may_conflict or found.poll.result is not Result.CARRIED
+            gates.require_passed(found)
+
+    @contextmanager
+    def _recording(self, life: Life, about: object) -> Iterator[Ledger]:
+        with (
+            self._kernel.announce.around(facts.Filing, life.txid, about=str(about)),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
+            self.own(ledger, life)
+            yield ledger
+
+
+class Table:
+    """One table, as a transaction writes to it."""
+
+    def __init__(self, writes: TableWrites, name: TableName) -> None:
+        self._writes, self.name = writes, name
+
+    def create(
+        self,
+        columns: object,
+        *,
+        partitions: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Create it with the transaction: before that is decided nobody sees it."""
+        self._writes.create(self.name, columns, partitions, properties or {})
+        return self
+
+    def append(
+        self, rows: object, *, properties: Mapping[str, str] | None = None, gate: Gate | None = None
+    ) -> TableWrite | None:
+        """Add rows: an Arrow table or reader, or a Spark DataFrame; None when there are none.
+
+        `NotCarried` when a gate says no to them: the transaction can only roll back.
+        """
+        return self._writes.write(self.name, rows, WriteMode.APPEND, None, properties or {}, gate)
+
+    def taking(self, where: Mapping[str, object] | None = None) -> Table:
+        """Say early what will be overwritten: nobody else begins to, and what is there now is what is replaced."""
+        self._writes.take(self.name, where)
+        return self
+
+    def overwrite(
+        self,
+        rows: object,
+        *,
+        where: Mapping[str, object] | None = None,
+        properties: Mapping[str, str] | None = None,
+        gate: Gate | None = None,
+    ) -> TableWrite | None:
+        """Replace whole partitions, or everything, by rows.
+
+        `TableMoved` when somebody else changed them meanwhile: here, or at the decision. `NotCarried` when a gate says
+        no to the rows.
+        """
+        if where is not None:
+            check_kind(where, Mapping, "where", "give values by partition, like {'day': day}")
+        self._writes.take(self.name, where)
+        return self._writes.write(self.name, rows, WriteMode.OVERWRITE, where, properties or {}, gate)
