@@ -6,7 +6,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY .ci/constraints.txt .ci/constraints.txt
 COPY txsaga txsaga
 RUN pip install --no-cache-dir --constraint .ci/constraints.txt . \
-    && useradd --system --no-create-home txsaga
+    && useradd --system --no-create-home --uid 999 txsaga \
+    && install -d -o txsaga -m 700 /warehouse
 
 USER txsaga
 # The engine finishes its round at SIGTERM; as the first process it hears it directly.

@@ -1,0 +1,167 @@
+"""
+The folder of an Airflow that is started here: its keys, its port, its logs, what its supervisor writes down.
+
+Keys and login are made once and kept, so that a second start knows the sessions of the first. The folder holds
+secrets and is nobody else's. What is damaged is named and never mended by guessing: new keys would make stored
+connections unreadable.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from txsaga.errors.host import HostFailed
+
+SETTING = "TXSAGA_AIRFLOW_HOME"
+FIRST_PORT = 8080
+LOGIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """What a home keeps from start to start."""
+
+    port: int
+    dags: str
+    password: str = field(repr=False)
+    fernet: str = field(repr=False)
+    jwt: str = field(repr=False)
+    secret: str = field(repr=False)
+    name: str = ""  # of this Airflow, where several share a store; the port may change
+
+    @classmethod
+    def new(cls, dags: Path) -> Keys:
+        """Make up keys."""
+        return cls(
+            port=FIRST_PORT,
+            dags=str(dags),
+            password=secrets.token_urlsafe(12),
+            fernet=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+            jwt=secrets.token_urlsafe(32),
+            secret=secrets.token_urlsafe(32),
+            name=_new_name(),
+        )
+
+    def url(self, *, login: bool = False) -> str:
+        """Return the address of the user interface; with login for programs."""
+        return f"http://{f'{LOGIN}:{self.password}@' if login else ''}127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowHome:
+    """The places in that folder."""
+
+    root: Path
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> AirflowHome:
+        """Read TXSAGA_AIRFLOW_HOME; the default depends on the account."""
+        if named := env.get(SETTING):
+            return cls(root=Path(named).absolute())
+        if os.geteuid() == 0:
+            return cls(root=Path("/var/lib/txsaga/airflow"))
+        shared = env.get("XDG_DATA_HOME")
+        return cls(root=(Path(shared) if shared else Path.home() / ".local" / "share") / "txsaga" / "airflow")
+
+    @property
+    def keys_file(self) -> Path:
+        """What is kept from start to start."""
+        return self.root / "keys.json"
+
+    @property
+    def record_file(self) -> Path:
+        """What the supervisor writes down."""
+        return self.root / "running.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever starts or stops."""
+        return self.root / "lock"
+
+    @property
+    def logs(self) -> Path:
+        """One file for each part."""
+        return self.root / "parts"
+
+    @property
+    def passwords(self) -> Path:
+        """Where Airflow's simple login looks."""
+        return self.root / "passwords.json"
+
+    def log_of(self, part: str) -> Path:
+        """Return the log of a part."""
+        return self.logs / f"{part}.log"
+
+    def create(self) -> None:
+        """Make the folder, for its owner alone; one that holds other things is left as it is."""
+        self._require_own()
+        try:
+            for folder in (self.root, self.logs, self.root / "dags", self.root / "plugins"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.chmod(0o700)
+        except OSError as failure:
+            raise HostFailed(
+                f"can't use {failure.filename} for Airflow ({failure.strerror}): set {SETTING} to a folder of your own"
+            ) from failure
+
+    def _require_own(self) -> None:
+        try:
+            found, others = self.root.stat(), {entry.name for entry in self.root.iterdir()}
+        except FileNotFoundError:
+            return
+        except OSError as failure:
+            raise HostFailed(
+                f"can't use {self.root} for Airflow ({failure.strerror}): set {SETTING} to a folder of your own"
+            ) from failure
+        ours = {self.logs.name, self.keys_file.name}
+        if found.st_uid != os.geteuid() or (others - {"dags", "plugins"} and not others & ours):
+            raise HostFailed(
+                f"{self.root} is no home of an Airflow of yours and holds other things: "
+                f"set {SETTING} to a folder that is empty, or not there yet"
+            )
+
+    def keys(self) -> Keys | None:
+        """Read the keys; None where none were made."""
+        try:
+            text = self.keys_file.read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except OSError as failure:
+            raise HostFailed(f"can't read {self.keys_file} ({failure.strerror}): run as the owner of it") from failure
+        try:
+            return Keys(**json.loads(text))
+        except (ValueError, TypeError) as damage:
+            raise HostFailed(
+                f"{self.keys_file} is damaged: restore it from a backup, or delete {self.root} and start anew "
+                "(connections and variables kept in Airflow are then unreadable)"
+            ) from damage
+
+    def keep(self, keys: Keys) -> Keys:
+        """Write the keys, and the login where Airflow looks for it."""
+        self.write(self.keys_file, asdict(keys))
+        self.write(self.passwords, {LOGIN: keys.password})
+        return keys
+
+    def prepared(self, *, port: int | None = None, dags: Path | None = None) -> Keys:
+        """Return the keys, made now if need be, with what was asked for."""
+        self.create()
+        keys = self.keys() or Keys.new(self.root / "dags")
+        keys = replace(keys, port=port or keys.port, name=keys.name or _new_name())
+        return self.keep(keys if dags is None else replace(keys, dags=str(dags.absolute())))
+
+    def write(self, path: Path, document: object) -> None:
+        """Replace a file in one step; nobody else reads it."""
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+        fresh.touch(0o600)
+        fresh.write_text(json.dumps(document, indent=1), "utf-8")
+        fresh.replace(path)
+
+
+def _new_name() -> str:
+    return f"host-{secrets.token_hex(4)}"

@@ -1,0 +1,90 @@
+"""
+Airflow connections as addresses of databases, without the provider packages of these databases.
+
+A type that is not known here can still be used: an `sqlalchemy_url` in the connection's extra says all of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from txsaga.errors import ConfigError
+from txsaga.model.capabilities import Kind
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from sqlalchemy import URL
+
+
+class Driver(NamedTuple):
+    """How a type of connections is reached."""
+
+    name: str
+    kind: Kind
+    file: bool = False
+
+
+DRIVERS = {
+    "postgres": Driver("postgresql+psycopg", Kind.POSTGRESQL),
+    "postgresql": Driver("postgresql+psycopg", Kind.POSTGRESQL),
+    "mysql": Driver("mysql+pymysql", Kind.MYSQL),
+    "mariadb": Driver("mariadb+pymysql", Kind.MARIADB),
+    "sqlite": Driver("sqlite", Kind.SQLITE, file=True),
+}
+
+
+def database_url(connection: Connection) -> str:
+    """Return the SQLAlchemy URL of a connection to a database."""
+    given = connection.extra_dejson.get("sqlalchemy_url")
+    if given:
+        return masked(str(given))
+    driver = DRIVERS.get(connection.conn_type or "")
+    if driver is None:
+        known = ", ".join(sorted(DRIVERS))
+        raise ConfigError(
+            f"connection {connection.conn_id!r} is of type {connection.conn_type!r}; a flow works in {known}, "
+            "or give a sqlalchemy_url in its extra"
+        )
+    if driver.file:
+        return f"{driver.name}:///{connection.host or connection.schema or ''}"
+    return _url(connection, driver.name, {}).render_as_string(hide_password=False)
+
+
+def store_url(connection: Connection) -> str | None:
+    """Return the URL of the store of a connection; None is the store of TXSAGA_URL, or the embedded one."""
+    extra = connection.extra_dejson
+    if extra.get("url"):
+        return masked(str(extra["url"]))
+    if not connection.host and not connection.schema:
+        return None
+    query = {"namespace": str(extra["namespace"])} if extra.get("namespace") else {}
+    return _url(connection, "postgresql+psycopg", query).render_as_string(hide_password=False)
+
+
+def masked(url: str) -> str:
+    """Return a URL out of an extra, its password hidden in logs: Airflow hides those in fields of their own."""
+    from airflow.sdk.log import mask_secret
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    with suppress(ArgumentError, ValueError):  # whoever opens it says what is wrong
+        for password in (make_url(url).password, urlsplit(url).password):  # as it is, and as it is written there
+            if password:
+                mask_secret(str(password))
+    return url
+
+
+def _url(connection: Connection, driver: str, query: dict[str, str]) -> URL:
+    from sqlalchemy import URL
+
+    return URL.create(
+        driver,
+        username=connection.login or None,
+        password=connection.password or None,
+        host=connection.host or None,
+        port=int(connection.port) if connection.port else None,
+        database=connection.schema or None,
+        query=query,
+    )

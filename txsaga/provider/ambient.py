@@ -1,0 +1,147 @@
+"""
+The brokers of this process: one for each store, opened when a task first needs it, with the databases that it needed.
+
+They run no roles: `txsaga engine`, or the system DAG, does. A forked process opens its own ones. If they are never
+closed, their sessions end with the process, and nothing else is lost: every answer is durable before it is given.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from txsaga.config import RESOURCE
+from txsaga.errors import ConfigError
+from txsaga.provider.addresses import database_url, store_url
+from txsaga.provider.reaching import reach_evidence
+from txsaga.provider.resources import stored_name
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from sqlalchemy import Engine
+
+    from txsaga.engine.broker import Broker
+    from txsaga.engine.producer import Producer
+
+STORE = "txsaga_default"
+"""The connection of the store, unless a task says otherwise."""
+
+
+STANDBY = 20.0
+"""Seconds that a task waits for a store that is down when it starts; then its retries wait on."""
+
+
+class Ambient:
+    """The open brokers of a process, by connection and address."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str | None], Broker] = {}
+        self._engines: dict[tuple[str, str | None], dict[str, Engine]] = {}
+        self._reaching: list[Broker] = []
+        self._of_parent: list[object] = []
+        self._lock = Lock()
+
+    def broker(self, store: str = STORE, resources: Iterable[str] = ()) -> Broker:
+        """Return the broker of a store connection, with the databases of further connections registered."""
+        url = self._url(store)
+        with self._lock:
+            place = (store, url)
+            if place not in self._open:
+                self._open[place], self._engines[place] = _connected(url), {}
+            for connection in resources:
+                self._register(place, connection)
+            return self._open[place]
+
+    def reaching(self, store: str = STORE) -> Broker:
+        """Return the broker of a store, which finds the evidence of others by connections of this Airflow."""
+        broker = self.broker(store)
+        if broker not in self._reaching:
+            self._reaching.append(broker)
+            reach_evidence(broker, lambda name, connection: self._add(store, name, connection))
+        return broker
+
+    def _add(self, store: str, name: str, connection: str) -> None:
+        if stored_name(connection) != name:
+            raise ConfigError(f"connection {connection!r} is not {name!r} in the store")
+        self.broker(store, [connection])
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            for place, broker in self._open.items():
+                broker.close()
+                for engine in self._engines[place].values():
+                    engine.dispose()
+            self._open.clear()
+            self._engines.clear()
+            self._reaching.clear()
+
+    def start_anew(self) -> None:
+        """Leave them to the parent: a forked child must not speak in its sessions, nor end them."""
+        self._lock = Lock()
+        self._of_parent.append((dict(self._open), dict(self._engines)))
+        self._open.clear()
+        self._engines.clear()
+        self._reaching.clear()
+
+    def _url(self, store: str) -> str | None:
+        try:
+            connection = connection_of(store)
+        except ConfigError:
+            if store == STORE and os.environ.get("TXSAGA_URL"):
+                return None
+            raise
+        if connection.conn_type != "txsaga":
+            raise ConfigError(
+                f"connection {store!r} is of type {connection.conn_type!r}; a store has a connection of type 'txsaga'"
+            )
+        return store_url(connection)
+
+    def _register(self, place: tuple[str, str | None], connection: str) -> None:
+        from txsaga.wiring import resource_engine
+
+        name = stored_name(connection)
+        if f"{RESOURCE}{name.upper()}" in os.environ:
+            return  # it is named to the engine in this way, and the broker knows it
+        url = database_url(connection_of(connection))
+        known = self._engines[place].get(name)
+        if known is None:
+            made = self._engines[place][name] = resource_engine(url, f"connection {connection!r}")
+            self._open[place].register(name, made)
+        elif known.url.render_as_string(hide_password=False) != url:
+            raise ConfigError(f"connection {connection!r} led to another database before; start a new process")
+
+
+def connection_of(name: str) -> Connection:
+    """Return an Airflow connection."""
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return BaseHook.get_connection(name)
+    except AirflowNotFoundException:
+        raise ConfigError(
+            f"there is no Airflow connection {name!r}; make it under Admin, Connections, "
+            f"or set AIRFLOW_CONN_{name.upper()}"
+        ) from None
+
+
+def producer_of(broker: Broker, group: str) -> Producer:
+    """Return the producer of a group; what is asked of it is answered by others: a task lives for its work only."""
+    from txsaga.model.decision import LocalState
+
+    return broker.producer(group, checker=lambda question: LocalState.UNKNOWN)
+
+
+def _connected(url: str | None) -> Broker:
+    import txsaga
+
+    return txsaga.connect(url, roles=False, answering=False, standby=STANDBY)
+
+
+AMBIENT = Ambient()
+atexit.register(AMBIENT.close)
+os.register_at_fork(after_in_child=AMBIENT.start_anew)

@@ -1,0 +1,42 @@
+"""
+Messages as assets: a DAG that is scheduled by one is started while there are messages that nobody of its group has.
+
+    @message_flow(schedule=[messages_asset("orders", group="billing")], …)
+
+An event of the asset is only a wake-up, Airflow may lose it or make one of several: so it comes again while messages
+wait. What a run works on it claims from the store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
+
+from txsaga.provider.ambient import STORE
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
+SCHEME = "txsaga"
+
+
+def messages_asset(topic: str, *, group: str, store: str = STORE, every: float = 1.0, at_least: int = 1) -> Asset:
+    """Make the asset of a topic as a consumer group sees it; it wakes its DAGs at most once in `every` seconds."""
+    from airflow.sdk import Asset, AssetWatcher
+
+    from txsaga.provider.triggers.wake import WakeUpTrigger
+
+    trigger = WakeUpTrigger(topic=topic, group=group, store=store, every=every, at_least=at_least)
+    return Asset(
+        name=f"{topic} for {group}",
+        uri=f"{SCHEME}://{store}/{topic}/{group}",
+        watchers=[AssetWatcher(name=f"{topic}-{group}", trigger=trigger)],
+    )
+
+
+def sanitize_uri(uri: SplitResult) -> SplitResult:
+    """Check txsaga://CONNECTION/TOPIC or txsaga://CONNECTION/TOPIC/GROUP."""
+    words = uri.path.strip("/").split("/")
+    if not uri.netloc or not all(words) or len(words) > 2:
+        raise ValueError(f"{uri.geturl()!r} is no asset of txsaga; write txsaga://CONNECTION/TOPIC/GROUP")
+    return uri

@@ -1,0 +1,112 @@
+"""
+What makes a flow of a DAG's tasks: begin before every first one, a seal behind every last one, end behind the seal.
+
+The seal runs whatever the steps did, and is skipped only when somebody ends the run from outside: end commits no run
+without it. End is a teardown, so it runs after failures too; only a run's time-out and its deletion leave it out, and
+then the flow is rolled back by check-back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from txsaga.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions._internal.abstractoperator import AbstractOperator
+
+    from txsaga.provider.operators.begin import FlowBegin
+    from txsaga.provider.operators.end import FlowEnd
+
+SEAL = "seal"
+SOON = frozenset({"one_failed", "one_success", "one_done"})
+"""Rules of tasks that run while others before them may still be at work."""
+
+
+def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | None = None) -> None:
+    """Put all tasks of a DAG between the begin and the end of one flow; call it when all of them are made.
+
+    What they declare is planned: whatever is wrong is told in one error, under the `place` where the flow is written.
+    """
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    from txsaga.provider.planning import planned
+
+    dag = begin.get_dag()
+    if dag is None:
+        raise ConfigError("a flow is made of the tasks of a DAG; call enclose(…) inside of it")
+    tasks = [each for each in dag.tasks if each is not begin and each is not end]
+    if not tasks:
+        raise ConfigError("a flow needs at least one step; make its tasks before enclose(…)")
+    require_free(dag.task_ids, [seal])
+    handlers = _handlers(tasks)
+    planned(begin, [each for each in tasks if _is_in(begin, each)], place or str(dag.fileloc))
+    begin.as_setup()  # type: ignore[no-untyped-call]
+    begin >> _first(tasks)
+    closing = EmptyOperator(task_id=seal, trigger_rule="all_done")
+    for last in list(dag.task_group.get_leaves()):
+        if last in (begin, end, closing):
+            continue
+        if last.inherits_from_skipmixin:  # it skips what hangs directly on it
+            beside = EmptyOperator(task_id=f"{last.task_id.replace('.', '_')}_done", trigger_rule="all_done")
+            last >> beside >> closing
+        else:
+            last >> closing
+    for each in tasks:
+        if _rule(each) in SOON:  # what it does not wait for is waited for by the end
+            [other for other in each.upstream_list if other in tasks and not other.inherits_from_skipmixin] >> closing
+        if hasattr(each, "ignore_downstream_trigger_rules"):
+            each.ignore_downstream_trigger_rules = False  # a short circuit would skip the seal
+        if each.is_teardown and not each.downstream_task_ids:
+            each >> end
+    closing >> end
+    end.seal = seal
+    end.handlers.update(handlers)
+    end.as_teardown(setups=begin, on_failure_fail_dagrun=True)
+
+
+def require_free(taken: Iterable[str], names: Iterable[str]) -> None:
+    """Refuse tasks of a user's that have the names of those which every flow has."""
+    for name in names:
+        if name in taken:
+            raise ConfigError(f"a task is named {name!r}, as one that every flow has: give it another name")
+
+
+def _is_in(begin: FlowBegin, task: AbstractOperator) -> bool:
+    """Tell whether a task belongs to this flow, and not to another one that was begun in the same DAG."""
+    of = getattr(task, "flow", None)
+    return not isinstance(of, str) or of == begin.task_id
+
+
+def _handlers(tasks: Iterable[AbstractOperator]) -> dict[str, str]:
+    """Return who deals with the failure of which task."""
+    found: dict[str, str] = {}
+    for each in tasks:
+        for caught in sorted(getattr(each, "txsaga_catches", ())):
+            if caught in found:
+                raise ConfigError(
+                    f"the failure of task {caught!r} is dealt with by {found[caught]!r} and by {each.task_id!r}; "
+                    "name one handler in catch(…), and let it start the others"
+                )
+            found[caught] = each.task_id
+    return found
+
+
+def _first(tasks: Sequence[AbstractOperator]) -> list[AbstractOperator]:
+    ids = {each.task_id for each in tasks}
+    first = [each for each in tasks if not each.upstream_task_ids & ids]
+    ruled = {each.task_id: _rule(each) for each in first if _rule(each) != "all_success"}
+    if ruled:
+        told = _listed(f"{name} ({rule})" for name, rule in ruled.items())
+        raise ConfigError(f"a first step runs when the flow is begun; remove the trigger rule of {told}")
+    return first
+
+
+def _rule(task: AbstractOperator) -> str:
+    rule = getattr(task, "trigger_rule", "all_success")
+    return str(getattr(rule, "value", rule))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

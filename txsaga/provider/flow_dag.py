@@ -1,0 +1,115 @@
+"""
+A DAG that is a message flow.
+
+    @message_flow(coordinated=True, resources={"current": "pg_current", "audit": lane("pg_audit")}, schedule=None)
+    def transfer():
+        step.sql("debit", "UPDATE …", on="current") >> publish("transferred", …)
+
+It is `@dag` with a begin before the first tasks, and a seal and an end behind the last ones. What is wrong with the
+flow is told when the file is parsed, all of it in one error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, overload
+
+from txsaga.errors import ConfigError, FlowRefused
+from txsaga.model.ballot import Ballot
+from txsaga.model.flow_step import BUDGET
+from txsaga.provider.ambient import STORE
+from txsaga.provider.patience import LEASE
+from txsaga.provider.reference import BEGIN
+from txsaga.provider.resources import Said
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+END = "end"
+Body = Callable[..., object]
+Made = Callable[..., "DAG"]
+
+
+@overload
+def message_flow(function: Body) -> Made: ...
+
+
+@overload
+def message_flow(
+    *,
+    resources: Said = ...,
+    coordinated: bool = ...,
+    ballots: Sequence[Ballot] = ...,
+    outlets: Sequence[Any] = ...,
+    store: str = ...,
+    group: str | None = ...,
+    lease: timedelta = ...,
+    budget: timedelta = ...,
+    **dag_options: Any,
+) -> Callable[[Body], Made]: ...
+
+
+def message_flow(
+    function: Body | None = None,
+    *,
+    resources: Said = (),
+    coordinated: bool = False,
+    ballots: Sequence[Ballot] = (),
+    outlets: Sequence[Any] = (),
+    store: str = STORE,
+    group: str | None = None,
+    lease: timedelta = LEASE,
+    budget: timedelta = BUDGET,
+    **dag_options: Any,
+) -> Made | Callable[[Body], Made]:
+    """Make a DAG of a function whose tasks are one flow; its `outlets` get an event exactly if the flow commits."""
+    said: dict[str, Any] = {"resources": resources, "coordinated": coordinated, "ballots": ballots}
+    said |= {"store": store, "group": group, "lease": lease, "budget": budget}
+
+    def decorate(body: Body) -> Made:
+        from airflow.sdk import dag
+
+        @functools.wraps(body)  # @dag reads name, signature and docstring from here
+        def enclosed(*args: object, **kwargs: object) -> object:
+            return _enclosed(body, said, outlets, args, kwargs)
+
+        made: Made = dag(**dag_options)(enclosed)  # type: ignore[no-untyped-call]  # not wrapped again: @dag takes the file from its caller
+        return made
+
+    return decorate(function) if function else decorate
+
+
+def _enclosed(body: Body, said: dict[str, Any], outlets: Sequence[Any], args: Any, kwargs: Any) -> object:
+    from txsaga.provider.enclosing import enclose, require_free
+    from txsaga.provider.operators.begin import FlowBegin
+    from txsaga.provider.operators.end import FlowEnd
+
+    place = f"{body.__code__.co_filename}, line {body.__code__.co_firstlineno}"
+    try:
+        begin = FlowBegin(task_id=BEGIN, **said)
+        result = _written(body, args, kwargs)
+        dag = begin.get_dag()
+        assert dag is not None
+        require_free(dag.task_ids, [END])
+        enclose(begin, FlowEnd(task_id=END, outlets=list(outlets)), place=place)
+    except FlowRefused:
+        raise
+    except ConfigError as wrong:
+        raise FlowRefused(f"{place}: flow {body.__name__!r} can't be made: {wrong}") from wrong
+    return result
+
+
+def _written(body: Body, args: Any, kwargs: Any) -> object:
+    """Run the function that makes the steps; one that is named like the flow's first task is told so."""
+    from airflow.sdk.exceptions import DuplicateTaskIdFound
+
+    from txsaga.provider.enclosing import require_free
+
+    try:
+        return body(*args, **kwargs)
+    except DuplicateTaskIdFound as twice:
+        if f"'{BEGIN}'" in str(twice):
+            require_free([BEGIN], [BEGIN])
+        raise

@@ -1,0 +1,75 @@
+"""
+What Airflow is told of this package. A mistake here breaks every command of Airflow: a test holds it to its schema.
+"""
+
+from __future__ import annotations
+
+OPERATORS = (
+    "approval",
+    "ballot",
+    "begin",
+    "call",
+    "cluster",
+    "consume",
+    "doubt",
+    "end",
+    "gate",
+    "half",
+    "http",
+    "lane",
+    "local_transaction",
+    "publish",
+    "python",
+    "replay",
+    "roles",
+    "spark",
+    "sql",
+)
+SENSORS = ("messages", "transactions")
+TRIGGERS = ["txsaga.provider.triggers.wait", "txsaga.provider.triggers.wake"]
+
+
+def get_provider_info() -> dict[str, object]:
+    """Return the provider's entries."""
+    return {
+        "package-name": "txsaga",
+        "name": "TxSaga",
+        "description": "All-or-nothing message flows: messages, tables and rows become visible by one decision.",
+        "versions": ["0.1.0"],
+        "integrations": [{"integration-name": "TxSaga", "external-doc-url": "https://example.com/txsaga"}],
+        "operators": [
+            {
+                "integration-name": "TxSaga",
+                "python-modules": [f"txsaga.provider.operators.{name}" for name in OPERATORS],
+            }
+        ],
+        "sensors": [
+            {"integration-name": "TxSaga", "python-modules": [f"txsaga.provider.sensors.{name}" for name in SENSORS]}
+        ],
+        "triggers": [{"integration-name": "TxSaga", "python-modules": TRIGGERS}],
+        "asset-uris": [{"schemes": ["txsaga"], "handler": "txsaga.provider.assets.sanitize_uri"}],
+        "notifications": ["txsaga.provider.notification.MessageNotifier"],
+        "extra-links": ["txsaga.provider.links.TransactionLink"],
+        "hooks": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.hook"]}],
+        "connection-types": [_connection_type()],
+        "task-decorators": [{"name": "tx_step", "class-name": "txsaga.provider.tx_step.tx_step"}],
+    }
+
+
+def _connection_type() -> dict[str, object]:
+    return {
+        "connection-type": "txsaga",
+        "hook-class-name": "txsaga.provider.hook.TxSagaHook",
+        "hook-name": "TxSaga store",
+        "ui-field-behaviour": {
+            "relabeling": {"schema": "Database"},
+            "placeholders": {"port": "5432", "schema": "txsaga"},
+        },
+        "conn-fields": {
+            "namespace": {
+                "label": "Namespace",
+                "description": "The schema of the store, where its database has several.",
+                "schema": {"type": ["string", "null"], "default": None},
+            }
+        },
+    }

@@ -1,0 +1,41 @@
+"""
+A notification of Airflow's as a message: `on_failure_callback=MessageNotifier(topic="trouble", body=…)`.
+
+It is a plain message of its own, visible at once and outside of every flow: never put what belongs to a transaction
+into a callback, Airflow may run it late, twice, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseNotifier, Context
+
+from txsaga.provider.ambient import AMBIENT, STORE
+
+GROUP = "airflow-notifications"
+
+
+class MessageNotifier(BaseNotifier):
+    """Send a message about a run or a task."""
+
+    template_fields: Sequence[str] = ("topic", "body", "key")
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        body: str | dict[str, Any] = "{{ dag_run.dag_id }}/{{ dag_run.run_id }}",
+        key: str = "{{ dag_run.run_id }}",
+        store: str = STORE,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.topic, self.body, self.key, self.store = topic, body, key, store
+
+    def notify(self, context: Context) -> None:
+        """Send it."""
+        body = self.body if isinstance(self.body, str) else json.dumps(self.body)
+        AMBIENT.broker(self.store).producer(GROUP).send(self.topic, body.encode(), key=self.key)

@@ -1,0 +1,1 @@
+"""Operators: each a task that does one thing for a flow."""

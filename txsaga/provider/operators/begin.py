@@ -1,0 +1,105 @@
+"""
+The task that begins a flow, as the set-up of a DAG's steps.
+
+Run again it joins what it began: a retry, or a run that is cleared while its flow is open. After a rollback it opens
+the next epoch; when the flow is committed it refuses. If it never runs, nothing was begun, no step finds a flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from txsaga.errors import AlreadyCommitted, VotedOtherwise
+from txsaga.model.ballot import Ballot
+from txsaga.model.flow import ResourceMode
+from txsaga.model.flow_step import BUDGET
+from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.links import TransactionLink
+from txsaga.provider.patience import LEASE, RETRIES, RETRY_DELAY
+from txsaga.provider.reference import FlowReference, group_of, key_of, run_name_of
+from txsaga.provider.refusing import refused_for_good
+from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
+
+if TYPE_CHECKING:
+    from txsaga.engine.flows.flow import Flow
+
+
+class FlowBegin(BaseOperator):
+    """Begin the flow of a run, or join it again; its XCom is what the other tasks find it by."""
+
+    template_fields = ("key",)
+    ui_color = "#cfe3d4"
+    operator_extra_links = (TransactionLink(),)
+
+    def __init__(
+        self,
+        *,
+        resources: Said = (),
+        coordinated: bool = False,
+        ballots: Sequence[Ballot] = (),
+        store: str = STORE,
+        group: str | None = None,
+        key: str | None = None,
+        lease: timedelta = LEASE,
+        budget: timedelta = BUDGET,
+        retries: int = RETRIES,
+        retry_delay: timedelta | float = RETRY_DELAY,
+        **options: Any,
+    ) -> None:
+        super().__init__(retries=retries, retry_delay=retry_delay, **options)
+        self.flow_resources: Mapping[str, Declared] = declared(resources)
+        self.coordinated, self.ballots = coordinated, tuple(ballots)
+        self.store, self.group, self.key = store, group, key
+        self.lease, self.budget = lease, budget
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Begin it."""
+        with refused_for_good():
+            return dict(self._begun(context))
+
+    def _begun(self, context: Context) -> FlowReference:
+        ti = context["ti"]
+        broker = AMBIENT.broker(self.store, [each.connection for each in self.flow_resources.values()])
+        group = self.group or group_of(ti.dag_id)
+        key = self.key or key_of(ti)
+        main, lanes = self._enrolled()
+        try:
+            flow = producer_of(broker, group).begin_flow(
+                *main, lanes=lanes, key=key, lease=self.lease, budget=self.budget, run=run_name_of(ti)
+            )
+        except AlreadyCommitted as done:
+            raise AirflowFailException(
+                f"this run committed transaction {done.txid}, and what is committed is not run again; "
+                "trigger a new run instead"
+            ) from None
+        self._call_ballots(flow)
+        self.log.info("flow %s is begun under key %r", flow.id, key)
+        return FlowReference(
+            txid=flow.txid,
+            id=flow.id,
+            key=key,
+            epoch=flow.join_life().epoch,
+            group=group,
+            store=self.store,
+            coordinated=self.coordinated,
+            resources=kept(self.flow_resources),
+        )
+
+    def _enrolled(self) -> tuple[list[str], list[str]]:
+        """Return where work is held for the flow, and where for a lane; everything else is settled by its steps."""
+        named = [(stored_name(each.connection), each.mode) for each in self.flow_resources.values()]
+        main = dict.fromkeys(name for name, mode in named if mode is ResourceMode.MAIN and self.coordinated)
+        lanes = dict.fromkeys(name for name, mode in named if mode is ResourceMode.LANE)
+        return list(main), list(lanes)
+
+    def _call_ballots(self, flow: Flow) -> None:
+        for each in self.ballots:
+            try:
+                flow.ballot(each.name, *each.voters, rule=each.rule, needed=each.needed)
+            except VotedOtherwise as known:
+                raise AirflowFailException(str(known)) from None

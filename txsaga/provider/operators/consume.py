@@ -1,0 +1,134 @@
+"""
+Taking messages for a flow: they are done exactly if it commits, and come again, counted, if it rolls back.
+
+What was taken is kept before the step is done, and is the flow's in the commit that says so. A process that dies before
+that has taken nothing: its messages come again when their time is over, and the retry takes what is there.
+
+What is handed on lies in Airflow's database: `max_bytes` bounds it. Messages beyond that are given back as if they had
+not been taken; a message that alone is larger is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from txsaga.errors import ConfigError
+from txsaga.errors.flows import StepDone
+from txsaga.provider.operators.flow_task import JoinedFlow
+from txsaga.provider.operators.step import StepOperator
+from txsaga.provider.reference import group_of
+from txsaga.provider.results import find_result, keep_result
+
+if TYPE_CHECKING:
+    from txsaga.engine.consumer import Consumer
+    from txsaga.engine.received import Received
+
+
+AT_ONCE = 60
+"""Messages of one claim."""
+MAX_BYTES = 1024 * 1024
+
+
+class ConsumeStep(StepOperator):
+    """Take up to `batch` messages of a group; the XCom is a list of them, and without any the task is skipped.
+
+    Each is a dict of `id`, `topic`, `key`, `tag`, `headers`, `attempts` and `body`: text, or base64 with
+    `encoding: "base64"` beside it where the body is no UTF-8.
+    """
+
+    template_fields: Collection[str] = ("flow",)
+
+    def __init__(
+        self,
+        *,
+        topics: str | Sequence[str],
+        consumer_group: str | None = None,
+        batch: int = 100,
+        max_bytes: int = MAX_BYTES,
+        wait: float = 0.0,
+        skip_when_empty: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.topics = [topics] if isinstance(topics, str) else list(topics)
+        if batch < 1 or max_bytes < 1:
+            raise ConfigError(
+                f"step {self.task_id!r} takes up to batch={batch} messages of max_bytes={max_bytes}: give 1 or more"
+            )
+        self.consumer_group, self.batch, self.max_bytes, self.wait = consumer_group, batch, max_bytes, wait
+        self.skip_when_empty = skip_when_empty
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Take them, unless an attempt before did."""
+        known: object
+        try:
+            with flow.step(self.step_name(context)):
+                known = self._taken(context, flow)
+        except StepDone as done:
+            self.log.info("%s", done)
+            known = find_result(context, flow.txid)
+        if not known and self.skip_when_empty:
+            raise AirflowSkipException("there is no message")
+        return known
+
+    def _taken(self, context: Context, flow: JoinedFlow) -> list[dict[str, object]]:
+        group = self.consumer_group or group_of(context["ti"].dag_id)
+        received = self._received(flow.broker.consumer(group, self.topics))
+        told = [each for _, each in received]
+        keep_result(context, flow.txid, told)
+        for each, _ in received:
+            flow.flow.consume(each)
+        return told
+
+    def _received(self, consumer: Consumer) -> list[tuple[Received, dict[str, object]]]:
+        """Take messages until there are enough of them, or no more, or no room for more."""
+        found: list[tuple[Received, dict[str, object]]] = []
+        room, wait = self.max_bytes, self.wait
+        while len(found) < self.batch:
+            taken = consumer.receive(min(AT_ONCE, self.batch - len(found)), wait=wait)
+            wait = 0.0
+            for at, each in enumerate(taken):
+                plain = as_told(each)
+                room -= len(json.dumps(plain))
+                if room < 0:
+                    for left in taken[at:]:
+                        left.give_back()
+                    self._require_some(found, each)
+                    return found
+                found.append((each, plain))
+            if not taken:
+                break
+        return found
+
+    def _require_some(self, found: Sequence[object], message: Received) -> None:
+        if not found:
+            raise AirflowFailException(
+                f"message {message.id} has {len(message.body)} bytes, and step {self.task_id!r} hands on no more than "
+                f"{self.max_bytes} in all: give it more by max_bytes=, or take it in a Python step by flow.consume(…)"
+            )
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Never: it takes messages, and does no work of its own."""
+        raise NotImplementedError
+
+
+def as_told(message: Received) -> dict[str, object]:
+    """Return a message as the next tasks get it: as plain values."""
+    told: dict[str, object] = {
+        "id": message.id,
+        "topic": message.topic,
+        "key": message.key,
+        "tag": message.tag,
+        "headers": dict(message.headers),
+        "attempts": message.attempts,
+    }
+    try:
+        return told | {"body": bytes(message.body).decode()}
+    except UnicodeDecodeError:
+        return told | {"body": base64.b64encode(message.body).decode(), "encoding": "base64"}

@@ -1,0 +1,150 @@
+"""
+The task that ends a flow: it judges the run and decides, as the teardown and last node of its DAG.
+
+It commits when all steps are done. Otherwise it rolls back, then undoes what committed by itself (R6), then raises, so
+that its run is red. Run
+again, it finds what is decided. If it never runs, the flow is rolled back when its lease and its run are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+
+from txsaga.errors import AlreadyCommitted, DecidedOtherwise, TxSagaError, Unfinished
+from txsaga.errors.flows import StepsOpen
+from txsaga.errors.saga import CompensationFailed
+from txsaga.model.decision import Decision
+from txsaga.model.flow_step import FlowStep, StepState, last_attempts
+from txsaga.provider.links import TransactionLink
+from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow, opened
+from txsaga.provider.patience import RETRIES, RETRY_DELAY
+from txsaga.provider.refusing import CLEAR_ALL, FlowRolledBack, refused_for_good
+from txsaga.provider.verdict import Shape, Verdict, judge
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+
+
+class FlowEnd(FlowOperator):
+    """Commit the flow of a run, or roll it back and raise."""
+
+    ui_color = "#cfe3d4"
+    operator_extra_links = (TransactionLink(),)
+
+    def __init__(
+        self,
+        *,
+        seal: str | None = None,
+        handlers: Mapping[str, str] | None = None,
+        retries: int = RETRIES,
+        retry_delay: timedelta | float = RETRY_DELAY,
+        **options: Any,
+    ) -> None:
+        super().__init__(retries=retries, retry_delay=retry_delay, **options)
+        self.seal, self.handlers = seal, dict(handlers or {})
+
+    def execute(self, context: Context) -> object:
+        """Judge the run and decide; what was decided before stands."""
+        with refused_for_good():
+            reference = self.reference(context)
+            broker = opened(reference)
+            try:
+                flow = broker.flow(reference["txid"])
+            except AlreadyCommitted:
+                return self._committed(context, reference["txid"], reference["id"])
+            except DecidedOtherwise:
+                undo_the_rest(broker, reference["txid"])
+                raise _rolled_back(reference["txid"], "it was decided before") from None
+            return self.work(context, JoinedFlow(reference=reference, broker=broker, flow=flow))
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Decide it."""
+        verdict = self.verdict(context)
+        if verdict.commit:
+            self._commit(flow, verdict)
+            return self._committed(context, flow.txid, flow.reference["id"])
+        _roll_back(flow, verdict.why)
+        raise _rolled_back(flow.txid, verdict.why)
+
+    def verdict(self, context: Context) -> Verdict:
+        """Judge the run."""
+        ti = context["ti"]
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])[ti.run_id]
+        plain = {name: None if state is None else str(getattr(state, "value", state)) for name, state in states.items()}
+        return judge(plain, self._shape())
+
+    def _shape(self) -> Shape:
+        upstream = self.get_flat_relatives(upstream=True)
+        steps = [each.task_id for each in upstream if not each.is_setup and each.task_id != self.seal]
+        dag = self.get_dag()
+        assert dag is not None
+        behind = {
+            each: {task.task_id for task in dag.get_task(each).get_flat_relatives(upstream=False)}
+            for each in self.handlers
+        }
+        return Shape(steps=steps, seal=self.seal, handlers=self.handlers, behind=behind)
+
+    def _commit(self, flow: JoinedFlow, verdict: Verdict) -> None:
+        decided: list[Decision] = []
+        flow.flow.when_decided(decided.append)
+        handled, left_out = _steps_of_handled(flow, verdict)
+        if done := [each.name for each in handled if each.state is StepState.DONE]:
+            why = f"task {done[0]!r} failed behind its step, whose work is done and can't be left out"
+            _roll_back(flow, why)
+            raise _rolled_back(flow.txid, why)
+        try:
+            flow.flow.end(handled=[each.name for each in (*handled, *left_out)])
+        except Unfinished as late:
+            self.log.warning("%s", late)  # it is committed; recovery tells who was away
+        except AlreadyCommitted as known:
+            self.log.info("%s", known)  # an attempt before this one did it, or its last resource tells so
+        except DecidedOtherwise:
+            undo_the_rest(flow.broker, flow.txid)
+            raise _rolled_back(flow.txid, "it was decided before") from None
+        except StepsOpen as left:
+            _roll_back(flow, str(left))
+            raise _rolled_back(flow.txid, str(left)) from left
+        except TxSagaError as reason:
+            if Decision.ROLLBACK in decided:
+                raise _rolled_back(flow.txid, str(reason)) from reason
+            raise
+
+    def _committed(self, context: Context, txid: int, id: str) -> dict[str, object]:
+        for outlet in self.outlets:
+            context["outlet_events"][outlet].extra = {"txid": txid, "id": id}
+        return {"txid": txid, "id": id, "decision": Decision.COMMIT.name}
+
+
+def undo_the_rest(broker: Broker, txid: int) -> None:
+    """See to it that a flow which was rolled back is undone to its end, whoever began with that."""
+    from txsaga.engine.flows.undoing import wait_for
+
+    try:
+        wait_for(broker.kernel, txid)
+    except CompensationFailed as stalled:
+        raise FlowRolledBack(str(stalled)) from stalled
+
+
+def _roll_back(flow: JoinedFlow, why: str) -> None:
+    try:
+        flow.flow.roll_back(why)
+    except CompensationFailed as stalled:  # it waits for a person, not for a retry
+        raise FlowRolledBack(f"transaction {flow.txid} is rolled back: {why}; {stalled}") from stalled
+
+
+def _steps_of_handled(flow: JoinedFlow, verdict: Verdict) -> tuple[list[FlowStep], list[FlowStep]]:
+    """Return the steps of tasks whose failure was dealt with, and those that skipped themselves."""
+    if not verdict.handled and not verdict.left_out:
+        return [], []
+    with flow.broker.kernel.store.ledgers.open() as ledger:
+        last = last_attempts(ledger.flows.steps(flow.txid))
+    skipped = [each for each in last if each.name in verdict.left_out and each.state is StepState.FAILED]
+    return [each for each in last if each.name.partition("[")[0] in verdict.handled], skipped
+
+
+def _rolled_back(txid: int, why: str) -> FlowRolledBack:
+    return FlowRolledBack(f"transaction {txid} is rolled back: {why}; {CLEAR_ALL}")

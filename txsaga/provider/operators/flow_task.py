@@ -1,0 +1,118 @@
+"""
+A task of a flow: it finds the flow of its run, joins it, works, and leaves. All operators of flows are made of it.
+
+    class MyTask(FlowOperator):
+        def work(self, context: Context, flow: JoinedFlow) -> object: …
+
+`flow` names the task that began the flow ("begin" without a word), or is that task's output. If the process dies in it,
+the flow stays open: a retry of the task joins it again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+
+from txsaga.errors import ConfigError
+from txsaga.model.flow import ResourceMode
+from txsaga.model.flow_step import HOME
+from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.reference import BEGIN, FlowReference, read_reference
+from txsaga.provider.refusing import refused_for_good
+from txsaga.provider.resources import Kept, stored_name
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.engine.flows.flow import Flow
+    from txsaga.engine.flows.lanes import FlowLane
+    from txsaga.model.flow import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedFlow:
+    """A flow as a task has joined it."""
+
+    reference: FlowReference
+    broker: Broker
+    flow: Flow
+
+    @property
+    def txid(self) -> int:
+        """The number of its transaction."""
+        return self.reference["txid"]
+
+    def resource(self, name: str) -> Kept:
+        """Return what was declared of a resource."""
+        if name not in self.reference["resources"]:
+            known = ", ".join(sorted(self.reference["resources"])) or "none"
+            raise ConfigError(f"{name!r} is no resource of this flow (it has {known}); name it where the flow begins")
+        return self.reference["resources"][name]
+
+    def lane(self, name: str) -> FlowLane:
+        """Return the lane of a resource, to settle it."""
+        return self.flow.lane(stored_name(self.resource(name)["connection"]))
+
+    def stored(self, name: str) -> str:
+        """Return the name of a resource in the store."""
+        return HOME if name == HOME else stored_name(self.resource(name)["connection"])
+
+    def step(self, name: str, *, on: str | None = None, **said: Any) -> AbstractContextManager[Any]:
+        """Open a step on a resource: in the main work, or in its lane, as the resource was declared."""
+        if on is None or on == HOME:
+            return self.flow.step(name, on=on, **said)
+        if self.resource(on)["mode"] == ResourceMode.LANE:
+            return self.flow.step(name, lane=self.stored(on), **said)
+        return self.flow.step(name, on=self.stored(on), **said)
+
+    def settles_itself(self, on: str | None, *, commit: bool = False) -> bool:
+        """Tell whether work on a resource is settled at the end of its step, whatever becomes of the flow."""
+        if on is None or on == HOME:
+            return False
+        mode = self.resource(on)["mode"]
+        return commit or mode == ResourceMode.LOCAL or (mode == ResourceMode.MAIN and not self.reference["coordinated"])
+
+
+class FlowOperator(BaseOperator):
+    """A task that works in the flow of its run."""
+
+    template_fields: Collection[str] = ("flow",)
+    ui_color = "#e8f1ea"
+
+    def __init__(self, *, flow: str | Mapping[str, object] | Any = BEGIN, **options: Any) -> None:
+        super().__init__(**options)
+        self.flow = flow
+
+    def execute(self, context: Context) -> object:
+        """Join the flow and work in it."""
+        with refused_for_good():
+            return self.work(context, self.joined(context))
+
+    @abstractmethod
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Do the task's work; what it returns is its XCom."""
+
+    def declared(self) -> Step | None:
+        """Say what this task is in the flow's plan; a task that works on nothing is not in it."""
+        return None
+
+    def reference(self, context: Context) -> FlowReference:
+        """Return what begin left."""
+        if isinstance(self.flow, str):
+            return read_reference(context["ti"].xcom_pull(task_ids=self.flow), self.flow)
+        return read_reference(self.flow, "of flow=")
+
+    def joined(self, context: Context) -> JoinedFlow:
+        """Join the flow; refused when it is decided."""
+        reference = self.reference(context)
+        broker = opened(reference)
+        return JoinedFlow(reference=reference, broker=broker, flow=broker.flow(reference["txid"]))
+
+
+def opened(reference: FlowReference) -> Broker:
+    """Open the store of a flow, and the databases that it may work in."""
+    return AMBIENT.broker(reference["store"], [each["connection"] for each in reference["resources"].values()])

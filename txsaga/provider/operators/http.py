@@ -1,0 +1,59 @@
+"""
+A step that calls a service: at least once, with the step's id as `Idempotency-Key`, so that the service can do it once.
+
+Address, headers and body are stored with the step, so that an engine can go on: no secrets in them. What undoes the
+call is another call, `compensate=Http(…)`, and gets the same input. If the process dies, the retry calls again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from airflow.sdk import Context
+
+from txsaga.errors import ConfigError
+from txsaga.model.flow import Step
+from txsaga.provider.operators.flow_task import JoinedFlow
+from txsaga.provider.operators.step import StepOperator
+
+
+class HttpStep(StepOperator):
+    """Call a service; its XCom is the answer."""
+
+    template_fields: Collection[str] = ("flow", "url", "input", "headers")
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        input: Mapping[str, object] | None = None,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(input=input, **options)
+        if self.on is not None:
+            raise ConfigError(f"step {self.task_id!r} calls a service and works in no resource; leave on= out")
+        self.url, self.method, self.headers, self.timeout = url, method, headers, timeout
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Call it, unless an attempt before heard its answer."""
+        from txsaga.model.saga import Http
+
+        return flow.flow.call(
+            self.step_name(context),
+            Http(self.url, method=self.method, headers=dict(self.headers or {})),
+            input=dict(self.input or {}),
+            compensate=self.compensate,
+            timeout=self.timeout,
+        )
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Never: a call is no held work."""
+        raise NotImplementedError
+
+    def declared(self) -> Step | None:
+        """Say what this step is in the flow's plan."""
+        return Step(name=self.task_id)

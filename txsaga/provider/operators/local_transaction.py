@@ -1,0 +1,68 @@
+"""
+A message and local work with one fate, in one task: half message, statements in a database, decision.
+
+The statements' own commit carries evidence, so whoever finds the half alone can tell what became of it: check-back
+decides it after a crash. A retry of a task that had committed does nothing. No flow is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+
+from txsaga.errors import AlreadyCommitted
+from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.links import TransactionLink
+from txsaga.provider.operators.publish import body_of
+from txsaga.provider.operators.sql import done_now
+from txsaga.provider.reference import group_of, own_key_of
+from txsaga.provider.refusing import refused_for_good
+from txsaga.provider.resources import stored_name
+
+
+class LocalTransaction(BaseOperator):
+    """Send a message exactly if statements commit; its XCom tells the transaction."""
+
+    template_fields: Collection[str] = ("body", "key", "parameters")
+    ui_color = "#e8f1ea"
+    operator_extra_links = (TransactionLink(),)
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        body: object = "",
+        key: str | None = None,
+        connection: str,
+        sql: str | Sequence[str],
+        parameters: Mapping[str, object] | None = None,
+        rows: int | None = None,
+        store: str = STORE,
+        group: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.topic, self.body, self.key = topic, body, key
+        self.connection, self.sql, self.rows = connection, sql, rows
+        self.parameters: Mapping[str, object] = parameters or {}
+        self.store, self.group = store, group
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Do both, or neither."""
+        with refused_for_good():
+            ti = context["ti"]
+            broker = AMBIENT.broker(self.store, [self.connection])
+            producer = producer_of(broker, self.group or group_of(ti.dag_id))
+            name = own_key_of(ti)
+            statements = [self.sql] if isinstance(self.sql, str) else list(self.sql)
+            said = {} if self.key is None else {"key": self.key}
+            try:
+                with producer.transaction(key=name) as transaction:
+                    transaction.send(self.topic, body_of(self.body), **said)
+                    with transaction.local(stored_name(self.connection)) as connection:
+                        done_now(connection, statements, self.parameters, self.rows)
+            except AlreadyCommitted as done:
+                return {"txid": done.txid, "id": broker.identity.transaction(done.txid)}
+            return {"txid": transaction.txid, "id": transaction.id}

@@ -1,0 +1,111 @@
+"""
+Publishing a message: with the flow, in a transaction of its own, or at once.
+
+| mode            | visible                        | a retry                          |
+|-----------------|--------------------------------|----------------------------------|
+| `joined`        | exactly if the flow commits    | sends nothing twice              |
+| `transactional` | when the task is done          | sends nothing twice              |
+| `plain`         | at once                        | may send it again                |
+
+Only `joined` needs a flow. If the task dies, what it did not finish is invisible, but for a plain message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Any
+
+from airflow.sdk import Context
+
+from txsaga.errors import AlreadyCommitted, ConfigError
+from txsaga.model.flow import Output, TransactionMode
+from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.operators.flow_task import JoinedFlow
+from txsaga.provider.operators.step import StepOperator
+from txsaga.provider.reference import group_of, own_key_of
+from txsaga.provider.refusing import refused_for_good
+
+PLAIN = "-plain"
+"""Plain messages have a group of their own: a group either answers for transactions or never has one."""
+
+
+class PublishMode(StrEnum):
+    """When a message becomes visible."""
+
+    JOINED = "joined"
+    TRANSACTIONAL = "transactional"
+    PLAIN = "plain"
+
+
+class Publish(StepOperator):
+    """Publish a message."""
+
+    template_fields: Collection[str] = ("flow", "body", "key", "headers")
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        body: object = "",
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        mode: PublishMode | str = PublishMode.JOINED,
+        store: str = STORE,
+        group: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.topic, self.body, self.key, self.tag, self.headers = topic, body, key, tag, headers
+        self.publish_mode = PublishMode(mode)
+        self.store, self.group = store, group
+
+    def execute(self, context: Context) -> object:
+        """Publish it."""
+        if self.publish_mode is PublishMode.JOINED:
+            return super().execute(context)
+        with refused_for_good():
+            ti = context["ti"]
+            broker, group = AMBIENT.broker(self.store), self.group or group_of(ti.dag_id)
+            if self.publish_mode is PublishMode.PLAIN:
+                return broker.producer(group + PLAIN).send(self.topic, body_of(self.body), **self._options()).txid
+            key = own_key_of(ti)
+            try:
+                with producer_of(broker, group).transaction(key=key) as transaction:
+                    transaction.send(self.topic, body_of(self.body), **self._options())
+            except AlreadyCommitted as done:
+                return done.txid
+            return transaction.txid
+
+    def needs_held(self) -> str:
+        """Say that a message of the flow can't be part of what a resource commits by itself."""
+        return f"task {self.task_id!r} publishes with the flow, and {self.on!r} settles its own work: leave on= out"
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Add it to the step; it is stored when the step is done."""
+        flow.flow.send(self.topic, body_of(self.body), **self._options())
+        return None
+
+    def sends(self) -> Output:
+        """Say what this task sends, for the flow's plan."""
+        joins = self.publish_mode is PublishMode.JOINED
+        transaction = TransactionMode.AUTOMATIC if joins else TransactionMode.NO
+        return Output(name=self.task_id, topic=self.topic, transaction=transaction)
+
+    def _options(self) -> dict[str, object]:
+        said = {"key": self.key, "tag": self.tag, "headers": self.headers}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+def body_of(body: object) -> bytes:
+    """Return a body as bytes: bytes and text as they are, everything else as JSON."""
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as reason:
+        raise ConfigError(f"the body is no JSON ({reason}); give bytes, text, or plain values") from None

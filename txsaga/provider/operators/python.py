@@ -1,0 +1,120 @@
+"""
+A step of a Python function.
+
+The function asks for what it needs by the names of its arguments: `connection` (held prepared), `journal` (held as
+one), `flow` (to send in the step, or to vote), `errors` (what failed so far), or anything of Airflow's context. All
+others are the caller's.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from inspect import Parameter, signature
+from itertools import pairwise
+from typing import Any
+
+from airflow.sdk import Context
+
+from txsaga.errors import ConfigError
+from txsaga.model.flow import Statement, Step
+from txsaga.provider.operators.flow_task import JoinedFlow
+from txsaga.provider.operators.step import HOLD_IT, StepOperator
+
+GIVEN = ("connection", "journal", "flow", "errors")
+"""The arguments that the step gives."""
+IN_HELD = frozenset({"send", "table", "check", "check_staged", "consume", "frames"})
+"""What a flow does in a step that is held, and nowhere else."""
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+class PythonStep(StepOperator):
+    """Call a function in a step; its XCom is what the function returns."""
+
+    template_fields: Collection[str] = ("flow", "op_args", "op_kwargs", "input")
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., object],
+        op_args: Sequence[object] = (),
+        op_kwargs: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if not callable(python_callable):
+            raise ConfigError(f"step {self.task_id!r} calls {python_callable!r}; give a function")
+        self.python_callable = python_callable
+        self.op_args, self.op_kwargs = list(op_args), dict(op_kwargs or {})
+
+    def declared(self) -> Step | None:
+        """Say what this step is in the flow's plan; its statements are the function's."""
+        texts = (Statement(text=f"function {self.python_callable.__name__}"),) if self.on is not None else ()
+        return Step(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
+
+    def needs_held(self) -> str:
+        """Say what the function asks of the flow that only a held step can do."""
+        asked = sorted(set(used_of(getattr(self.python_callable, "__wrapped_step__", self.python_callable), "flow")))
+        wanted = [name for name in asked if name in IN_HELD]
+        if not wanted:
+            return ""
+        told = ", ".join(f"flow.{name}" for name in wanted)
+        return f"step {self.task_id!r} calls {told}, and {self.on!r} settles its own work when the step ends: {HOLD_IT}"
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Call it with what it asks for."""
+        function = getattr(self.python_callable, "__wrapped_step__", self.python_callable)
+        given: dict[str, object] = {**context, "connection": handle, "journal": handle, "flow": flow.flow}
+        if "errors" in signature(function).parameters:
+            given["errors"] = failures(flow)
+        return function(**_asked(function, given, self.op_args, self.op_kwargs))
+
+
+def without_given(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that shows the caller's arguments alone, as TaskFlow checks them when a DAG is parsed."""
+
+    @functools.wraps(function)
+    def shown(*args: object, **kwargs: object) -> object:
+        return function(*args, **kwargs)
+
+    whole = signature(function)
+    callers = [each for name, each in whole.parameters.items() if name not in GIVEN]
+    shown.__signature__ = whole.replace(parameters=callers)  # type: ignore[attr-defined]
+    shown.__wrapped_step__ = function  # type: ignore[attr-defined]
+    return shown
+
+
+def used_of(function: Callable[..., object], argument: str) -> Iterator[str]:
+    """Yield the attributes that a function takes from an argument of its own, as far as its code shows them."""
+    code = getattr(function, "__code__", None)
+    for found, next_one in pairwise(dis.get_instructions(code)) if code is not None else ():
+        if found.opname.startswith("LOAD_") and found.argval == argument and next_one.opname in ATTRIBUTES:
+            yield str(next_one.argval)
+
+
+def failures(flow: JoinedFlow) -> list[dict[str, str]]:
+    """Return what went wrong in this flow so far: the steps that failed, and why."""
+    from txsaga.model.flow_step import StepState, last_attempts
+
+    with flow.broker.kernel.store.ledgers.open() as ledger:
+        last = last_attempts(ledger.flows.steps(flow.txid))
+    return [{"step": each.name, "why": each.why} for each in last if each.state is StepState.FAILED]
+
+
+def _asked(
+    function: Callable[..., object], given: Mapping[str, object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the arguments by name: the caller's, then what is given of those that are left."""
+    whole = signature(function)
+    callers = whole.replace(parameters=[each for name, each in whole.parameters.items() if name not in GIVEN])
+    asked: dict[str, object] = {}
+    for name, value in callers.bind_partial(*args, **kwargs).arguments.items():
+        match whole.parameters[name].kind:
+            case Parameter.VAR_POSITIONAL | Parameter.POSITIONAL_ONLY:
+                raise ConfigError(f"{function.__name__} takes arguments without names; name them")
+            case Parameter.VAR_KEYWORD:
+                asked |= value
+            case _:
+                asked[name] = value
+    return {name: given[name] for name in whole.parameters if name in given and name not in asked} | asked

@@ -1,0 +1,45 @@
+"""
+A replay: the messages of a transaction that was rolled back are committed in a new one, linked to it, once.
+
+Run twice, the second one finds the first one's transaction. If it never runs, they stay invisible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+
+from txsaga.errors import ConfigError
+from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.refusing import refused_for_good
+
+
+class Replay(BaseOperator):
+    """Send the messages of a transaction that was rolled back again."""
+
+    template_fields: Collection[str] = ("txid", "key", "why")
+
+    def __init__(
+        self,
+        *,
+        txid: int | str | Any,
+        key: str | None = None,
+        why: str = "replayed by task {{ ti.task_id }} of run {{ run_id }}",
+        store: str = STORE,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.txid, self.key, self.why, self.store = txid, key, why, store
+
+    def execute(self, context: Context) -> dict[str, object]:
+        """Replay it."""
+        with refused_for_good():
+            try:
+                txid = int(self.txid)
+            except (TypeError, ValueError):
+                raise ConfigError(f"txid is {self.txid!r}; give the number of a transaction") from None
+            who = f"airflow:{context['ti'].dag_id}/{context['ti'].run_id}"
+            done = AMBIENT.broker(self.store).replay(txid, key=self.key, who=who, why=self.why)
+            return {"txid": done.txid, "replayed_as": done.replayed_as, "again": done.again}

@@ -1,0 +1,117 @@
+"""
+The engine as a task, where nobody runs `txsaga engine`: every role does its rounds until the task's time is over.
+
+Any number of these beside engines is safe: each role takes a lease or does what two may do. If it never runs and no
+engine does, messages wait for their offsets and nobody asks about transactions whose owner died.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+
+from txsaga.adapters.airflow.instance import RunOf, run_of
+from txsaga.errors import ConfigError
+from txsaga.ports.runs import RunState
+from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.reaching import connections_of
+from txsaga.provider.reference import this_airflow
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+
+ENDED = ("success", "failed")
+GONE = "Dag run with dag_id '{dag}' and run_id '{run}' was not found"
+"""What Airflow says of a run that is not there; anything else is no answer."""
+PAUSE = 1.0
+
+
+class EngineRoles(BaseOperator):
+    """Run all roles of a store for some seconds."""
+
+    ui_color = "#efe9dc"
+
+    def __init__(self, *, store: str = STORE, seconds: float = 50.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.store, self.seconds = store, seconds
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Do rounds; return how much each role did."""
+        broker = reached(self.store)
+        ti: Any = context["ti"]
+        broker.ask_runs(TaskRuns(ti.get_dagrun_state, this_airflow()))
+        roles, done = broker.roles(), Counter[str]()
+        until = time.monotonic() + self.seconds
+        while True:
+            worked = {role.name: role.run_once() for role in roles}
+            done.update(worked)
+            if time.monotonic() >= until:
+                return dict(done)
+            if not any(worked.values()):
+                time.sleep(PAUSE)
+
+
+class TaskRuns:
+    """The runs of this Airflow, as a task can ask about them (R5)."""
+
+    def __init__(self, state: Callable[..., str], airflow: str = "") -> None:
+        self._state, self._airflow = state, airflow
+
+    def state(self, run: str) -> RunState:
+        """Say what became of a run; who can't be asked is taken for alive."""
+        found = run_of(run)
+        if found is None or found.airflow not in ("", self._airflow):
+            return RunState.UNREACHABLE
+        try:
+            state = self._state(dag_id=found.dag, run_id=found.run)
+        except AirflowRuntimeError as answer:
+            if _is_gone(answer, found):
+                return RunState.OVER
+            raise
+        return RunState.OVER if str(state) in ENDED else RunState.ALIVE
+
+
+def _is_gone(answer: AirflowRuntimeError, run: RunOf) -> bool:
+    """Tell whether Airflow itself says that it has no such run; a proxy's 404 is no such answer."""
+    detail = answer.error.detail or {}
+    told = (detail.get("detail") or {}).get("detail") if isinstance(detail.get("detail"), dict) else None
+    return (
+        answer.error.error is ErrorType.API_SERVER_ERROR
+        and detail.get("status_code") == HTTPStatus.NOT_FOUND
+        and isinstance(told, dict)
+        and told.get("message") == GONE.format(dag=run.dag, run=run.run)
+    )
+
+
+class CollectStaged(BaseOperator):
+    """Take away what was staged for tables and will never be published."""
+
+    ui_color = "#efe9dc"
+
+    def __init__(self, *, store: str = STORE, only_show: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.store, self.only_show = store, only_show
+
+    def execute(self, context: Context) -> list[str]:
+        """Collect; return the places."""
+        gone = list(AMBIENT.broker(self.store).kernel.tables.collect(dry_run=self.only_show))
+        self.log.info("%d %s", len(gone), "would go" if self.only_show else "taken away")
+        return gone
+
+
+def reached(store: str) -> Broker:
+    """Open a store with every database in which it has something to finish, by the connection of that name."""
+    broker = AMBIENT.reaching(store)
+    for resource in broker.kernel.store.registry.enlisted():
+        for connection in connections_of(resource.name):
+            with suppress(ConfigError):  # no connection has that name: recovery says so, and goes on with the others
+                AMBIENT.broker(store, [connection])
+                break
+    return broker

@@ -1,0 +1,181 @@
+"""
+A step of a program for Spark: a process of its own joins the flow, and does the step with its own session.
+
+    SparkStep(task_id="ledger", program="spark_jobs/ledger.py", arguments={"topic": "transfers"})
+
+The task starts that process, shows its progress in the log, and waits. They end together: the process reads the end of
+its standard input, and its JVM ends with it. If one is forgotten on a lost machine, the next attempt supersedes it:
+what it still writes is published by nobody (R4).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from txsaga.errors import ConfigError
+from txsaga.errors.lake import LakeMissing
+from txsaga.model.flow import Step
+from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
+from txsaga.provider.reference import step_name_of
+from txsaga.provider.results import find_result, keep_result
+
+PATIENCE = 20.0
+"""Seconds that a process has to end by itself when its task is killed."""
+REFUSED = 3
+
+
+class SparkStep(FlowOperator):
+    """Run a program for Spark as a step of the flow; its XCom is what the program returns."""
+
+    template_fields: Collection[str] = ("flow", "program", "arguments")
+
+    def __init__(
+        self,
+        *,
+        program: str,
+        arguments: Mapping[str, object] | None = None,
+        master: str | None = None,
+        submit: bool = False,
+        conf: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.program, self.arguments, self.master = program, dict(arguments or {}), master
+        self.submit, self.conf, self.env = submit, dict(conf or {}), dict(env or {})
+        self._process: subprocess.Popen[str] | None = None
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Run the program, unless an attempt before has done the step."""
+        from txsaga.spark.result import kept_place
+
+        name = step_name_of(context["ti"])
+        if flow.flow.is_done(name):
+            self.log.info("step %s was done by an attempt before", name)
+            return find_result(context, flow.txid)
+        with TemporaryDirectory(prefix="txsaga-spark-") as folder:
+            result = Path(folder) / "result.json"
+
+            def keep() -> None:
+                keep_result(context, flow.txid, json.loads(result.read_text("utf-8")))
+                kept_place(result).touch()
+
+            said = self._run(self._command(context, flow, name, result), self._environment(context, flow), keep)
+            if said is not None:
+                raise said
+            found: object = json.loads(result.read_text("utf-8"))
+        return found
+
+    def declared(self) -> Step:
+        """Say what this step is in the flow's plan."""
+        return Step(name=self.task_id)
+
+    def on_kill(self) -> None:
+        """End the process, and its JVM."""
+        if self._process is not None:
+            end_group(self._process)
+
+    def _run(self, command: Sequence[str], env: Mapping[str, str], keep: Callable[[], None]) -> Exception | None:
+        """Run a process to its end with its lines in the log, keep its result; return what it failed with."""
+        from txsaga.spark.result import HANDED_OVER
+
+        last = ""
+        with self._started(command, env) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if HANDED_OVER in line:  # it waits for this before its step is done
+                    keep()
+                    continue
+                last = line.rstrip() or last
+                self.log.info("%s", line.rstrip())
+            code = process.wait()
+        if code == 0:
+            return None
+        if code == REFUSED:
+            return AirflowFailException(last)
+        return AirflowException(f"program {self.program} ended with {code}: {last}")
+
+    @contextmanager
+    def _started(self, command: Sequence[str], env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+        process = self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=dict(env),
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            end_group(process)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+            self._process = None
+
+    def _command(self, context: Context, flow: JoinedFlow, name: str, result: Path) -> list[str]:
+        told = [
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.arguments.items()
+        ]
+        master = ["--master", self.master] if self.master else []
+        conf = [word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")]
+        said = [str(self._place(context)), *told, *master, *conf, "--flow", str(flow.txid), "--step", name]
+        said += ["--result", str(result), "--with-parent"]
+        if not self.submit:
+            return [sys.executable, "-m", "txsaga.spark", *said]
+        import importlib.util
+
+        found = importlib.util.find_spec("pyspark"), importlib.util.find_spec("txsaga.spark.__main__")
+        if found[0] is None or found[0].origin is None or found[1] is None or found[1].origin is None:
+            raise ConfigError("Spark needs its package: pip install 'txsaga[spark]'")
+        return [str(Path(found[0].origin).parent / "bin" / "spark-submit"), *master, *conf, found[1].origin, *said]
+
+    def _environment(self, context: Context, flow: JoinedFlow) -> dict[str, str]:
+        """Return the environment of the process: no address of a database is on its command line."""
+        tables = flow.broker.kernel.tables
+        env = {**os.environ, "TXSAGA_URL": tables.home_url(), "PYSPARK_PYTHON": sys.executable}
+        with suppress(LakeMissing, AttributeError):
+            env["TXSAGA_WAREHOUSE"] = str(getattr(tables, "warehouse"))  # noqa: B009  # of this adapter alone
+        place = self._place(context)
+        roots = [str(place.parent.parent)] if isinstance(place, Path) else []
+        env["PYTHONPATH"] = os.pathsep.join([*roots, *filter(None, [env.get("PYTHONPATH")])])
+        return {**env, **self.env}
+
+    def _place(self, context: Context) -> Path | str:
+        """Find the program: as it is, or beside the file of the DAG, or one folder up."""
+        file, colon, entry = self.program.partition(".py:")
+        if not self.program.endswith(".py") and not colon:
+            return self.program  # a module
+        path = Path(f"{file}.py" if colon else file)
+        beside = Path(str(context["dag"].fileloc)).resolve().parent
+        for root in (Path.cwd(), beside, beside.parent):
+            if (root / path).is_file():
+                found = (root / path).resolve()
+                return found.with_name(f"{found.name}:{entry}") if colon else found
+        raise ConfigError(f"there is no program {self.program} in {Path.cwd()}, {beside} or {beside.parent}")
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """End a process with all that it started: first it is asked, by the end of its input, then it is killed."""
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what it left of itself
+    process.wait()

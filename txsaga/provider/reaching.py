@@ -1,0 +1,50 @@
+"""
+Databases that a question is about, reached by the Airflow connections of their names when somebody first asks.
+
+A broker of a task, or of the triggerer, knows the databases of its own flow alone. Check-back asks about others' work,
+whose evidence lies elsewhere. If no connection has the name, the question stays open, and the engine asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from txsaga.errors import ConfigError, ResourceUnknown
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.ports.evidence import Evidence
+
+Register = Callable[[str, str], None]
+"""Register the database of a connection under a name, or raise `ConfigError`."""
+
+
+def reach_evidence(broker: Broker, register: Register) -> None:
+    """Let a broker find evidence by the connections of this Airflow."""
+    known = broker.kernel.evidence
+
+    def find(named: object) -> tuple[str, Evidence]:
+        try:
+            return known(named)
+        except ResourceUnknown:
+            if not isinstance(named, str) or not _registered(named, register):
+                raise
+        return known(named)
+
+    broker.kernel.evidence = find
+
+
+def connections_of(name: str) -> Iterator[str]:
+    """Yield the connection ids that a resource of the store may have."""
+    yield from dict.fromkeys((name, name.replace("_", "-"), name.upper()))
+
+
+def _registered(name: str, register: Register) -> bool:
+    for connection in connections_of(name):
+        try:
+            register(name, connection)
+        except ConfigError:
+            continue
+        return True
+    return False

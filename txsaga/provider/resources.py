@@ -1,0 +1,87 @@
+"""
+What a flow says of its resources: a name in the flow, an Airflow connection id, and what it is for.
+
+    {"current": "pg_current", "audit": lane("pg_audit"), "cache": local("pg_cache")}
+
+In the store a resource has the name of its connection id, in lower case and with `_` for what no setting of the
+environment can be named by, so that recovery finds it whichever flow used it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from txsaga.errors import ConfigError
+from txsaga.model.flow import ResourceMode
+from txsaga.model.flow_step import HOME
+
+UNNAMEABLE = re.compile(r"[^a-z0-9_]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A connection, and what it is for in a flow."""
+
+    connection: str
+    mode: ResourceMode = ResourceMode.MAIN
+    kind: str | None = None  # of the database, where the connection's type can't be known when the DAG is parsed
+
+
+class Kept(TypedDict):
+    """The same as it travels in an XCom."""
+
+    connection: str
+    mode: str
+
+
+Said = Mapping[str, str | Declared] | Sequence[str]
+"""What a user may write: connections by name, or connection ids that are names as well."""
+
+
+def local(connection: str, *, kind: str | None = None) -> Declared:
+    """Name a connection whose work is settled when its step ends, whatever becomes of the flow."""
+    return Declared(connection=connection, mode=ResourceMode.LOCAL, kind=kind)
+
+
+def main(connection: str, *, kind: str | None = None) -> Declared:
+    """Name a connection whose work is settled with the flow; `kind` says which database it is."""
+    return Declared(connection=connection, kind=kind)
+
+
+def declared(said: Said) -> dict[str, Declared]:
+    """Read what a user wrote."""
+    named = said if isinstance(said, Mapping) else {each: each for each in said}
+    found: dict[str, Declared] = {}
+    for name, each in named.items():
+        read = Declared(connection=each) if isinstance(each, str) else each
+        if not isinstance(name, str) or not name or not isinstance(read, Declared) or not read.connection:
+            raise ConfigError(f"resource {name!r} is {each!r}; give an Airflow connection id, or lane(…) of one")
+        if name == HOME:
+            raise ConfigError(f"resource {name!r} is always there and not named: it is the store's own database")
+        found[name] = read
+    _require_apart(found.values())
+    return found
+
+
+def _require_apart(resources: Iterable[Declared]) -> None:
+    stored: dict[str, str] = {}
+    for each in resources:
+        other = stored.setdefault(stored_name(each.connection), each.connection)
+        if other != each.connection:
+            name = stored_name(other)
+            raise ConfigError(
+                f"connections {other!r} and {each.connection!r} are both {name!r} in the store: rename one"
+            )
+
+
+def kept(resources: Mapping[str, Declared]) -> dict[str, Kept]:
+    """Make it plain, for an XCom."""
+    return {name: Kept(connection=each.connection, mode=each.mode.value) for name, each in resources.items()}
+
+
+def stored_name(connection: str) -> str:
+    """Return the name that a connection has in the store: one that the environment can name too."""
+    return UNNAMEABLE.sub("_", connection.lower())

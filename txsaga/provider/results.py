@@ -1,0 +1,68 @@
+"""
+The result of a step, kept where a retry of its task finds it: in Airflow's state of the task, beside its transaction.
+
+A step may be done though its process died before its XCom was written; the retry then does not do it again, and hands
+on what was kept. So a result is kept before its step is done, in the form in which Airflow keeps XComs, and a step
+whose result can't be kept fails. If it was not kept, the retry has no result, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
+logger = logging.getLogger(__name__)
+
+PLACE = "txsaga_result"
+
+
+def keep_result(context: Context, txid: int, result: object) -> None:
+    """Keep the result of a step before it is done; one that Airflow could not hand on fails its task."""
+    store: Any = context.get("task_state_store")
+    if store is None or (result is None and context["ti"].try_number <= 1):
+        return  # nothing to keep, and no attempt before has kept anything
+    store.set(PLACE, json.dumps({"txid": txid, "result": as_plain(result)}))
+
+
+def find_result(context: Context, txid: int) -> object:
+    """Return what an attempt before kept for this transaction."""
+    store: Any = context.get("task_state_store")
+    found = None if store is None else store.get(PLACE)
+    if isinstance(found, str):
+        kept = json.loads(found)
+        if kept.get("txid") == txid:
+            return from_plain(kept["result"])
+    logger.info("no result of the attempt that did the step was kept")
+    return None
+
+
+def as_plain(result: object) -> object:
+    """Return a result as JSON, as Airflow keeps XComs; what it can't keep is refused."""
+    from airflow.sdk.serde import serialize
+
+    try:
+        plain = serialize(result)
+        json.dumps(plain)
+    except (TypeError, ValueError, AttributeError, RecursionError) as reason:
+        raise AirflowFailException(
+            f"the step returns a {type(result).__name__} that can't be handed on ({reason}); "
+            "return plain values, or set do_xcom_push=False"
+        ) from None
+    return plain
+
+
+def from_plain(kept: Any) -> object:
+    """Return the result that was kept so."""
+    from airflow.sdk.serde import deserialize
+
+    try:
+        return deserialize(kept)
+    except ImportError as refused:
+        raise AirflowFailException(
+            f"the result of the attempt that did the step can't be read: {refused}; "
+            "name its class in allowed_deserialization_classes of Airflow's [core]"
+        ) from None

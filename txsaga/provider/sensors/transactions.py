@@ -1,0 +1,79 @@
+"""
+Sensors about transactions: one that asks until it is decided, one that waits for it, one that waits for trouble.
+
+A flow must not wait for its own decision, which comes when its last task ended: name another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from txsaga.errors import ConfigError
+from txsaga.provider.sensors.waiting import WaitSensor
+from txsaga.provider.waits.kinds import Kind
+
+
+class CheckBackSensor(WaitSensor):
+    """
+    Asks what became of a transaction until it is decided, and decides it by the answer (CARD-05).
+
+    The evidence is asked first, then `checker`, a function named module:function that the triggerer can import; it
+    gets the question and answers COMMIT, ROLLBACK or UNKNOWN. Every `interval` seconds once, at most `max_checks`
+    times. COMMITTED is success, ROLLED_BACK and out of checks are failures; what is still open is not asked about.
+    """
+
+    kind = Kind.CHECK_BACK
+
+    def __init__(
+        self,
+        *,
+        transaction: Any,
+        checker: str | Callable[..., Any] | None = None,
+        interval: float = 60.0,
+        max_checks: int = 15,
+        **options: Any,
+    ) -> None:
+        options.setdefault("poke_interval", interval)
+        target = {
+            "transaction": transaction,
+            "checker": _named(checker),
+            "interval": interval,
+            "max_checks": max_checks,
+        }
+        super().__init__(target=target, **options)
+
+
+class DecisionSensor(WaitSensor):
+    """Waits until another transaction is decided: success when it is committed, failure when it is rolled back."""
+
+    kind = Kind.DECISION
+
+    def __init__(self, *, transaction: Any, **options: Any) -> None:
+        super().__init__(target={"transaction": transaction}, **options)
+
+
+class ParkedSensor(WaitSensor):
+    """Waits until a transaction needs a person: one of a producer group, or any; its result names them."""
+
+    kind = Kind.PARKED
+
+    def __init__(self, *, group: str = "", **options: Any) -> None:
+        super().__init__(target={"group": group}, **options)
+
+
+def _named(checker: str | Callable[..., Any] | None) -> str:
+    if checker is None:
+        return ""
+    if isinstance(checker, str):
+        if checker.count(":") != 1:
+            raise ConfigError(f"checker {checker!r}: write module:function, of a module that the triggerer can import")
+        return checker
+    name = getattr(checker, "__qualname__", "")
+    module = getattr(checker, "__module__", "")
+    if not name.isidentifier() or module.startswith("unusual_prefix_"):
+        raise ConfigError(
+            f"checker {name or checker!r} lies where the triggerer can't import it; put it into a module and write "
+            "checker='module:function'"
+        )
+    return f"{module}:{name}"

@@ -1,0 +1,118 @@
+"""
+What all sensors have in common: they wait in the triggerer, or, where `deferrable=False`, as any sensor of Airflow.
+
+A sensor whose target is known when its DAG is parsed, or is a template of params, never touches a worker. One that
+needs what a task left, and each mapped one, touches it for an instant: Airflow starts no such task from a trigger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.triggers.base import StartTriggerArgs
+
+from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.sensors.answer import AnswerArg
+from txsaga.provider.triggers.wait import INTERVAL, WaitTrigger
+from txsaga.provider.waits.kinds import Answer, Kind, Wait, wait_of
+from txsaga.provider.waits.looking import Looking
+
+NEEDS_A_TASK = ("ti.", "ti[", "xcom", "task_instance", "macros", "var.", "conn.")
+"""Words of a template that is filled in on a worker."""
+COUNT = "txsaga_checks"
+TRIGGER = f"{WaitTrigger.__module__}.{WaitTrigger.__name__}"
+
+
+class WaitSensor(BaseSensorOperator):
+    """Waits for one thing in a store; its result is a dict, also when it fails."""
+
+    kind: ClassVar[Kind]
+    template_fields = ("target",)
+    ui_color = "#e3ecf5"
+    start_trigger_args = StartTriggerArgs(
+        trigger_cls=TRIGGER, trigger_kwargs={"kind": "", "target": {}}, next_method="execute_complete"
+    )
+    start_from_trigger = True
+
+    def __init__(
+        self,
+        *,
+        target: Mapping[str, Any],
+        store: str = STORE,
+        deferrable: bool = True,
+        look_every: float = INTERVAL,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.skips = self.soft_fail or self.never_fail
+        self.target, self.store, self.deferrable, self.look_every = dict(target), store, deferrable, look_every
+        self.start_from_trigger = deferrable and all(map(_is_plain, self.target.values()))
+        self.start_trigger_args = replace(
+            type(self).start_trigger_args,
+            trigger_kwargs={
+                "kind": self.kind.value,
+                "target": self.target if self.start_from_trigger else {},
+                "store": store,
+                "interval": look_every,
+                "skips": self.skips,
+            },
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    @property
+    def output(self) -> AnswerArg:
+        """The answer, for other tasks."""
+        return AnswerArg(operator=self)
+
+    def execute(self, context: Context) -> Any:
+        """Wait in the triggerer, or poke."""
+        wait = wait_of(self.kind, self.target)
+        if not self.deferrable:
+            return super().execute(context)
+        target = dict(self.target)
+        if wait.transaction:
+            target["transaction"] = wait.transaction
+        self.defer(
+            trigger=WaitTrigger(self.kind.value, target, self.store, self.look_every, self.skips),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def execute_complete(self, context: Context, event: object = None) -> dict[str, Any]:
+        """Say what the trigger found, where Airflow comes back to the task: the store is asked again."""
+        answer, _ = self._look(wait_of(self.kind, self.target), 0)
+        return self._said(answer)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        kept: Any = context.get("task_state_store")
+        count = int((kept.get(COUNT) if kept else None) or 0)
+        answer, count = self._look(wait_of(self.kind, self.target), count)
+        if kept is not None and self.kind is Kind.CHECK_BACK:
+            kept.set(COUNT, str(count))
+        return PokeReturnValue(is_done=answer is not None, xcom_value=self._said(answer) if answer else None)
+
+    def _look(self, wait: Wait, count: int) -> tuple[Answer | None, int]:
+        looking = Looking(AMBIENT.reaching(self.store))
+        if wait.kind is Kind.CHECK_BACK:
+            return looking.check(wait, count)
+        return looking.look([wait]).get(wait), count
+
+    def _said(self, answer: Answer | None) -> dict[str, Any]:
+        if answer is None:
+            raise AirflowFailException("what was waited for is not there any more")
+        if not answer.good:
+            raise AirflowFailException(answer.told)
+        self.log.info("%s", answer.told)
+        return dict(answer.value)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return "{{" not in value or not any(word in value for word in NEEDS_A_TASK)
+    return value is None or isinstance(value, (int, float))

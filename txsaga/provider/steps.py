@@ -1,0 +1,125 @@
+"""
+The words in which a flow's body is written: each makes one task.
+
+    debit = step.sql("debit", "UPDATE …", on="current", rows=1)
+    publish("transferred", {"cents": 2500})
+
+    @step.python(on="mortgage")
+    def credit(connection, cents): …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk.bases.operator import BaseOperator
+
+    from txsaga.ports.gates import Gate
+    from txsaga.provider.operators.approval import Approval
+    from txsaga.provider.operators.ballot import BallotVote
+    from txsaga.provider.operators.call import CallStep
+    from txsaga.provider.operators.gate import GateStep
+    from txsaga.provider.operators.http import HttpStep
+    from txsaga.provider.operators.publish import Publish
+    from txsaga.provider.operators.spark import SparkStep
+    from txsaga.provider.operators.sql import SqlStep
+
+
+class Step:
+    """What `step` is."""
+
+    def sql(
+        self,
+        name: str,
+        sql: str | Sequence[str],
+        *,
+        on: str,
+        parameters: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> SqlStep:
+        """Make a step of SQL statements."""
+        from txsaga.provider.operators.sql import SqlStep
+
+        return SqlStep(task_id=name, sql=sql, on=on, parameters=parameters, **options)
+
+    def python(self, function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
+        """Make a function a step, as `@task` makes it a task: it can be mapped, and takes results of other tasks."""
+        from txsaga.provider.tx_step import tx_step
+
+        return tx_step(function, **options)
+
+    def http(self, name: str, url: str, input: Mapping[str, object] | None = None, **options: Any) -> HttpStep:
+        """Make a step that calls a service."""
+        from txsaga.provider.operators.http import HttpStep
+
+        return HttpStep(task_id=name, url=url, input=input, **options)
+
+    def call(
+        self, name: str, function: Callable[..., Any], input: Mapping[str, object] | None = None, **options: Any
+    ) -> CallStep:
+        """Make a step of a function that commits by itself; `compensate=` undoes it."""
+        from txsaga.provider.operators.call import CallStep
+
+        return CallStep(task_id=name, python_callable=function, input=input, **options)
+
+    def spark(
+        self, name: str, program: str, *, arguments: Mapping[str, object] | None = None, **options: Any
+    ) -> SparkStep:
+        """Make a step of a program for Spark."""
+        from txsaga.provider.operators.spark import SparkStep
+
+        return SparkStep(task_id=name, program=program, arguments=arguments, **options)
+
+    def gate(self, name: str, gate: Gate, **options: Any) -> GateStep:
+        """Make a gate: on the staged rows of a `table`, or on what `sql` finds `on` a resource."""
+        from txsaga.provider.operators.gate import GateStep
+
+        return GateStep(task_id=name, gate=gate, **options)
+
+    def __call__(self, operator: type[BaseOperator], name: str, **options: Any) -> BaseOperator:
+        """Make a step of an operator of one's own."""
+        return operator(task_id=name, **options)
+
+
+step = Step()
+
+
+def publish(topic: str, body: object = "", *, name: str | None = None, **options: Any) -> Publish:
+    """Make the task that publishes a message, with the flow unless `mode` says otherwise."""
+    from txsaga.provider.operators.publish import Publish
+
+    return Publish(task_id=name or f"publish_{topic}", topic=topic, body=body, **options)
+
+
+def approve(subject: str, *, ballot: str, name: str = "approve", **options: Any) -> Approval:
+    """Make the task that asks a person, whose answer is a vote."""
+    from txsaga.provider.operators.approval import Approval
+
+    return Approval(task_id=name, subject=subject, ballot=ballot, **options)
+
+
+def vote(name: str, *, ballot: str, **options: Any) -> BallotVote:
+    """Make the task that looks and votes."""
+    from txsaga.provider.operators.ballot import BallotVote
+
+    return BallotVote(task_id=name, ballot=ballot, **options)
+
+
+def catch(failing: Any, handler: Any) -> BaseOperator:
+    """Let a task deal with the failure of others: when it is done, they count as dealt with, and the flow may commit.
+
+    What lies behind a failed task is left out; work that it held is rolled back.
+    """
+    from airflow.sdk import TriggerRule
+
+    said = list(failing) if isinstance(failing, Sequence) else [failing]
+    tasks = [getattr(each, "operator", each) for each in said]  # of a decorated function there is its result
+    dealing: BaseOperator = getattr(handler, "operator", handler)
+    for each in tasks:
+        each >> dealing
+    dealing.trigger_rule = TriggerRule.ONE_FAILED
+    known: set[str] = getattr(dealing, "txsaga_catches", set())
+    dealing.txsaga_catches = known | {each.task_id for each in tasks}
+    return dealing

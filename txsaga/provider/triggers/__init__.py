@@ -1,0 +1,1 @@
+"""What runs in the triggerer: one look a second at each store, for every sensor that waits there."""

@@ -1,0 +1,46 @@
+"""
+The trigger behind an asset of messages: it fires while messages wait, and not only when one comes.
+
+Airflow makes one event of a burst, and may lose one; the next round repeats it. Messages that only rest before they
+come again fire it seldom: nobody could claim them now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import TriggerEvent
+
+from txsaga.provider.triggers.wait import INTERVAL, WaitTrigger
+from txsaga.provider.triggers.watch import Answers, watch_of
+from txsaga.provider.waits.kinds import Kind, wait_of
+
+SELDOM = 30.0
+
+
+class WakeUpTrigger(WaitTrigger):
+    """Fires again and again while a topic holds messages for a group."""
+
+    def __init__(self, topic: str, group: str, store: str, every: float = 1.0, at_least: int = 1) -> None:
+        target = {"topic": topic, "group": group, "at_least": at_least}
+        super().__init__(Kind.MESSAGES.value, target, store, INTERVAL)
+        self.every = every
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Say how to make it again."""
+        return f"{__name__}.{type(self).__name__}", {**self.target, "store": self.store, "every": self.every}
+
+    async def filter_shared_stream(self, stream: AsyncIterator[Answers]) -> AsyncIterator[TriggerEvent]:
+        """Fire while there is something to claim."""
+        wait, fired = wait_of(self.kind, self.target), float("-inf")
+        with watch_of(self.store, self.interval).waiting(wait):
+            async for answers in stream:
+                answer = answers.get(wait)
+                if answer is None or not answer.good:
+                    continue
+                pause = self.every if answer.value["new"] else SELDOM
+                if time.monotonic() - fired >= pause:
+                    fired = time.monotonic()
+                    yield TriggerEvent(dict(answer.value))  # type: ignore[no-untyped-call]

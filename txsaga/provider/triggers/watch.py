@@ -1,0 +1,77 @@
+"""
+The waits of one store in this process, and the rounds in which it is looked at.
+
+All triggers of a store share one watch: one connection, one statement for each kind in a round. A store that is away
+ends nothing: it is looked at again in the next round. A triggerer that dies loses no wait: Airflow starts them
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from txsaga.errors import TxSagaError
+from txsaga.provider.waits.kinds import Answer, Wait
+from txsaga.provider.waits.looking import Looking
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+
+logger = logging.getLogger("txsaga")
+Answers = Mapping[Wait, Answer]
+
+
+class Watch:
+    """Who waits for what in one store."""
+
+    def __init__(self) -> None:
+        self._waits: Counter[Wait] = Counter()
+
+    @contextmanager
+    def waiting(self, wait: Wait) -> Iterator[None]:
+        """Have it looked for while the block lasts."""
+        self._waits[wait] += 1
+        try:
+            yield
+        finally:
+            self._waits[wait] -= 1
+            if not self._waits[wait]:
+                del self._waits[wait]
+
+    async def rounds(self, open_broker: Callable[[], Broker], interval: float) -> AsyncIterator[Answers]:
+        """Yield answers for ever; rounds without any yield nothing."""
+        broker: Broker | None = None
+        looking: Looking | None = None
+        try:
+            while True:
+                try:
+                    if looking is None:
+                        broker = await asyncio.to_thread(open_broker)
+                        looking = Looking(broker)
+                    answers = await asyncio.to_thread(looking.look, tuple(self._waits))
+                except TxSagaError as away:
+                    logger.warning("the store can't be looked at now: %s", away)
+                    answers = {}
+                except Exception:  # whatever it is: those who wait for something else wait on
+                    logger.exception("a look at the store failed")
+                    answers = {}
+                if answers:
+                    yield answers
+                await asyncio.sleep(interval)
+        finally:
+            if broker is not None:
+                with suppress(TxSagaError):
+                    broker.close()
+
+
+WATCHES: dict[tuple[str, float], Watch] = {}
+
+
+def watch_of(store: str, interval: float) -> Watch:
+    """Return the watch on the store of a connection."""
+    return WATCHES.setdefault((store, interval), Watch())

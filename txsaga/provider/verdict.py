@@ -1,0 +1,81 @@
+"""
+How a flow ended, judged by the states of its tasks. Pure: no Airflow, no store.
+
+The states are Airflow's word, and Airflow may say "skipped" of tasks that somebody marked from outside. So there is a
+seal behind all steps, which runs whatever they did and is skipped only from outside: without it there is no commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+WELL = frozenset({"success", "removed"})
+"""States of work that is done, or that there was none of."""
+DROPPED = frozenset({"upstream_failed", "skipped"})
+"""States of what lies behind a failure that was handled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the flow's tasks are to each other."""
+
+    steps: Collection[str]
+    seal: str | None = None  # without one a skipped step counts as left out from outside
+    handlers: Mapping[str, str] | None = None  # by the task whose failure it handles
+    behind: Mapping[str, Collection[str]] | None = None  # the tasks behind each of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the flow commits, and why not."""
+
+    commit: bool
+    why: str = ""
+    handled: tuple[str, ...] = ()  # failed tasks that were dealt with
+    left_out: frozenset[str] = frozenset()  # the steps of tasks that were skipped
+
+
+def judge(states: Mapping[str, str | None], shape: Shape) -> Verdict:
+    """Judge a run by the states of its tasks; a mapped task has one state for each of its parts."""
+    if shape.seal is not None and states.get(shape.seal) != "success":
+        return Verdict(commit=False, why="the run was ended from outside before all of its steps were over")
+    parts = {step: _parts(states, step, shape.steps) for step in shape.steps}
+    handled = _handled(parts, shape)
+    excused = set(handled).union(*((shape.behind or {}).get(each, ()) for each in handled))
+    wrong: dict[str, str] = {}
+    for step, found in parts.items():
+        for name, state in found.items():
+            if state in WELL or (state == "skipped" and shape.seal is not None):
+                continue
+            if step in handled or (step in excused and state in DROPPED):
+                continue
+            wrong[name] = state or "not run"
+    if wrong:
+        first = [name for name, state in wrong.items() if state != "upstream_failed"] or list(wrong)
+        return Verdict(commit=False, why=", ".join(f"task {name!r} is {wrong[name]}" for name in first))
+    left_out = {_step_of(step, name) for step, found in parts.items() for name in found if found[name] == "skipped"}
+    return Verdict(commit=True, handled=tuple(handled), left_out=frozenset(left_out))
+
+
+def _handled(parts: Mapping[str, Mapping[str, str | None]], shape: Shape) -> list[str]:
+    return [
+        step
+        for step, handler in (shape.handlers or {}).items()
+        if "failed" in parts.get(step, {}).values()
+        and all(state == "success" for state in parts.get(handler, {handler: None}).values())
+    ]
+
+
+def _parts(states: Mapping[str, str | None], step: str, steps: Collection[str]) -> dict[str, str | None]:
+    found = {name: states[name] for name in states if name == step or (_is_part(name, step) and name not in steps)}
+    return found or {step: None}
+
+
+def _step_of(task: str, name: str) -> str:
+    """Return the name of the step that a task, or a part of a mapped one, does."""
+    return task if name == task else f"{task}[{name[len(task) + 1 :]}]"
+
+
+def _is_part(name: str, step: str) -> bool:
+    return name.startswith(f"{step}_") and name[len(step) + 1 :].isdigit()

@@ -1,0 +1,77 @@
+"""
+What can be waited for in a store.
+
+A wait is a value: equal ones share every look. Its target is what travels in a trigger, plain and templated by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from txsaga.errors import ConfigError
+
+
+class Kind(StrEnum):
+    """The kinds of waits."""
+
+    DECISION = "decision"
+    CHECK_BACK = "check-back"
+    MESSAGES = "messages"
+    PARKED = "parked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What one sensor waits for; what its kind does not use is left out."""
+
+    kind: Kind
+    transaction: str = ""  # number or id
+    checker: str = ""  # as module:function
+    interval: float = 60.0
+    max_checks: int = 15
+    topic: str = ""
+    group: str = ""
+    at_least: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a wait ended."""
+
+    good: bool
+    told: str
+    value: Mapping[str, Any]
+
+
+def wait_of(kind: str, target: Mapping[str, Any]) -> Wait:
+    """Read the target of a trigger."""
+    read = dict(target)
+    if "transaction" in read:
+        read["transaction"] = named(read["transaction"])
+    for name, number in (("interval", float), ("max_checks", int), ("at_least", int)):
+        if name in read:
+            read[name] = number(read[name])
+    return Wait(kind=Kind(kind), **read)
+
+
+def named(transaction: object) -> str:
+    """Return the number or id of what names a transaction: itself, or what the task that began it left."""
+    told = told_of(transaction)
+    found = told.get("txid") if isinstance(told, Mapping) else told
+    if isinstance(found, (str, int)) and not isinstance(found, bool) and str(found).strip():
+        return str(found).strip()
+    raise ConfigError(f"{transaction!r} names no transaction; give its number, its id, or the output of its first task")
+
+
+def told_of(handed_on: object) -> object:
+    """Return what a sensor handed on: Airflow hands on as a text what a task said that ended in the triggerer."""
+    if isinstance(handed_on, str) and handed_on.lstrip().startswith("{"):
+        try:
+            return json.loads(handed_on)
+        except ValueError:
+            return handed_on
+    return handed_on

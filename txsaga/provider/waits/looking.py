@@ -1,0 +1,221 @@
+"""
+One look at a store for everything that is waited for there: one statement for each kind, and group, however many wait.
+
+Only check-back writes: it decides what can be known. A store that is away ends no wait; a wait that can't be
+answered at all ends by itself and spoils no other: each check runs in a thread of its own, since its checker may hang.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from txsaga.errors import (
+    NotPrimary,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreUnavailable,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.model.decision import Decision
+from txsaga.provider.waits.asking import Asking
+from txsaga.provider.waits.kinds import Answer, Kind, Wait
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.engine.checkers import Checker
+
+logger = logging.getLogger("txsaga")
+MOST_SHOWN = 100
+MOST = 2**63 - 1
+"""No transaction has a higher number."""
+PROMPT, LATE, LONGEST = 2.0, 5.0, 60.0
+"""Seconds: a round waits so long for checks, one that takes longer keeps no other from beginning, or is given up."""
+AT_ONCE = 16
+"""Checks that are under way at the same time, save those that are late."""
+AWAY = (StoreUnavailable, StoreBusy, NotPrimary, OutcomeUnknown)
+"""The store's fault: the next round looks again."""
+
+
+class Looking:
+    """The looks at one store; it counts the checks of each wait."""
+
+    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
+        self._broker, self._clock = broker, clock
+        self._store = broker.kernel.store
+        self._checked: dict[Wait, tuple[int, float]] = {}
+        self._asking: dict[Wait, Asking] = {}
+
+    def look(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+        """Return the waits that have an answer now."""
+        self._checked = {wait: kept for wait, kept in self._checked.items() if wait in waits}
+        self._asking = {wait: asking for wait, asking in self._asking.items() if wait in waits}
+        found: dict[Wait, Answer] = {}
+        for kind, answered in (
+            (Kind.DECISION, self._decided),
+            (Kind.CHECK_BACK, self._check),
+            (Kind.MESSAGES, self._messages),
+            (Kind.PARKED, self._parked),
+        ):
+            asked = [wait for wait in waits if wait.kind is kind]
+            if asked:
+                found |= _each(answered, asked)
+        return found
+
+    def _decided(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+        found, numbers = {}, {}
+        for wait in waits:
+            try:
+                numbers[wait] = self._number(wait)
+            except TxSagaError as reason:
+                found[wait] = _no(str(reason), wait)
+        decisions = self._store.overview.decisions(set(numbers.values())) if numbers else {}
+        for wait, txid in numbers.items():
+            if txid in decisions:
+                found[wait] = _told(txid, decisions[txid], "it stands", 0)
+        return found
+
+    def _check(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+        found = self._decided(waits)
+        for wait in waits:
+            if wait not in found and wait not in self._asking and self._is_due(wait):
+                self._ask(wait)
+        until = time.monotonic() + PROMPT
+        for wait, asking in list(self._asking.items()):
+            if wait in found:
+                del self._asking[wait]
+            elif asking.wait(until):
+                del self._asking[wait]
+                found |= self._heard(wait, asking)
+            elif asking.age > LONGEST:
+                del self._asking[wait]
+                found[wait] = _no(f"its check has not come to an end within {LONGEST:g} s", wait)
+        return found
+
+    def _is_due(self, wait: Wait) -> bool:
+        _, due = self._checked.get(wait, (0, None))
+        prompt = sum(asking.age < LATE for asking in self._asking.values())
+        return prompt < AT_ONCE and (due is None or self._clock() >= due)
+
+    def _ask(self, wait: Wait) -> None:
+        count, _ = self._checked.get(wait, (0, 0.0))
+        self._asking[wait] = Asking(partial(self.check, wait, count))
+
+    def _heard(self, wait: Wait, asking: Asking) -> dict[Wait, Answer]:
+        count, _ = self._checked.get(wait, (0, 0.0))
+        try:
+            answer, count = asking.result()
+        except AWAY as away:
+            logger.warning("the store can't be looked at now: %s", away)
+            answer = None
+        except Exception as failure:
+            logger.exception("a check of transaction %s failed", wait.transaction)
+            answer = _no(f"{type(failure).__name__}: {failure}", wait)
+        self._checked[wait] = (count, self._clock() + wait.interval)
+        return {} if answer is None else {wait: answer}
+
+    def check(self, wait: Wait, count: int) -> tuple[Answer | None, int]:
+        """Ask about one transaction now; return the answer, if there is one, and how often it was asked about."""
+        from txsaga.engine.one_check import OneCheck
+
+        try:
+            txid = self._number(wait)
+            answered = OneCheck(self._broker.kernel).ask(txid, _checker(wait))
+        except AWAY:
+            raise
+        except TxSagaError as reason:
+            return _no(str(reason), wait), count
+        asked = answered.counted or answered.decision is not None
+        count += asked
+        logger.info("check %d of transaction %d: %s", count, txid, answered.why)
+        if answered.decision is not None:
+            return _told(txid, answered.decision, answered.why, count), count
+        if count >= wait.max_checks:
+            return _no(f"transaction {txid} is not decided after {count} checks: {answered.why}", wait), count
+        return None, count
+
+    def _messages(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+        readings = {(reading.group, reading.topic): reading for reading in self._store.overview.readings()}
+        found = {}
+        for wait in waits:
+            reading = readings.get((wait.group, wait.topic))
+            new = self._head(wait.topic) if reading is None else reading.lag
+            if new is None:
+                found[wait] = _no(f"there is no topic {wait.topic!r}; create it with `txsaga topic create`", wait)
+                continue
+            there = new + (0 if reading is None else reading.resting)
+            if there >= wait.at_least:
+                value = {"topic": wait.topic, "group": wait.group, "messages": there, "new": new}
+                found[wait] = Answer(good=True, told=f"{there} messages wait", value=value)
+        return found
+
+    def _head(self, topic: str) -> int | None:
+        """Return how many messages a topic holds that nobody of a group has begun to read."""
+        from txsaga.errors import UnknownTopic
+
+        try:
+            bounds = self._store.log.bounds(self._store.registry.topic(topic).qids)
+        except UnknownTopic:
+            return None
+        return sum(each.head - each.tail for each in bounds.values())
+
+    def _parked(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+        found = {}
+        for wait in waits:
+            doubts = self._store.overview.doubts(limit=MOST_SHOWN, parked=True, group=wait.group or None)
+            if ids := [doubt.txid for doubt in doubts]:
+                value = {"parked": ids, "group": wait.group or None}
+                found[wait] = Answer(good=True, told=f"{len(ids)} transactions need a person", value=value)
+        return found
+
+    def _number(self, wait: Wait) -> int:
+        text = wait.transaction
+        if not (text.isascii() and text.isdigit()):
+            return self._broker.identity.own(text)
+        if len(text) > len(str(MOST)) or int(text) > MOST:
+            raise UnknownTransaction(f"transaction {text[:40]} is not in this store")
+        return int(text)
+
+
+def _each(answered: Callable[[Collection[Wait]], dict[Wait, Answer]], waits: Collection[Wait]) -> dict[Wait, Answer]:
+    """Answer many waits together; where that fails, one by one, so that one which can't be answered ends alone."""
+    try:
+        return answered(waits)
+    except AWAY:
+        raise
+    except Exception as together:
+        found: dict[Wait, Answer] = {}
+        failed: dict[Wait, Exception] = {}
+        for wait in waits:
+            try:
+                found |= answered([wait])
+            except Exception as alone:  # noqa: BLE001  # told below, or the store's fault
+                failed[wait] = alone
+        if len(failed) == len(waits) and isinstance(together, TxSagaError):
+            raise  # it is nobody's fault: all of them are looked at again
+        for why in failed.values():
+            logger.error("a wait can't be answered: %s", why, exc_info=why)
+        return found | {wait: _no(f"{type(why).__name__}: {why}", wait) for wait, why in failed.items()}
+
+
+def _checker(wait: Wait) -> Checker | None:
+    if not wait.checker:
+        return None
+    from txsaga.wiring import load
+
+    checker: Checker = load(wait.checker, "checker")
+    return checker
+
+
+def _told(txid: int, decision: Decision, why: str, checks: int) -> Answer:
+    state = "COMMITTED" if decision is Decision.COMMIT else "ROLLED_BACK"
+    value = {"txid": txid, "state": state, "checks": checks, "why": why}
+    return Answer(good=decision is Decision.COMMIT, told=f"transaction {txid} is {state}: {why}", value=value)
+
+
+def _no(why: str, wait: Wait) -> Answer:
+    return Answer(good=False, told=why, value={"state": "UNKNOWN", "why": why, "kind": wait.kind.value})
