@@ -17,8 +17,11 @@ from typing import Annotated
 
 import typer
 
-from txsaga.cli import barrier, branches, db, dlq, doubt, exits, group, producer, topic, tx
+from txsaga.cli import airflow, barrier, branches, db, dlq, doubt, exits, group, producer, saga, topic, tx
+from txsaga.cli.ballots import ballots, vote
+from txsaga.cli.collect import collect
 from txsaga.cli.consume import consume
+from txsaga.cli.cut import cut
 from txsaga.cli.doctor import doctor
 from txsaga.cli.engine import engine
 from txsaga.cli.journal import to_stderr
@@ -37,11 +40,16 @@ app.add_typer(topic.app, name="topic")
 app.command()(send)
 app.command()(tail)
 app.command()(consume)
+app.command()(cut)
+app.command()(collect)
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 tx.app.command()(replay)
+tx.app.command()(vote)
+tx.app.command()(ballots)
 app.add_typer(tx.app, name="tx")
 app.add_typer(doubt.app, name="doubt")
+app.add_typer(saga.app, name="saga")
 app.command()(branches.recover)
 app.command(name="branches")(branches.branches)
 app.command()(branches.heuristics)
@@ -52,6 +60,7 @@ app.command()(doctor)
 app.command()(engine)
 app.add_typer(db.app, name="db")
 app.add_typer(barrier.app, name="barrier")
+app.add_typer(airflow.app, name="airflow")
 
 
 def show_version(asked: bool) -> None:

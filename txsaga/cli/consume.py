@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import closing
 from typing import Annotated
 
@@ -30,15 +31,19 @@ def consume(
     """Print a group's messages, acknowledging each once it is printed; with --json one document per line."""
     options, begin = options_of(context), start_of(start)
     with (
-        opened(options) as broker,
+        opened(options, rest=time.sleep if follow else None) as broker,
         dispatching(broker, follow),
         broker.consumer(group, topics, start=begin, tag=tag, batch=min(count or 32, 32)) as consumer,
         closing(consumer.messages(wait=None if follow else QUIET)) as messages,
     ):
         for at, message in enumerate(messages, start=1):
             text = one_line(message_document(message.delivered)) if options.json else line_of(message.delivered)
-            sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
-            message.ack()  # outside of its block: an output that broke must end the command, not count as a failure
+            try:
+                sys.stdout.write(f"{text}\n")
+                sys.stdout.flush()
+            except OSError:
+                message.give_back()  # nobody failed at it: an output that broke must end the command, and no more
+                raise
+            message.ack()
             if at == count:
                 break

@@ -14,7 +14,7 @@ from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.progress import progress
 from txsaga.engine.groups import DeadLetters
-from txsaga.errors import ChunkDamaged, UnknownLetter
+from txsaga.errors import ChunkDamaged, UnknownGroup, UnknownLetter
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -66,7 +66,7 @@ def show(context: typer.Context, id: Annotated[int, typer.Argument(help="Number 
 @app.command()
 def replay(context: typer.Context, ids: Ids = None, group: Group = None, all: All = False) -> None:
     """Let letters come to their group again, as messages that were never delivered."""
-    _each(options_of(context), "replayed", DeadLetters.replay, _Chosen(ids, group, all))
+    _each(options_of(context), REPLAYED, DeadLetters.replay, _Chosen(ids, group, all))
 
 
 @app.command()
@@ -75,6 +75,7 @@ def purge(context: typer.Context, ids: Ids = None, group: Group = None, all: All
     _each(options_of(context), "purged", DeadLetters.purge, _Chosen(ids, group, all))
 
 
+REPLAYED = "replayed"
 HISTORY = ("at", "attempts", "member", "cause")
 
 
@@ -113,25 +114,34 @@ class _Chosen(NamedTuple):
             if self.ids or self.group is None:
                 raise typer.BadParameter("name the group whose letters are meant, and no numbers", param_hint="--all")
             count = broker.kernel.store.overview.dead_letters().get(self.group, 0)
+            if not count and broker.kernel.store.groups.find(self.group) is None:
+                raise UnknownGroup(self.group)
             return count, broker.dead_letters.pages(self.group)
         if not self.ids:
             raise typer.BadParameter("name letters by their numbers, or a group with --all", param_hint="IDS")
         for id in self.ids:
-            if broker.dead_letters.get(id) is None:
+            letter = broker.dead_letters.get(id)
+            if letter is None:
                 raise UnknownLetter(id)
-        return len(self.ids), [self.ids]
+            if self.group not in (None, letter.group):
+                raise typer.BadParameter(f"letter {id} is one of group {letter.group!r}", param_hint="--group")
+        ids = list(dict.fromkeys(self.ids))
+        return len(ids), [ids]
 
 
 def _each(options: Options, what: str, work: Callable[[DeadLetters, Sequence[int]], int], chosen: _Chosen) -> None:
     """Do something with letters page by page, and tell how many there were."""
     with opened(options) as broker:
         total, pages = chosen.pages(broker)
-        count = 0
+        count = asked = 0
         with progress(what, total, quiet=options.json) as advance:
             for page in pages:
                 count += work(broker.dead_letters, page)
+                asked += len(page)
                 advance(len(page))
     if options.json:
-        document({what: count})
-    else:
-        say(f"{count} {what}")
+        document({what: count, "stayed": asked - count} if what == REPLAYED else {what: count})
+        return
+    say(f"{count} {what}")
+    if what == REPLAYED and count < asked:
+        say(f"{asked - count} stayed: the copy of an earlier replay still waits, or their group is gone")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.check_options import CheckInterval, MaxChecks, MinAge, OnExhausted, ReplyTimeout, TotalLimit, said
-from txsaga.cli.home import may_dispatch, opened
+from txsaga.cli.home import Rest, may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, table
@@ -59,13 +59,17 @@ def engine(
         list[str] | None,
         typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this with what a group has out of checks."),
     ] = None,
+    sagas: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE", help="Load what sagas name from this module; beside TXSAGA_SAGAS."),
+    ] = None,
     metrics: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port for Prometheus; 0 for a free one.")
     ] = None,
     metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
-    """Run dispatcher, scheduler, check-back, recovery and partitions until told to stop."""
+    """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until told to stop."""
     options, handlers = options_of(context), handlers_of(handler or ())
     changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
     asked = profile_of(profile, changes)
@@ -73,11 +77,12 @@ def engine(
     watch = None if metrics is None or once else watching()
     with (
         stopping() as stop,
-        opened(options, observers=[] if watch is None else [watch]) as broker,
+        opened(options, observers=[] if watch is None else [watch], rest=None if once else until(stop)) as broker,
         nullcontext() if watch is None else exposed(watch, broker, asked, metrics or 0, metrics_address),
     ):
         if not may_dispatch(broker):
             raise RightsMissing(NO_RIGHT)
+        load_code(sagas or ())
         for group, function in handlers.items():
             broker.when_exhausted(group, function)
         roles = broker.roles(asked)
@@ -86,6 +91,26 @@ def engine(
         else:
             told = f"store {broker.identity}, profile {profile}: {described(asked)}"
             run(roles if watch is None else watch.watch(roles), told, stop)
+
+
+def until(stop: threading.Event) -> Rest:
+    """Let time pass, unless somebody asks for the stop."""
+
+    def rest(seconds: float) -> None:
+        if stop.wait(seconds):
+            logger.info("engine stopped: it waited for its home database")
+            raise typer.Exit
+
+    return rest
+
+
+def load_code(modules: Sequence[str]) -> None:
+    """Load what sagas name, and say what can't be loaded: sagas that need it wait."""
+    from txsaga.engine.saga.code import CODE
+
+    CODE.load(modules)
+    for module, reason in CODE.unloaded.items():
+        logger.error("module %r of sagas can't be loaded, sagas that need it wait: %s", module, reason)
 
 
 def watching() -> Metrics:

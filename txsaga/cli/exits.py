@@ -7,7 +7,7 @@ The table below is the only place that says which error leads to which code.
 from __future__ import annotations
 
 from txsaga import errors
-from txsaga.errors import xa
+from txsaga.errors import host, lake, saga, xa
 
 OK = 0
 UNEXPECTED = 1
@@ -28,8 +28,14 @@ PIPE_CLOSED = 141
 CODES: dict[type[errors.TxSagaError], int] = {
     errors.TxSagaError: MISTAKE,
     errors.TransactionError: STANDS,
+    host.HostFailed: UNAVAILABLE,
+    lake.TableTaken: STANDS,
+    lake.WarehouseAway: UNAVAILABLE,
     errors.UnknownTransaction: NOT_FOUND,
     errors.TransactionsRejected: REFUSED,
+    saga.UnknownStep: NOT_FOUND,
+    saga.ServiceFailed: UNAVAILABLE,
+    saga.CodeMissing: MISTAKE,
     xa.UnknownBranch: NOT_FOUND,
     xa.ResourceManagerFailed: UNAVAILABLE,
     errors.SendFailed: UNAVAILABLE,

@@ -14,7 +14,9 @@ from txsaga.cli.store_state import CHECK_BACK
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.errors import TxSagaError
 from txsaga.model.checks import PROFILES
+from txsaga.model.flow_step import HeldLocks
 from txsaga.model.overview import ANSWERS, Backlog, BranchBacklog, Reading
+from txsaga.model.saga import Sagas
 from txsaga.ports.store import Store
 
 UP = "txsaga_store_up"
@@ -30,6 +32,7 @@ GROUP: Mapping[str, str] = {
     "txsaga_group_held": "Messages in the hands of members or bound to transactions.",
     "txsaga_group_resting": "Messages that will come again.",
     "txsaga_group_members": "Living members.",
+    "txsaga_group_oldest_seconds": "Age of the oldest message that is not done; 0 when there is none.",
 }
 PRODUCER: Mapping[str, str] = {
     "txsaga_producer_undecided": "Transactions of a producer group without a decision, parked ones included.",
@@ -49,9 +52,20 @@ BRANCHES: Mapping[str, str] = {
     "txsaga_branches_oldest_seconds": "Age of the oldest of those that wait; 0 when there is none.",
     "txsaga_branches_heuristic": "Branches that somebody decided over our head, until they are forgotten.",
 }
+HELD: Mapping[str, str] = {
+    "txsaga_flow_held": "Steps of undecided flows that hold locks.",
+    "txsaga_flow_over_budget": "Those of them that hold locks for longer than their budget.",
+    "txsaga_flow_held_oldest_seconds": "For how long the oldest of them does; 0 when there is none.",
+}
 RECOVERY: Mapping[str, str] = {
     "txsaga_resource_away": "1 when this process could not reach the resource.",
     "txsaga_branches_earlier": "Prepared branches of an earlier life of the store: nobody here may presume anything.",
+}
+SAGAS: Mapping[str, str] = {
+    "txsaga_sagas_running": "Sagas that are not decided.",
+    "txsaga_sagas_driving": "Decided sagas that are being undone, or done behind the point of no return.",
+    "txsaga_sagas_waiting": "Decided sagas that wait: for code, for a resource, or to try again.",
+    "txsaga_sagas_stalled": "Sagas that stand still: somebody must resume or skip a step.",
 }
 DEAD = "txsaga_dead_letters"
 MIN_AGE = PROFILES["classic"].min_age
@@ -72,7 +86,9 @@ class Gauges(Collector):
                 *self._of_rounds(),
                 *_of_producers(overview.backlogs()),
                 *_of_groups(overview.readings()),
-                *_of_branches(overview.branches()),
+                *_of_branches(backlogs := overview.branches()),
+                *_of_flows(self._store.flows.held(), [each.resource for each in backlogs]),
+                *_of_sagas(self._store.steps.counted()),
                 self._dead_letters(),
             ]
         except TxSagaError:
@@ -126,6 +142,23 @@ def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterator[Metric]:
     yield from families
 
 
+def _of_sagas(found: Sagas) -> Iterator[Metric]:
+    values = (found.running, found.driving, found.waiting, found.stalled)
+    for (name, said), value in zip(SAGAS.items(), values, strict=True):
+        yield GaugeMetricFamily(name, said, value=value)
+
+
+def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in HELD.items()]
+    found = {each.resource: each for each in held}
+    for resource in resources:  # those without any stand at nought: else an alert would not end
+        each = found.get(resource, HeldLocks(resource, 0, 0, None))
+        values = (each.held, each.over, 0.0 if each.oldest is None else each.oldest.total_seconds())
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([resource], value)
+    yield from families
+
+
 class ResourceGauges(Collector):
     """Tells what recovery in this process sees of resources; it asks nobody."""
 
@@ -144,7 +177,8 @@ class ResourceGauges(Collector):
 def _of_groups(readings: Iterable[Reading]) -> Iterator[GaugeMetricFamily]:
     families = [GaugeMetricFamily(name, said, labels=["group", "topic"]) for name, said in GROUP.items()]
     for reading in readings:
-        values = (reading.lag, reading.held, reading.resting, reading.members)
+        oldest = 0.0 if reading.oldest is None else reading.oldest.total_seconds()
+        values = (reading.lag, reading.held, reading.resting, reading.members, oldest)
         for family, value in zip(families, values, strict=True):
             family.add_metric([reading.group, reading.topic], value)
     yield from families

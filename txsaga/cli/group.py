@@ -17,11 +17,11 @@ from txsaga.errors import UnknownGroup
 
 if TYPE_CHECKING:
     from txsaga.model.claim import ConsumerGroup
-    from txsaga.model.overview import Reading
+    from txsaga.model.overview import Position, Reading
 
 app = typer.Typer(help="Create, alter, list and show consumer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the group.")]
-GROUP = ("group", "topic", "lag", "held", "resting", "members")
+GROUP = ("group", "topic", "lag", "held", "resting", "members", "oldest")
 
 
 @app.command()
@@ -119,7 +119,7 @@ def leave(
     with opened(options) as broker:
         positions = broker.leave_topic(name, topic, dry_run=not yes)
     if options.json:
-        queues = [{**asdict(position), "lag": position.lag} for position in positions]
+        queues = [queue_document(position) for position in positions]
         document({"group": name, "topic": topic, "done": yes, "queues": queues})
         return
     table(
@@ -131,13 +131,21 @@ def leave(
 
 def group_row(reading: Reading) -> tuple[object, ...]:
     """Write where a group stands in a topic for people."""
-    return reading.group, reading.topic, reading.lag, reading.held, reading.resting, reading.members
+    return reading.group, reading.topic, reading.lag, reading.held, reading.resting, reading.members, reading.oldest
 
 
 def group_document(reading: Reading) -> dict[str, object]:
     """Write where a group stands in a topic for programs."""
-    queues = [{**asdict(position), "lag": position.lag} for position in reading.positions]
-    return {**dict(zip(GROUP, group_row(reading), strict=True)), "queues": queues}
+    *figures, oldest = group_row(reading)
+    queues = [queue_document(position) for position in reading.positions]
+    return {**dict(zip(GROUP, figures, strict=False)), "oldest_seconds": oldest, "queues": queues}
+
+
+def queue_document(position: Position) -> dict[str, object]:
+    """Write where a group stands in a queue for programs."""
+    written = asdict(position)
+    oldest = written.pop("oldest")
+    return {**written, "lag": position.lag, "oldest_seconds": oldest}
 
 
 def _document(group: ConsumerGroup) -> dict[str, object]:

@@ -7,37 +7,68 @@ with a URL is never migrated unasked.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from txsaga.cli.options import Options
 from txsaga.config import Settings
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model.rights import Right
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
     from txsaga.ports.observer import Observer
 
+logger = logging.getLogger("txsaga")
+
 ROUNDS = 1_000
 """After so many of a role dispatching stops, even if others go on deciding."""
 
 
+FIRST_REST, LONGEST_REST = 1.0, 30.0
+"""Seconds between two looks for a home database that is down."""
+
+Rest = Callable[[float], object]
+"""Lets so many seconds pass, or raises when nobody wants to wait any more."""
+
+
 @contextmanager
 def opened(
-    options: Options, env: Mapping[str, str] = os.environ, observers: Iterable[Observer] = ()
+    options: Options,
+    env: Mapping[str, str] = os.environ,
+    observers: Iterable[Observer] = (),
+    *,
+    rest: Rest | None = None,
 ) -> Iterator[Broker]:
-    """Open the broker of these options; no role runs in it."""
+    """Open the broker of these options; no role runs in it. Who has a `rest` waits for a database that is down."""
     from txsaga.wiring import connect, open_store
 
     url = given_url(options, env)
+    if url is not None and rest is not None:
+        wait_for(url, rest)
     if url is None and options.namespace is not None:
         url = embedded_url(options, env)
         open_store(url).close()
     with connect(url, roles=False, env=env, observers=observers) as broker:
         yield broker
+
+
+def wait_for(url: str, rest: Rest) -> None:
+    """Wait until a home database answers; only what runs for ever has so much time."""
+    from txsaga.adapters.postgres.store import PostgresStore
+
+    seconds = FIRST_REST
+    while True:
+        try:
+            PostgresStore.open(url).close()
+            return
+        except StoreUnavailable as away:
+            logger.warning("waiting for the home database, the next look is in %g s: %s", seconds, away)
+        rest(seconds)
+        seconds = min(2 * seconds, LONGEST_REST)
 
 
 def home_url(options: Options, env: Mapping[str, str] = os.environ) -> str:

@@ -41,7 +41,9 @@ class Metrics:
         self._failed = Counter("txsaga_rounds_failed", "Rounds of a role that failed.", ["role"], registry=r)
         self._asked = Counter("txsaga_questions", "Questions that this process put to members.", registry=r)
         self._postponed = Counter("txsaga_postponements", "Doubts that this process put off.", registry=r)
+        self._stalled = Counter("txsaga_stalls", "Sagas that this process left to a person.", registry=r)
         self._counted = {
+            facts.Stalled: self._stalled,
             facts.Decided: self._decisions,
             facts.Parked: self._parked,
             facts.Asked: self._asked,

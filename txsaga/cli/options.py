@@ -60,7 +60,7 @@ def moment_of(text: str) -> datetime:
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no time; write it like 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
-        raise typer.BadParameter(f"{text} has no time zone; add one, like {text}Z")
+        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z")
     return moment
 
 

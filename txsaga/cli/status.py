@@ -40,6 +40,7 @@ def status(context: typer.Context) -> None:
             "parked": found.undecided.parked,
             "being asked": sum(backlog.asked for backlog in found.backlogs),
             "last check round": _round(found.last_round),
+            "sagas": ", ".join(f"{count} {what}" for what, count in asdict(found.sagas).items()),
             "scheduled": found.undecided.scheduled,
             "waiting for a tick": found.dispatch.waiting,
             "last tick": f"{found.dispatch.tick}, {found.dispatch.age.total_seconds():.1f} s ago",
@@ -58,6 +59,9 @@ def status(context: typer.Context) -> None:
         say()
         columns = ("resource", "undecided branches", "waiting", "oldest", "heuristics")
         table(columns, [tuple(asdict(backlog).values()) for backlog in found.branches])
+    if found.held:
+        say()
+        table(("resource", "held by flows", "over budget", "oldest"), found.held)
     if found.readings:
         say()
         table(GROUP, [group_row(reading) for reading in found.readings])
@@ -81,6 +85,8 @@ def status_document(found: Status) -> dict[str, object]:
         "last_round": None if last is None else {"leader": last.leader, "ago_seconds": last.ago},
         "producers": [backlog_document(backlog) for backlog in found.backlogs],
         "branches": [asdict(backlog) for backlog in found.branches],
+        "sagas": asdict(found.sagas),
+        "held": [each._asdict() for each in found.held],
         "scheduled": undecided.scheduled,
         "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
         "topics": [topic_document(state) for state in found.topics],

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from txsaga.model.flow_step import HeldLocks
 from txsaga.model.identity import StoreId
 from txsaga.model.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
 from txsaga.model.records import Bounds
+from txsaga.model.saga import Sagas
 from txsaga.model.topic import Topic
 from txsaga.ports.store import Store
 
@@ -44,6 +46,8 @@ class Status:
     undecided: Undecided
     backlogs: tuple[Backlog, ...]
     branches: tuple[BranchBacklog, ...]
+    sagas: Sagas
+    held: tuple[HeldLocks, ...]
     last_round: LastRound | None
     dispatch: Dispatch
 
@@ -62,6 +66,8 @@ def status(store: Store) -> Status:
         undecided=overview.undecided(),
         backlogs=tuple(overview.backlogs()),
         branches=tuple(overview.branches()),
+        sagas=store.steps.counted(),
+        held=tuple(store.flows.held()),
         last_round=overview.last_round(CHECK_BACK),
         dispatch=overview.dispatch(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
@@ -41,7 +42,7 @@ def tail(
 ) -> None:
     """Print messages; without --group no cursor is kept."""
     options, begin = options_of(context), start_of(start)
-    with opened(options) as broker, dispatching(broker, follow):
+    with opened(options, rest=time.sleep if follow else None) as broker, dispatching(broker, follow):
         found = (
             of_log(broker, topics, begin, follow=follow, tag=tag, count=count)
             if group is None
@@ -66,7 +67,7 @@ def start_of(text: str, hint: str = "--from") -> Start:
             f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint=hint
         ) from None
     if moment.tzinfo is None:
-        raise ConfigError(f"start {text} has no time zone; add one, like {text}Z")
+        raise ConfigError(f"start {text} has no time zone; add one, like {moment.isoformat()}Z")
     return moment
 
 

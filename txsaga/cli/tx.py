@@ -25,6 +25,7 @@ from txsaga.model.timeline import documented
 if TYPE_CHECKING:
     from txsaga.engine.kernel import Kernel
     from txsaga.model.branch import Branch
+    from txsaga.model.flow_step import FlowStep
     from txsaga.model.overview import Checks
     from txsaga.model.records import HalfView, TxView
     from txsaga.model.timeline import Step
@@ -72,10 +73,34 @@ def show(
     fields(found.view | found.checks | found.links)
     say()
     say_timeline(found.steps)
-    for rows in (found.halves, found.branches, found.undo):
+    for rows in (found.halves, found.work, found.branches, found.undo):
         if rows:
             say()
             table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+@app.command()
+def preview(
+    context: typer.Context,
+    id: Id,
+    undo: Annotated[bool, typer.Option("--undo", help="What ROLLBACK would do, not COMMIT.")] = False,
+) -> None:
+    """Tell what COMMIT would do with a transaction, or ROLLBACK, in that order; nothing is decided by it."""
+    from txsaga.model.preview import Preview, preview_of
+
+    options = options_of(context)
+    with opened(options) as broker:
+        txid = number_of(id, broker.identity)
+        trace = broker.kernel.store.overview.trace(txid)
+    if trace is None:
+        raise UnknownTransaction(f"transaction {txid} is not in this store; `txsaga tx list` shows what is")
+    found = preview_of(trace, undo=undo)
+    if options.json:
+        document([each._asdict() for each in found])
+    elif found:
+        table(Preview._fields, found)
+    else:
+        say("nothing is left to do")
 
 
 @app.command()
@@ -153,6 +178,7 @@ class Shown:
     history: list[dict[str, object]]
     links: dict[str, object]
     steps: list[Step]
+    work: list[dict[str, object]]
     branches: list[dict[str, object]]
     undo: list[dict[str, object]]
 
@@ -177,6 +203,7 @@ class Shown:
             ],
             links=_links(trace),
             steps=steps_of(trace, look(kernel, trace) if evidence else None),
+            work=[step_document(step) for step in trace.flow_steps],
             branches=[_branch_document(branch) for branch in trace.branches],
             undo=[each._asdict() for each in undo_of(trace, view.id)],
         )
@@ -184,7 +211,7 @@ class Shown:
     def document(self) -> dict[str, object]:
         """Write it for programs."""
         told = {"checks": self.checks or None, "halves": self.halves, "history": self.history}
-        told |= {"branches": self.branches, "undo": self.undo}
+        told |= {"work": self.work, "branches": self.branches, "undo": self.undo}
         return self.view | self.links | told | {"timeline": documented(self.steps)}
 
 
@@ -231,6 +258,22 @@ def half_document(half: HalfView) -> dict[str, object]:
         "messages": half.count,
         "flag": half.flag,
         "id": half.id,
+    }
+
+
+def step_document(step: FlowStep) -> dict[str, object]:
+    """Write a step of a flow for programs."""
+    return {
+        "step": step.name,
+        "attempt": step.attempt,
+        "state": step.state,
+        "resource": step.resource,
+        "unit": step.unit if step.lane else None,
+        "hold": step.hold,
+        "statements": step.statements or None,
+        "over_budget": step.late,
+        "since": step.ended or step.started,
+        "why": step.why or None,
     }
 
 

@@ -1,0 +1,150 @@
+"""
+`txsaga airflow`: a whole Airflow on this machine, with the embedded database and the engine beside it.
+
+For a laptop, a demonstration and tests. It is started here and lives on; a machine that has an Airflow already
+needs only the package `txsaga[airflow]` in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.home import given_url, with_namespace
+from txsaga.cli.options import Options, options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.config import Settings
+
+if TYPE_CHECKING:
+    from txsaga.adapters.airflow.home import Keys
+    from txsaga.adapters.airflow.running import Host, PartStatus
+
+app = typer.Typer(help="An Airflow on this machine: database, four parts, engine.")
+PATIENCE = 180.0
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Port of the user interface.")] = None,
+    dags: Annotated[Path | None, typer.Option(help="Folder with DAG files; kept for the next start.")] = None,
+    patience: Annotated[float, typer.Option(min=1, help="Seconds to wait until all parts are healthy.")] = PATIENCE,
+) -> None:
+    """Start Airflow and the engine, unless they run; return when every part is healthy."""
+    options, host = options_of(context), _host()
+    store = _store(options)
+    keys = host.up(
+        store=store, port=port, dags=dags, patience=patience, env=os.environ, tell=lambda text: _tell(text, options)
+    )
+    from txsaga.adapters.airflow.home import LOGIN
+
+    shown = {
+        "url": keys.url(),
+        "login": LOGIN,
+        "password": keys.password,
+        "dags": keys.dags,
+        "home": str(host.home.root),
+    }
+    if options.json:
+        document(shown)
+    else:
+        fields(shown)
+
+
+@app.command()
+def down(context: typer.Context) -> None:
+    """Stop every process of it; the database stays (`txsaga db stop`)."""
+    options, host = options_of(context), _host()
+    ended = host.down()
+    if options.json:
+        document({"ended": ended})
+    else:
+        say(f"{ended} processes ended" if ended else "nothing was running")
+
+
+@app.command()
+def status(context: typer.Context) -> None:
+    """Tell of each part whether it runs and is heard of; exit code 6 when one is not."""
+    from txsaga.cli import exits
+
+    options, host = options_of(context), _host()
+    keys, parts = host.home.keys(), host.status()
+    healthy = all(part.healthy for part in parts)
+    if options.json:
+        document(_shown(host, keys, parts) | {"healthy": healthy})
+    else:
+        fields(_shown(host, keys, parts, brief=True))
+        rows = [(part.part.value, part.pid or "–", _word(part), part.restarts) for part in parts]
+        table(("part", "pid", "state", "restarts"), rows)
+    if not healthy:
+        raise typer.Exit(exits.UNAVAILABLE)
+
+
+@app.command()
+def keys() -> None:
+    """Print fresh secrets for docker-compose.yml: `txsaga airflow keys > .env`, once."""
+    from txsaga.adapters.airflow.home import Keys
+
+    made = Keys.new(Path("dags"))
+    for name, value in (
+        ("POSTGRES_PASSWORD", Keys.new(Path("dags")).secret),
+        ("AIRFLOW_PASSWORD", made.password),
+        ("AIRFLOW_FERNET_KEY", made.fernet),
+        ("AIRFLOW_JWT_SECRET", made.jwt),
+        ("AIRFLOW_SECRET_KEY", made.secret),
+    ):
+        say(f"{name}={value}")
+
+
+def _shown(host: Host, keys: Keys | None, parts: list[PartStatus], *, brief: bool = False) -> dict[str, object]:
+    from txsaga.adapters.embedded import EmbeddedServer
+
+    database = EmbeddedServer.from_env(Settings.from_env(os.environ).embedded).status()
+    shown: dict[str, object] = {
+        "home": str(host.home.root),
+        "url": keys.url() if keys else None,
+        "login": f"admin, password in {host.home.passwords}" if keys else None,
+        "database": "running" if database.running else "stopped",
+    }
+    if not brief:
+        shown["parts"] = [
+            {"part": part.part.value, "pid": part.pid, "state": _word(part), "restarts": part.restarts}
+            for part in parts
+        ]
+    return shown
+
+
+def _word(part: PartStatus) -> str:
+    if part.pid is None:
+        return "stopped"
+    return "healthy" if part.healthy else "not heard of"
+
+
+def _host() -> Host:
+    from txsaga.adapters.airflow.home import AirflowHome
+    from txsaga.adapters.airflow.running import Host
+    from txsaga.adapters.embedded import EmbeddedServer
+
+    return Host(AirflowHome.from_env(), EmbeddedServer.from_env(Settings.from_env(os.environ).embedded))
+
+
+def _store(options: Options) -> str | None:
+    """Return the URL of the store where it is not the embedded one, which is brought to its schema here."""
+    if (url := given_url(options, os.environ)) is not None:
+        return url
+    from txsaga.wiring import embedded_url, open_store
+
+    address = embedded_url(Settings.from_env(os.environ))
+    named = with_namespace(address, options.namespace)
+    open_store(named).close()
+    return named if options.namespace is not None else None
+
+
+def _tell(text: str, options: Options) -> None:
+    if not options.json and text:
+        sys.stderr.write(f"{text} …\n")
+        sys.stderr.flush()

@@ -1,0 +1,134 @@
+"""`txsaga saga`: look at sagas that are not over, and go on with those that stand still."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txsaga.cli.home import opened
+from txsaga.cli.options import options_of
+from txsaga.cli.printing import document, fields, say, table
+from txsaga.cli.tx import Id, Reason, number_of, os_user
+from txsaga.errors import UnknownTransaction
+
+if TYPE_CHECKING:
+    from txsaga.model.saga import SagaView
+    from txsaga.model.step import StepRecord
+
+app = typer.Typer(help="Look at sagas that are not over, and go on with those that stand still.")
+Step = Annotated[int | None, typer.Option("--step", min=1, help="Number of the step, as `saga show` has it.")]
+
+
+@app.command("list")
+def list_sagas(
+    context: typer.Context,
+    stalled: Annotated[bool, typer.Option("--stalled", help="Only those that wait for a person.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+) -> None:
+    """List sagas that are not over, oldest first."""
+    options = options_of(context)
+    with opened(options) as broker:
+        views = broker.kernel.store.steps.listed(limit=10_000 if stalled else limit)
+    found = [view for view in views if view.stalled or not stalled][:limit]
+    if options.json:
+        document([view_document(view) for view in found])
+        return
+    columns = ("number", "group", "key", "decision", "left", "of", "stalled", "until", "why")
+    table(columns, [(*_row(v), v.waiting, v.steps, v.stalled, v.until, v.why or None) for v in found])
+
+
+@app.command()
+def show(context: typer.Context, id: Id) -> None:
+    """Show a saga: where it stands, and each of its steps in the order of their start."""
+    options = options_of(context)
+    with opened(options) as broker:
+        txid = number_of(id, broker.identity)
+        steps = broker.kernel.store.steps.of(txid)
+        views = broker.kernel.store.steps.listed(txid=txid)
+    if not steps:
+        raise UnknownTransaction(f"transaction {txid} has no steps; `txsaga saga list` shows what has")
+    if options.json:
+        over: dict[str, object] = {"txid": txid, "over": not views}
+        document(over | (view_document(views[0]) if views else {}) | {"steps": [step_document(s) for s in steps]})
+        return
+    fields(view_document(views[0]) if views else {"txid": txid, "over": True})
+    say()
+    columns = ("step", "name", "state", "left", "resource", "tries", "since", "error")
+    rows = [(s.number, s.name, s.state, s.left, s.resource, s.attempts, s.at, s.error or None) for s in steps]
+    table(columns, rows)
+
+
+@app.command()
+def resume(context: typer.Context, id: Id, reason: Reason, step: Step = None) -> None:
+    """Let steps that are out of retries be tried again; the engine does it at once."""
+    from txsaga.engine.saga.by_hand import SagasByHand
+
+    options = options_of(context)
+    with opened(options) as broker:
+        txid = number_of(id, broker.identity)
+        moved = SagasByHand(broker.kernel).resume(txid, who=os_user(), why=reason, number=step)
+    _said([each.number for each in moved], txid, "resumed", as_json=options.json)
+
+
+@app.command()
+def skip(
+    context: typer.Context,
+    id: Id,
+    reason: Reason,
+    step: Annotated[int, typer.Option("--step", min=1, help="Number of the step, as `saga show` has it.")],
+) -> None:
+    """Leave a step as it is, once you have seen to it yourself; its saga goes on."""
+    from txsaga.engine.saga.by_hand import SagasByHand
+
+    options = options_of(context)
+    with opened(options) as broker:
+        txid = number_of(id, broker.identity)
+        moved = SagasByHand(broker.kernel).skip(txid, step, who=os_user(), why=reason)
+    _said([moved.number], txid, "skipped", as_json=options.json)
+
+
+def view_document(view: SagaView) -> dict[str, object]:
+    """Write a saga that is not over for programs."""
+    return {
+        "txid": view.txid,
+        "group": view.group,
+        "key": view.key,
+        "decision": None if view.decision is None else view.decision.name,
+        "steps": view.steps,
+        "left": view.waiting,
+        "stalled": view.stalled,
+        "driver": view.driver,
+        "until": view.until,
+        "why": view.why or None,
+    }
+
+
+def step_document(step: StepRecord) -> dict[str, object]:
+    """Write a step for programs."""
+    written = {name: getattr(step, name) for name in ("input", "compensation", "action", "output")}
+    return {
+        "step": step.number,
+        "name": step.name,
+        "state": step.state,
+        "kind": step.kind,
+        "resource": step.resource,
+        **{name: None if text is None else json.loads(text) for name, text in written.items()},
+        "left": step.left,
+        "tries": step.attempts,
+        "error": step.error or None,
+        "due": step.due,
+        "since": step.at,
+    }
+
+
+def _row(view: SagaView) -> tuple[object, ...]:
+    return view.txid, view.group, view.key, None if view.decision is None else view.decision.name
+
+
+def _said(numbers: list[int], txid: int, what: str, *, as_json: bool) -> None:
+    if as_json:
+        document({"txid": txid, "steps": numbers, "done": what})
+    else:
+        say(f"saga {txid}: step {', '.join(map(str, numbers))} {what}")
