@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from txsaga.testing.claim_contract import ClaimContract
     from txsaga.testing.clock import FakeClock
     from txsaga.testing.decision_contract import DecisionContract
+    from txsaga.testing.declared_contract import DeclaredContract
     from txsaga.testing.doubt_contract import DoubtContract
+    from txsaga.testing.effect_contract import EffectContract
     from txsaga.testing.end_contract import EndContract
     from txsaga.testing.expiry_contract import ExpiryContract
+    from txsaga.testing.flow_contract import FlowContract
     from txsaga.testing.group_contract import GroupContract
     from txsaga.testing.guest_contract import GuestContract
     from txsaga.testing.half_contract import HalfContract
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from txsaga.testing.reset_contract import ResetContract
     from txsaga.testing.schedule_contract import ScheduleContract
     from txsaga.testing.shelf import Shelf
+    from txsaga.testing.step_contract import StepContract
     from txsaga.testing.timing import Later, Unseen
     from txsaga.testing.trace_contract import TraceContract
 
@@ -67,10 +71,13 @@ __all__ = [
     "BurialContract",
     "ClaimContract",
     "DecisionContract",
+    "DeclaredContract",
     "DoubtContract",
+    "EffectContract",
     "EndContract",
     "ExpiryContract",
     "FakeClock",
+    "FlowContract",
     "GroupContract",
     "GuestContract",
     "HalfContract",
@@ -91,6 +98,7 @@ __all__ = [
     "ResetContract",
     "ScheduleContract",
     "Shelf",
+    "StepContract",
     "TraceContract",
     "Unseen",
     "suites",

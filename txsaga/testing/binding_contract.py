@@ -32,6 +32,8 @@ from txsaga.testing.samples import COMMIT, ROLLBACK, decide_life, new_group, ope
 from txsaga.testing.timing import Later
 
 SOON = timedelta(seconds=MOMENT)
+REST = timedelta(seconds=3)
+"""Longer than a busy machine takes to look."""
 
 
 class BindingContract:
@@ -53,10 +55,10 @@ class BindingContract:
     def test_a_rollback_lets_bound_messages_come_again_after_their_rest(self, store: Store, later: Later) -> None:
         qid, life = filled(store, *"ab"), opened(store, new_group(store))
         claim = taken(store, qid)
-        bind(store, life, claim.only(0))
+        bind(store, life, claim.only(0), retry=REST)
         settle(store, life, ROLLBACK)
         assert due(store, qid) == []
-        later(LAPSE)
+        later(1.2 * REST.total_seconds())
         again = one_due(store, qid)
         assert (again.base, again.attempts) == (0, 2)
         buried(store, again, "enough")

@@ -67,6 +67,27 @@ class BurialContract:
         store.claims.give_back(again)
         assert one_due(store, qid).copy == letter.copy
 
+    def test_a_letter_whose_copy_still_waits_stays(self, store: Store) -> None:
+        qid = filled(store, *"ab")
+        first = taken(store, qid)
+        letter, other = (laid_down(store, first.only(offset), "broken") for offset in (0, 1))
+        store.queues.reset(GROUP, {qid: 0})
+        run = taken(store, qid)
+        assert store.dead_letters.replay([letter.id]) == 1
+        again = laid_down(store, run.only(0), "the message itself")
+        assert store.dead_letters.replay([again.id, other.id]) == 1
+        assert [left.id for left in store.dead_letters.list(None, 10)] == [again.id]
+        assert acked(store, *due(store, qid)) == [True, True]
+        assert store.dead_letters.replay([again.id]) == 1
+
+    def test_a_message_has_one_letter_however_often_it_dies(self, store: Store) -> None:
+        qid = filled(store, "a")
+        letter = laid_down(store, taken(store, qid), "broken")
+        store.queues.reset(GROUP, {qid: 0})
+        buried(store, taken(store, qid), "again")
+        (again,) = store.dead_letters.list(None, 10)
+        assert (again.id, again.cause) == (letter.id, "again")
+
     def test_a_letter_of_a_group_that_is_gone_stays(self, store: Store) -> None:
         qid = filled(store, "a")
         claim = taken(store, qid)._replace()
@@ -78,6 +99,15 @@ class BurialContract:
         (orphan,) = store.dead_letters.list("nobody", 10)
         assert store.dead_letters.replay([orphan.id, letter.id]) == 1
         assert [left.id for left in store.dead_letters.list(None, 10)] == [orphan.id]
+
+    def test_what_was_only_taken_to_be_buried_was_not_delivered_once_more(self, store: Store, later: Later) -> None:
+        qid = filled(store, "a")
+        taken(store, qid, seconds=MOMENT)
+        later(LAPSE)
+        again = one_due(store, qid)
+        store.claims.bury(again, burial_of(store, again, "lost")._replace(uncounted=1))
+        (letter,) = store.dead_letters.list(None, 10)
+        assert (again.attempts, letter.attempts, [entry["attempts"] for entry in letter.history]) == (2, 1, [1])
 
     def test_a_history_keeps_the_first_cause_and_the_last_ones(self, store: Store) -> None:
         qid = filled(store, "a")

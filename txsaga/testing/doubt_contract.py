@@ -215,6 +215,28 @@ class DoubtContract:
         store.doubts.put_off([PutOff(life.txid, LONG, "silent", counted=False)])
         assert not store.doubts.is_held(life.txid)
 
+    def test_what_is_young_or_held_is_told_from_what_may_be_asked_about(self, store: Store, later: Later) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        half, life = prepared(store, group, row(qid, "a")).txid, opened(store, group).txid
+        for txid in (half, life):
+            assert store.doubts.rests(txid, LONG)
+            assert not store.doubts.rests(txid, timedelta(0))
+            doubt = store.doubts.of(txid)
+            assert doubt is not None
+            store.doubts.hold([doubt], timedelta(seconds=0.2))
+            assert store.doubts.rests(txid, timedelta(0))
+            later(0.3)
+            assert not store.doubts.rests(txid, timedelta(0))
+
+    @pytest.mark.req("RMQ-29", "RMQ-73")
+    def test_what_its_group_or_its_own_immunity_says_counts_for_whoever_asks_by_himself(self, store: Store) -> None:
+        (qid,), patient = new_queues(store), new_group(store, "patient")
+        store.registry.alter_checks("patient", {"min_age": LONG.total_seconds()})
+        assert store.doubts.rests(prepared(store, patient, row(qid, "a")).txid, timedelta(0))
+        assert store.doubts.rests(opened(store, patient).txid, timedelta(0))
+        immune = prepared(store, new_group(store), row(qid, "a"), immunity=60).txid
+        assert store.doubts.rests(immune, timedelta(0))
+
     @pytest.mark.req("RMQ-29")
     @pytest.mark.parametrize("keyed", [False, True])
     def test_what_was_worked_on_for_long_is_still_not_younger_than_its_group_says(

@@ -56,6 +56,21 @@ class ExpiryContract:
         store.queues.create_cursors(GROUP, {qid: 0})
         assert acked(store, taken(store, qid)) == [True]
 
+    def test_what_was_replayed_and_did_not_come_is_a_dead_letter_again(self, store: Store, unseen: Unseen) -> None:
+        qid = filled(store, "a")
+        registered(store)
+        buried(store, taken(store, qid))
+        (letter,) = store.dead_letters.list(GROUP, 10)
+        assert store.dead_letters.replay([letter.id]) == 1
+        unseen(GROUP, 2 * WEEK)
+        assert store.groups.expire() == [GROUP]
+        (again,) = store.dead_letters.list(GROUP, 10)
+        assert (again.message, again.cause) == (letter.message, "the group expired")
+        assert store.dead_letters.replay([again.id]) == 0
+        registered(store)
+        assert store.dead_letters.replay([again.id]) == 1
+        assert len(due(store, qid)) == 1
+
     def test_one_that_was_seen_in_time_stays(self, store: Store, unseen: Unseen) -> None:
         registered(store)
         unseen(GROUP, WEEK - LONG)

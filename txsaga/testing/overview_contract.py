@@ -10,10 +10,14 @@ from datetime import timedelta
 import pytest
 
 from txsaga.model.asking import PutOff
+from txsaga.model.ballot import Ballot, Cast
+from txsaga.model.claim import Policy, Style, Unread
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.overview import Undecided
 from txsaga.model.records import End, Half, Receipt
 from txsaga.ports.store import Store
+from txsaga.testing.binding_contract import bind
+from txsaga.testing.claiming import GROUP, LAPSE, MOMENT, acked, buried, due, filled, taken
 from txsaga.testing.samples import (
     COMMIT,
     LONG,
@@ -32,6 +36,20 @@ from txsaga.testing.samples import (
     settle,
     swept,
 )
+from txsaga.testing.timing import Later
+
+
+def figures(store: Store) -> tuple[int, int, int]:
+    """Return how many messages nobody of the one group has had, are in hands, and come again."""
+    (reading,) = store.overview.readings()
+    return reading.lag, reading.held, reading.resting
+
+
+def age(store: Store) -> timedelta:
+    """Return the age of the oldest message of the one group."""
+    (reading,) = store.overview.readings()
+    assert reading.oldest is not None
+    return reading.oldest
 
 
 class OverviewContract:
@@ -56,6 +74,15 @@ class OverviewContract:
         decided(store, end_of(receipts[0], COMMIT))
         decided(store, end_of(receipts[1], ROLLBACK))
         assert store.overview.undecided().count == 2
+
+    def test_decisions_are_those_that_stand(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipts = [prepared(store, group, row(qid, text)) for text in "abc"]
+        decided(store, end_of(receipts[0], COMMIT))
+        decided(store, end_of(receipts[1], ROLLBACK))
+        txids = [receipt.txid for receipt in receipts]
+        assert store.overview.decisions(txids) == {txids[0]: COMMIT, txids[1]: ROLLBACK}
+        assert store.overview.decisions([]) == {}
 
     def test_the_oldest_one_has_its_age(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
@@ -104,6 +131,57 @@ class OverviewContract:
         found = [(each.group, each.topic, each.lag, each.members) for each in store.overview.readings()]
         assert found == [("audit", "other", 1, 0), ("billing", "orders", 2, 1), ("billing", "other", 0, 0)]
 
+    def test_what_nobody_of_an_ordered_group_has_had_is_its_lag(self, store: Store) -> None:
+        qid = filled(store, *"abcd")
+        assert store.claims.line_up(GROUP, Unread(qid, 0, 3), [1, 1, 2])
+        assert figures(store) == (4, 0, 0)
+        first, other = due(store, qid)
+        assert figures(store) == (2, 2, 0)
+        store.claims.put_back(first, LONG, "broken")
+        store.claims.give_back(other)
+        assert figures(store) == (3, 0, 1)
+
+    def test_what_comes_again_to_a_group_rests_though_its_member_is_dead(self, store: Store, later: Later) -> None:
+        qid = filled(store, *"abcd")
+        claim = taken(store, qid, limit=3, seconds=MOMENT)
+        assert figures(store) == (1, 3, 0)
+        later(LAPSE)
+        assert figures(store) == (1, 0, 3)
+        assert [reading.members for reading in store.overview.readings()] == [0]
+        assert acked(store, claim) == [False]
+
+    def test_a_replayed_message_rests_until_it_comes(self, store: Store) -> None:
+        qid = filled(store, "a")
+        store.groups.open(GROUP, Style.WORK, Policy())
+        buried(store, taken(store, qid))
+        store.dead_letters.replay([letter.id for letter in store.dead_letters.list(GROUP, 10)])
+        assert figures(store) == (0, 0, 1)
+
+    def test_whoever_only_has_what_a_transaction_bound_is_no_living_member(self, store: Store) -> None:
+        qid, life = filled(store, *"ab"), opened(store, new_group(store))
+        claim = taken(store, qid)
+        bind(store, life, claim.only(0))
+        assert [reading.members for reading in store.overview.readings()] == [1]
+        assert acked(store, claim.only(1)) == [True]
+        assert figures(store) == (0, 1, 0)
+        assert [reading.members for reading in store.overview.readings()] == [0]
+
+    def test_the_oldest_message_that_is_not_done_has_its_age(self, store: Store, later: Later) -> None:
+        qid = filled(store, "a")
+        later(LAPSE)
+        published(store, new_group(store, "more"), row(qid, "b"))
+        drain(store)
+        claim = taken(store, qid)
+        assert timedelta(seconds=LAPSE) <= age(store) < LONG
+        assert acked(store, claim.only(0)) == [True]
+        store.claims.put_back(claim.only(1), LONG, "broken")
+        later(LAPSE)
+        old = age(store)
+        later(LAPSE)
+        assert age(store) >= old + timedelta(seconds=LAPSE)
+        store.queues.reset(GROUP, {qid: 2})
+        assert [reading.oldest for reading in store.overview.readings()] == [None]
+
     def test_committed_transactions_wait_for_a_tick(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         drain(store)
@@ -130,6 +208,19 @@ class OverviewContract:
         found = [(each.what, each.who, each.why) for each in store.overview.history(life.txid)]
         assert found == [("LOOKED", "anna", "it is old"), ("ASKED", "berta", "it is older")]
         assert list(store.overview.history(life.txid + 1000)) == []
+
+    def test_ballots_are_those_of_open_transactions(self, store: Store) -> None:
+        lives = [opened(store, new_group(store), key) for key in ("one", "two", "three")]
+        for life in lives[:2]:
+            with store.ledgers.open() as ledger:
+                for name in ("rows", "anna"):
+                    ledger.call(life.txid, Ballot(name=name, voters=("a", "b")))
+                ledger.cast(life.txid, "rows", Cast(voter="b", yes=False))
+        settle(store, lives[0], ROLLBACK)
+        found = store.overview.polls()
+        assert [(txid, poll.ballot.name) for txid, poll in found] == [(lives[1].txid, "anna"), (lives[1].txid, "rows")]
+        assert [[cast.voter for cast in poll.casts] for _, poll in found] == [[], ["b"]]
+        assert len(store.overview.polls(limit=1)) == 1
 
     def test_every_transaction_can_be_decided_with_what_its_doubt_carries(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)

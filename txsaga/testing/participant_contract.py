@@ -24,7 +24,8 @@ Give pytest these fixtures, each of them new for a test, and take the suite in::
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 from typing import TypeVar
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ from txsaga.errors import xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
-from txsaga.ports.participants import Enlisted, Participant
+from txsaga.ports.participants import Ages, Enlisted, Participant
 from txsaga.testing.shelf import Shelf
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
@@ -76,6 +77,9 @@ def patiently(call: Callable[[], Answer]) -> Answer:
 
 class ParticipantContract:
     """A participant, as the port promises it."""
+
+    keeps = True
+    """Whether it keeps something of a committed branch until it is swept."""
 
     @pytest.mark.req("IBM-48")
     def test_it_declares_two_phases_and_its_own_server_bears_it_out(self, participant: Participant) -> None:
@@ -297,3 +301,30 @@ class ParticipantContract:
         assert shelf.kept(standing) == kept
         assert shelf.items() == {1, 2}
         participant.forget(branch)
+
+    @pytest.mark.rule("R10")
+    def test_what_is_old_goes_where_nobody_asks_about_it_any_more(self, participant: Participant, shelf: Shelf) -> None:
+        over, asked = (self._committed(participant, shelf, item) for item in (1, 2))
+        long, at_once, heard = timedelta(hours=1), timedelta(0), list[BranchId]()
+
+        def hear(found: Sequence[BranchId]) -> Collection[BranchId]:
+            heard.extend(found)
+            return [branch for branch in found if branch == over]
+
+        time.sleep(_PAUSE)  # so that both lie in the past
+        before = shelf.kept(over)
+        for branch in (over, asked):
+            assert participant.sweep(branch.store, Ages(long, long), hear) == 0
+        assert (heard, shelf.kept(over)) == ([], before)
+        swept = [participant.sweep(branch.store, Ages(at_once, long), hear) for branch in (over, asked)]
+        assert (swept, heard) == (([1, 0], [over, asked]) if self.keeps else ([0, 0], []))
+        assert not (self.keeps and shelf.kept(over))
+        assert shelf.kept(asked) == before
+        assert shelf.items() == {1, 2}
+
+    def _committed(self, participant: Participant, shelf: Shelf, item: int) -> BranchId:
+        branch = new_branch()
+        enlisted = voted(participant, shelf, branch, item)
+        enlisted.finish(COMMIT)()
+        enlisted.leave()
+        return branch

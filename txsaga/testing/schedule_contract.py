@@ -76,11 +76,11 @@ class ScheduleContract:
 
     def test_messages_come_in_the_order_in_which_they_are_due(self, store: Store, later: Later) -> None:
         qids, group = new_queues(store, count=2), new_group(store)
-        delays = {"e": 0.05, "b": 0.02, "d": 0.04, "a": 0.01, "c": 0.03}
+        delays = {"e": 1.5, "b": 0.6, "d": 1.2, "a": 0.3, "c": 0.9}  # further apart than sending them takes
         for text, delay in delays.items():
             for qid in qids:
                 scheduled(store, group, qid, text, delay)
-        later(0.1)
+        later(2)
         assert commit_all_due(store) == 10
         assert [read(store, qid) for qid in qids] == [["a", "b", "c", "d", "e"]] * 2
 

@@ -1,0 +1,195 @@
+"""What every store promises of flows: their steps by attempts, their lanes' units, their journals, what they hold."""
+
+# The name of a test is a sentence.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from txsaga.errors import TransactionClosed
+from txsaga.model.branch import BranchEvent, BranchState, Vote
+from txsaga.model.decision import Decision
+from txsaga.model.flow import Hold
+from txsaga.model.flow_step import Enrolled, FlowStep, FlowUnit, Journalled, StepState
+from txsaga.model.lifecycle import TxEvent
+from txsaga.model.records import Life
+from txsaga.ports.branches import Noted
+from txsaga.ports.store import Store
+from txsaga.testing.samples import COMMIT, ROLLBACK, new_group
+from txsaga.testing.timing import Later
+
+HOUR = timedelta(hours=1)
+WHERE = (Enrolled("current"), Enrolled("mortgage", True, timedelta(seconds=0.5)))
+
+
+def begun(store: Store, lease: timedelta = HOUR) -> Life:
+    """Begin a flow in two resources."""
+    for at, name in enumerate(("current", "mortgage"), 1):
+        store.registry.enlist(store.registry.resource(name, UUID(int=at)).id)
+    with store.ledgers.open() as ledger:
+        life = ledger.create(new_group(store), "transfer-7", 1, lease=lease)
+        assert life is not None
+        ledger.flows.enrol(life.txid, WHERE)
+    return life
+
+
+def step(number: int = 1, attempt: int = 1, **more: object) -> FlowStep:
+    """Make an attempt of a step that is held prepared."""
+    made = FlowStep(number, f"step {number}", attempt, StepState.STARTED, "current", Hold.PREPARED)
+    return made._replace(**more)  # type: ignore[arg-type]
+
+
+def held(store: Store, life: Life, number: int = 1, attempt: int = 1, *, lane: bool = False) -> FlowStep:
+    """Do a step and leave it prepared."""
+    where = "mortgage" if lane else "current"
+    recorded = store.registry.resource(where, UUID(int=2 if lane else 1))
+    with store.ledgers.open() as ledger:
+        flows = ledger.flows
+        branch = flows.name(life.txid, recorded.id, attempt, aux=lane, number=None if attempt == 1 else number)
+        work = step(number, attempt, branch=branch, resource=where, lane=lane, unit=int(lane))
+        flows.start(life.txid, work)
+        flows.hold(life.txid, (branch, attempt), Vote.PREPARED)
+        flows.close(life.txid, work._replace(state=StepState.DONE))
+    return work
+
+
+def unfinished(store: Store) -> list[tuple[int, int, Decision]]:
+    """Return what resources are to be told."""
+    return [(each.number, each.attempt, decision) for each, decision in store.branches.unfinished()]
+
+
+class FlowContract:
+    """Flows, as the ports `FlowLedger` and `Flows` promise them."""
+
+    def test_a_flow_keeps_its_lease_and_where_it_may_work(self, store: Store) -> None:
+        life = begun(store)
+        with store.ledgers.open() as ledger:
+            assert ledger.lock(life.txid) == life
+            assert life.lease == HOUR
+            assert tuple(ledger.flows.enrolled(life.txid)) == WHERE
+
+    def test_steps_are_kept_by_their_attempts(self, store: Store) -> None:
+        life = begun(store)
+        with store.ledgers.open() as ledger:
+            ledger.flows.start(life.txid, step())
+            ledger.flows.close(life.txid, step(state=StepState.FAILED, why="it rained"))
+            ledger.flows.start(life.txid, step(attempt=2))
+            ledger.flows.start(life.txid, step(2, resource=None, hold=None))
+        with store.ledgers.open() as ledger:
+            found = ledger.flows.steps(life.txid)
+        assert [(each.name, each.attempt, each.state, each.why) for each in found] == [
+            ("step 1", 1, StepState.FAILED, "it rained"),
+            ("step 1", 2, StepState.STARTED, ""),
+            ("step 2", 1, StepState.STARTED, ""),
+        ]
+        assert [each.ended is None for each in found] == [False, True, True]
+        assert all(each.started is not None for each in found)
+        assert (found[2].resource, found[2].hold) == (None, None)
+
+    @pytest.mark.rule("R4", "R17")
+    def test_a_new_attempt_drops_what_the_one_before_journalled(self, store: Store) -> None:
+        life = begun(store)
+        said = [
+            Journalled(at, 1, "current", 0, f"insert into t values ({at})", {"a": at, "b": {"$date": "2026-01-01"}}, at)
+            for at in (2, 1)
+        ]
+        with store.ledgers.open() as ledger:
+            for number in (1, 2):
+                ledger.flows.start(life.txid, step(number, hold=Hold.JOURNAL))
+            ledger.flows.record(life.txid, said)
+            assert list(ledger.flows.journal(life.txid)) == said[::-1]
+            ledger.flows.start(life.txid, step(2, 2, hold=Hold.JOURNAL))
+            assert list(ledger.flows.journal(life.txid)) == said[1:]
+
+    def test_branches_are_numbered_on_and_an_attempt_keeps_its_number(self, store: Store) -> None:
+        life = begun(store)
+        first, second, again = held(store, life), held(store, life, 2), held(store, life, 1, 2)
+        assert (first.branch, second.branch, again.branch) == (1, 2, 1)
+        found = [(each.number, each.attempt, each.state) for each in store.branches.of(life.txid)]
+        assert found == [(1, 1, BranchState.ENDED), (1, 2, BranchState.ENDED), (2, 1, BranchState.ENDED)]
+
+    @pytest.mark.rule("R4", "R9")
+    def test_what_is_settled_by_itself_is_told_before_the_flow_is_decided(self, store: Store) -> None:
+        life = begun(store)
+        held(store, life), held(store, life, 2, lane=True), held(store, life, 3)
+        with store.ledgers.open() as ledger:
+            ledger.flows.settle(life.txid, [(1, 1)], ROLLBACK)
+            ledger.flows.settle(life.txid, [(2, 1)], COMMIT)
+        assert unfinished(store) == [(1, 1, ROLLBACK), (2, 1, COMMIT)]
+        assert store.branches.write([Noted(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
+        assert store.branches.write([Noted(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
+        assert store.branches.write([Noted(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
+        assert unfinished(store) == []
+
+    def test_a_unit_that_committed_is_not_undone_by_the_flow(self, store: Store) -> None:
+        life = begun(store)
+        held(store, life, lane=True), held(store, life, 2)
+        with store.ledgers.open() as ledger:
+            ledger.flows.settle(life.txid, [(1, 1)], COMMIT)
+        with store.ledgers.open() as ledger:
+            ledger.write_op(life.txid, ROLLBACK, from_check=False)
+        assert unfinished(store) == [(1, 1, COMMIT), (2, 1, ROLLBACK)]
+
+    def test_units_are_kept_as_they_are_now(self, store: Store) -> None:
+        life, unit = begun(store), FlowUnit("mortgage", 1)
+        with store.ledgers.open() as ledger:
+            ledger.flows.put(life.txid, unit)
+            ledger.flows.put(life.txid, FlowUnit("mortgage", 2))
+            ledger.flows.put(life.txid, unit._replace(branch=3, attempt=2, decision=COMMIT))
+        with store.ledgers.open() as ledger:
+            found = ledger.flows.units(life.txid)
+        assert [each[:5] for each in found] == [("mortgage", 1, 3, 2, COMMIT), ("mortgage", 2, None, 0, None)]
+        assert all(each.at is not None for each in found)
+
+    @pytest.mark.rule("R3")
+    def test_whoever_ends_a_flow_raises_its_owner_and_only_while_it_is_open(self, store: Store) -> None:
+        life = begun(store)
+        with store.ledgers.open() as ledger:
+            assert ledger.flows.take_over(life.txid).owner == 2
+            assert ledger.flows.take_over(life.txid).owner == 3
+        with store.ledgers.open() as ledger:
+            ledger.lock(life.txid)
+            ledger.write_op(life.txid, ROLLBACK, from_check=False)
+            ledger.move(life.txid, TxEvent.ROLL_BACK)
+        with pytest.raises(TransactionClosed), store.ledgers.open() as ledger:
+            ledger.flows.take_over(life.txid)
+
+    def test_locks_are_counted_by_resource(self, store: Store) -> None:
+        life = begun(store)
+        held(store, life), held(store, life, 2, lane=True)
+        assert [each[:2] for each in store.flows.held()] == [("current", 1), ("mortgage", 1)]
+        assert [each.resource for each in store.flows.overdue()] in ([], ["mortgage"])
+        with store.ledgers.open() as ledger:
+            ledger.flows.settle(life.txid, [(1, 1)], ROLLBACK)
+        assert [each[:2] for each in store.flows.held()] == [("mortgage", 1)]
+
+    def test_a_step_that_holds_its_locks_for_too_long_is_overdue_until_that_is_noted(
+        self, store: Store, later: Later
+    ) -> None:
+        life = begun(store)
+        held(store, life, lane=True)
+        later(1)
+        (late,) = store.flows.overdue()
+        assert late[:6] == (life.txid, 1, 1, "step 1", "mortgage", True)
+        assert late.held > late.budget == timedelta(seconds=0.5)
+        assert [each[:3] for each in store.flows.held()] == [("mortgage", 1, 1)]
+        with store.ledgers.open() as ledger:
+            assert ledger.flows.alarm(life.txid, 1, 1)
+            assert not ledger.flows.alarm(life.txid, 1, 1)
+        assert store.flows.overdue() == []
+
+    def test_a_flow_is_traced_with_its_steps_and_units(self, store: Store) -> None:
+        life = begun(store)
+        held(store, life)
+        with store.ledgers.open() as ledger:
+            ledger.flows.put(life.txid, FlowUnit("mortgage", 1))
+        trace = store.overview.trace(life.txid)
+        assert trace is not None
+        assert [each.name for each in trace.flow_steps] == ["step 1"]
+        assert [each.number for each in trace.flow_units] == [1]
+        assert trace.life is not None
+        assert trace.life.flow
