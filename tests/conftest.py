@@ -4,12 +4,14 @@ Imports of txsaga and of the services stay inside the fixtures: collection must 
 """
 
 import os
+import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chaos.tally import KILL_SEED, KillTable
 from tests.services import leftovers
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ[KILL_SEED] = os.environ.get(KILL_SEED) or str(random.randrange(10_000))  # one for all workers
+    config.pluginmanager.register(KillTable())
     if leftovers.MARK not in os.environ:  # a session inside a test leaves the check to the outer one
         config.stash[TOKEN] = os.environ[leftovers.MARK] = secrets.token_hex(8)
 
@@ -48,6 +52,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for left in terminalreporter.config.stash.get(LEFT, []):
         terminalreporter.write_line(f"left running by a test, now killed: {left.pid} {left.command}", red=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a worker hand on what a test has logged, also what no encoding can say."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

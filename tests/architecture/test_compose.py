@@ -1,107 +1,175 @@
-"""Everything that docker-compose.yml and its Dockerfile name is there: services, volumes, files, commands."""
+"""Everything that docker-compose.yml and its Dockerfiles name is there: services, volumes, commands, settings."""
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
-from tests.architecture.compose import Value, parse
 from tests.architecture.sources import PACKAGE, ROOT
-from txsaga.config import Settings
+from txsaga.adapters.airflow.home import AirflowHome
+from txsaga.adapters.airflow.parts import Part
+from txsaga.adapters.airflow.settings import CONNECTION, environment
+from txsaga.config import RESOURCE, Settings
 
-COMPOSE = parse((ROOT / "docker-compose.yml").read_text("utf-8"))
-DOCKERFILE = ROOT / ".ci" / "docker" / "engine.Dockerfile"
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILES = sorted((ROOT / ".ci" / "docker").glob("*.Dockerfile"))
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
+KNOWN: dict[str, type | tuple[type, ...]] = {
+    "build": dict,
+    "image": str,
+    "command": list,
+    "depends_on": dict,
+    "environment": dict,
+    "healthcheck": dict,
+    "ports": list,
+    "restart": str,
+    "volumes": list,
+}
+CHECK = {"test", "interval", "timeout", "retries", "start_period"}
+ONCE = {"migrate", "prepare"}
+AIRFLOW = {part.value for part in Part if part.is_airflow}
 
 
-def mapping(value: Value) -> dict[str, Value]:
-    """Return a value that must be a mapping; nothing counts as an empty one."""
-    assert value is None or isinstance(value, dict)
-    return value or {}
+def test_the_file_holds_nothing_but_services_volumes_and_what_they_share() -> None:
+    assert set(COMPOSE) == {"x-airflow", "services", "volumes"}
+    assert {"postgres", "spark-master", "spark-worker", "engine"} | AIRFLOW | ONCE == set(SERVICES)
 
 
-def strings(value: Value) -> list[str]:
-    """Return a value that must be a list."""
-    assert value is None or isinstance(value, list)
-    return value or []
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_says_only_what_compose_knows(name: str) -> None:
+    for key, value in SERVICES[name].items():
+        assert isinstance(value, KNOWN[key]), key
+    assert all(isinstance(word, str) for word in SERVICES[name].get("command", []))
+    assert all(isinstance(value, str) for value in SERVICES[name].get("environment", {}).values())
+    assert SERVICES[name].get("restart", "no") in ("no", "unless-stopped")
 
 
-SERVICES = {name: mapping(service) for name, service in mapping(COMPOSE["services"]).items()}
-
-
-def test_the_services_are_a_database_and_an_engine() -> None:
-    assert {"postgres", "engine"} <= set(SERVICES)
-    assert SERVICES["postgres"]["image"] == "postgres:18"
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - ONCE))
+def test_whatever_runs_on_is_looked_after(name: str) -> None:
+    check = SERVICES[name]["healthcheck"]
+    assert set(check) <= CHECK
+    assert check["test"][0] == "CMD"
+    assert all(re.fullmatch(r"\d+s", check[key]) for key in check if key not in ("test", "retries"))
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_waits_for_services_that_are_there(name: str) -> None:
-    for other, how in mapping(SERVICES[name].get("depends_on")).items():
+    for other, how in SERVICES[name].get("depends_on", {}).items():
         assert other in SERVICES
-        condition = mapping(how)["condition"]
-        assert condition in CONDITIONS
-        assert condition != "service_healthy" or "healthcheck" in SERVICES[other]
+        assert how["condition"] in CONDITIONS
+        assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[other]
+        assert (how["condition"] == "service_completed_successfully") == (other in ONCE)
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_the_volumes_of_a_service_are_there(name: str) -> None:
-    declared = set(mapping(COMPOSE.get("volumes")))
-    for volume in strings(SERVICES[name].get("volumes")):
+    for volume in SERVICES[name].get("volumes", []):
         source = volume.partition(":")[0]
-        assert source in declared or (ROOT / source).exists()
+        assert source in COMPOSE["volumes"] or (ROOT / source).is_dir()
 
 
 def test_every_declared_volume_is_used() -> None:
-    used = {volume.partition(":")[0] for s in SERVICES.values() for volume in strings(s.get("volumes"))}
-    assert set(mapping(COMPOSE.get("volumes"))) <= used
+    used = {volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert set(COMPOSE["volumes"]) <= used
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_is_built_or_named(name: str) -> None:
-    build = mapping(SERVICES[name].get("build"))
+    build = SERVICES[name].get("build")
     assert bool(build) != ("image" in SERVICES[name])
     if build:
-        context = ROOT / str(build["context"])
-        assert context.is_dir()
-        assert (context / str(build["dockerfile"])).is_file()
+        assert set(build) == {"context", "dockerfile"}
+        assert (ROOT / build["context"] / build["dockerfile"]).is_file()
 
 
-@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" in service])
+@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "environment" in service])
 def test_what_txsaga_is_told_is_understood(name: str) -> None:
-    told = {key: str(value) for key, value in mapping(SERVICES[name].get("environment")).items()}
-    host = re.search(r"@(\w+):\d+/", Settings.from_env(told).url or "")
-    assert host and host[1] in SERVICES
+    told = {key: value for key, value in SERVICES[name]["environment"].items() if key.startswith("TXSAGA_")}
+    assert told.pop("TXSAGA_AIRFLOW_NAME", "compose") == "compose"
+    assert told.pop("TXSAGA_WAREHOUSE", "/warehouse") == "/warehouse"
+    for value in told.values():
+        host = re.search(r"(?:@|spark://)([\w-]+):\d+", value)
+        assert host
+        assert host[1] in SERVICES
+    Settings.from_env(told)
     source = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
-    assert not [key for key in told if key not in source]
+    assert not [key for key in told if key not in source and not key.startswith(RESOURCE)]
 
 
-@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" in service])
+@pytest.mark.parametrize("part", [part for part in Part if part.is_airflow])
+def test_a_part_of_airflow_runs_by_the_command_that_the_supervisor_runs(part: Part) -> None:
+    assert tuple(SERVICES[part.value]["command"]) == part.command
+
+
+@pytest.mark.parametrize("part", [part for part in Part if part.is_airflow])
+def test_the_parts_of_airflow_have_the_settings_of_an_airflow_here(part: Part, tmp_path: Path) -> None:
+    home = AirflowHome(root=tmp_path)
+    here = environment(home, home.prepared(), metadata="postgresql://u:p@h:1/d", store="x", pg_home=tmp_path, given={})
+    told = SERVICES[part.value]["environment"]
+    settings = {name for name in here if name.startswith("AIRFLOW")}
+    assert settings - set(told) <= {"AIRFLOW__LOGGING__LOGGING_LEVEL", "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED"}
+    assert {name for name in told if name.startswith("AIRFLOW") and not name.startswith(CONNECTION)} <= settings
+
+
+def test_a_database_has_one_name_for_airflow_and_for_the_engine_and_is_made_at_the_first_start() -> None:
+    told, engine = SERVICES["scheduler"]["environment"], SERVICES["engine"]["environment"]
+    named = {name.removeprefix(CONNECTION): url for name, url in told.items() if name.startswith(CONNECTION)}
+    named.pop("TXSAGA_DEFAULT")
+    assert named == {name.removeprefix(RESOURCE): url for name, url in engine.items() if name.startswith(RESOURCE)}
+    made = re.findall(r"CREATE DATABASE (\w+);", (ROOT / ".ci/docker/databases/examples.sql").read_text("utf-8"))
+    assert sorted(url.rpartition("/")[2] for url in named.values()) == sorted(made)
+    dags = "".join(path.read_text("utf-8") for path in (ROOT / "dags").glob("*.py"))
+    assert all(f'"{name}"' in dags for name in made)
+
+
+def test_whoever_works_on_tables_sees_the_same_warehouse() -> None:
+    named = {name for name, service in SERVICES.items() if "TXSAGA_WAREHOUSE" in service.get("environment", {})}
+    there = {name for name, service in SERVICES.items() if "warehouse:/warehouse" in service.get("volumes", [])}
+    assert named < there == named | {"spark-worker"}
+
+
+def test_the_engine_runs_by_the_command_that_the_supervisor_runs() -> None:
+    text = (ROOT / SERVICES["engine"]["build"]["dockerfile"]).read_text("utf-8")
+    entry, command = re.findall(r'^(?:ENTRYPOINT|CMD) \["([\w-]+)"\]$', text, re.MULTILINE)
+    assert (entry, command) == Part.ENGINE.command
+
+
+@pytest.mark.parametrize("name", ["migrate", "engine"])
 def test_the_commands_of_a_container_exist(name: str) -> None:
     from txsaga.cli.__main__ import main
 
-    check = strings(mapping(SERVICES[name].get("healthcheck")).get("test"))
-    words = [strings(SERVICES[name].get("command")) or ["engine"], check[2:]]
+    words = [SERVICES[name].get("command") or ["engine"], SERVICES[name].get("healthcheck", {}).get("test", [])[2:]]
     for command in filter(None, words):
         assert main([*command, "--help"]) == 0
 
 
-def copied() -> Iterator[str]:
-    """Yield what the Dockerfile takes from the checkout."""
-    for line in DOCKERFILE.read_text("utf-8").splitlines():
+def test_every_secret_is_in_the_one_generated_file(capsys: pytest.CaptureFixture[str]) -> None:
+    from txsaga.cli.__main__ import main
+
+    asked = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text("utf-8")))
+    assert main(["airflow", "keys"]) == 0
+    made = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
+    assert set(made) == asked
+    assert all(re.fullmatch(r"[\w=-]{12,}", value) for value in made.values())  # it stands in URLs as it is
+    assert main(["airflow", "keys"]) == 0
+    assert not set(made.values()) & {line.split("=", 1)[1] for line in capsys.readouterr().out.splitlines()}
+
+
+def copied(dockerfile: Path) -> Iterator[str]:
+    """Yield what a Dockerfile takes from the checkout."""
+    for line in dockerfile.read_text("utf-8").splitlines():
         if line.startswith("COPY "):
             yield from line.split()[1:-1]
 
 
-def test_the_dockerfile_copies_what_is_there_and_what_a_build_needs() -> None:
-    assert not [source for source in copied() if not (ROOT / source).exists()]
-    assert {"pyproject.toml", "README.md", "LICENSE", "txsaga"} <= set(copied())
-
-
-def test_a_file_that_is_not_plain_is_refused() -> None:
-    assert parse('a:\n  b: "1"\n  c:\n    - x\n  d: ["y"]\ne:\n') == {
-        "a": {"b": "1", "c": ["x"], "d": ["y"]},
-        "e": None,
-    }
-    for text in ("a: 1\na: 2\n", "- x\n", "a:\n  b: 1\n   c: 2\n"):
-        with pytest.raises(ValueError, match=r"can't read|stands twice"):
-            parse(text)
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_a_dockerfile_copies_what_is_there_and_what_a_build_needs(dockerfile: Path) -> None:
+    assert not [source for source in copied(dockerfile) if not (ROOT / source).exists()]
+    assert {"pyproject.toml", "README.md", "LICENSE", "txsaga"} <= set(copied(dockerfile))
+    assert "\nUSER txsaga\n" in dockerfile.read_text("utf-8")

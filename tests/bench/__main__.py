@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w2, w2r, w3, w8
+from tests.bench import w1, w1b, w1c, w1d, w1d_work, w1l, w2, w2r, w3, w6, w8
 from tests.bench.home import Home, home
 from tests.bench.report import Row
 
@@ -24,6 +24,24 @@ def _w1d(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str
     return rows + more, skipped + others
 
 
+def _w4(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    from tests.bench import w4  # it takes Spark, which the others do without
+
+    return w4.run(server, seconds, rounds)
+
+
+def _w4g(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    from tests.bench import w4g  # it takes Arrow
+
+    return w4g.run(server, seconds, rounds)
+
+
+def _w5(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    from tests.bench import w5  # it takes Airflow
+
+    return w5.run(server, seconds, rounds)
+
+
 WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W1": ("tx/s", w1.run, False),
     "W1L": ("tx/s", w1l.run, False),
@@ -33,6 +51,10 @@ WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W2": ("tx/s", w2.run, False),
     "W2r": ("s", w2r.run, True),
     "W3": ("s", w3.run, True),
+    "W4": ("s", _w4, True),
+    "W4g": ("s", _w4g, True),
+    "W5": ("s", _w5, True),
+    "W6": ("sagas/s", w6.run, False),
     "W8": ("tx/s", w8.run, False),
 }
 

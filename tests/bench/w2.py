@@ -1,5 +1,6 @@
 """W2: one insert in each of two foreign databases, decided through us; and messages beside one foreign database.
 
+Ours works on psycopg's own connection, as the ceiling does; MariaDB through SQLAlchemy.
 Ceiling: the same driver with its own PREPARE and COMMIT PREPARED (XA on MariaDB), and no log: what dies in between
 there is never finished by anybody. `home + 1 foreign` is held to the ceiling of one branch.
 """
@@ -67,12 +68,13 @@ def _ours(
 
             def call(_: int) -> None:
                 with producer.coordinated(*engines) as tx:
-                    for name in engines:
-                        with tx.on(name) as connection:
-                            connection.exec_driver_sql(WORK)
+                    for name, driver in drivers.items():
+                        with tx.on(name, driver=driver) as connection:
+                            (connection.execute if driver else connection.exec_driver_sql)(WORK)
                     if tell:
                         tx.send("orders", BODY)
 
+            drivers = {name: engine.dialect.name == "postgresql" for name, engine in engines.items()}
             call(0)
             calls = threads(count, seconds, call)
         return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}

@@ -9,15 +9,19 @@ from sqlalchemy import Connection, inspect, text
 from tests.chaos.houses import lock_books, prepared
 from tests.chaos.invariants import delivered, left_over, positions
 from tests.chaos.scenarios import CREDITS, ORDERS
-from tests.chaos.world import World, database
+from tests.chaos.till import kept
+from tests.chaos.world import TILL, World, database
 
 # Each of these must find nothing in the store.
 WRONG = {
     "a transaction that is not over": "SELECT txid, state FROM {s}.tx WHERE state NOT IN ('committed', 'rolled_back')",
     "a branch in no final state": "SELECT * FROM {s}.branch WHERE state NOT IN ('committed', 'rolled_back')",
-    "a branch that the decision names and that is not committed": """
-        SELECT b.* FROM {s}.branch b JOIN {s}.tx t ON t.txid = b.txid AND t.owner = b.attempt
-         WHERE t.state = 'committed' AND b.state <> 'committed'""",
+    "a branch that is committed of a transaction that is not": """
+        SELECT b.* FROM {s}.branch b JOIN {s}.tx t USING (txid)
+         WHERE t.state = 'rolled_back' AND b.state = 'committed' AND NOT b.aux""",
+    "a committed transaction of which nothing is": """
+        SELECT t.* FROM {s}.tx t WHERE t.state = 'committed' AND EXISTS (SELECT FROM {s}.branch b WHERE b.txid = t.txid)
+           AND NOT EXISTS (SELECT FROM {s}.branch b WHERE b.txid = t.txid AND b.state = 'committed')""",
     "an attempt that was superseded and is committed": """
         SELECT b.* FROM {s}.branch b JOIN {s}.tx t ON t.txid = b.txid AND t.owner <> b.attempt
          WHERE b.state = 'committed'""",
@@ -26,8 +30,8 @@ COMMITTED = "SELECT txid FROM {s}.op WHERE decision = 1 AND keyed"
 EVIDENCE = "SELECT txid, branch, outcome FROM txsaga_evidence"
 CLAIMED = "SELECT coalesce(sum(bit_count(open::bit(64))), 0) FROM {s}.claim WHERE grp = 'workers'"
 BRANCHES = """
-SELECT txid, 'xa:' || number || '.' || attempt FROM {s}.branch JOIN {s}.op USING (txid)
- WHERE state = 'committed' AND decision = 1"""
+SELECT b.txid, 'xa:' || b.number || '.' || b.attempt FROM {s}.branch b LEFT JOIN {s}.op o USING (txid)
+ WHERE b.state = 'committed' AND coalesce(b.decision, o.decision) = 1"""
 
 Check = Callable[[World], None]
 
@@ -44,6 +48,10 @@ def assert_agreed(world: World, used: Callable[[str, str], bool]) -> None:
     assert len(told) == len(set(told))
     assert {int(line.split()[1]) for line in told} == committed
     assert set(world.notes("acknowledged")) <= set(told)
+    if world.till:
+        folder = world.folder.parent / TILL
+        assert kept(folder, "taken") == sorted(int(line.split()[1]) for line in told if used(TILL, line))
+        assert kept(folder, "reserved") == []
     for resource, url in world.resources.items():
         with database(url) as engine, engine.connect() as connection:
             assert booked(connection) == [line for line in told if used(resource, line)], resource

@@ -27,7 +27,8 @@ Stage = Callable[[Broker, World], None]
 
 PATIENCE = 60
 _warm = multiprocessing.get_context("forkserver")
-_warm.set_forkserver_preload(["tests.chaos.scenarios", "tests.chaos.coordinated"])
+PROGRAMS = ("scenarios", "coordinated", "members", "flows", "undone_flows", "sagas", "lake_programs")
+_warm.set_forkserver_preload([f"tests.chaos.{each}" for each in PROGRAMS])
 
 
 class StageFailed(AssertionError):
@@ -105,6 +106,9 @@ def opened(world: World, env: Mapping[str, str], *observers: Observer) -> Iterat
         engines = {name: create_engine(url) for name, url in world.resources.items()}
         for engine in engines.values():
             stack.callback(engine.dispose)
-        options: dict[str, Any] = {"roles": False, "answering": False}
-        connected = txsaga.connect(world.home, resources=engines, observers=observers, env=env, **options)
+        options: dict[str, Any] = {"roles": False, "answering": False, "participants": world.services}
+        place = world.folder / "warehouse"
+        connected = txsaga.connect(
+            world.home, resources=engines, observers=observers, warehouse=place, env=env, **options
+        )
         yield stack.enter_context(connected)

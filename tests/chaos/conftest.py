@@ -3,14 +3,14 @@
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from tests.chaos.tally import KILL_SEED, Kills
 from tests.chaos.world import MORTGAGE, World, fresh_world
 
 if TYPE_CHECKING:
@@ -19,29 +19,9 @@ if TYPE_CHECKING:
 Worlds = Callable[[], AbstractContextManager[World]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kills:
-    """How often a program could be killed, was killed, and did not agree afterwards."""
-
-    scenario: str
-    points: int
-    killed: int
-    missed: int
-    wrong: int
-    seed: int
-
-
-SEED = "TXSAGA_KILL_SEED"
-FIGURES = ("points", "killed", "missed", "wrong")
 DONE = pytest.StashKey[list[Kills]]()
-DRAWN = pytest.StashKey[int]()
 SAMPLED = "sampled"
 T = TypeVar("T")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[DONE] = []
-    config.stash[DRAWN] = int(os.environ.get(SEED) or random.randrange(10_000))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -54,10 +34,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark is not None:
             cases[test].append(item)
             (shares[test],) = mark.args
-    dropped = {item for test, each in cases.items() for item in not_drawn(each, shares[test], config.stash[DRAWN])}
+    dropped = {item for test, each in cases.items() for item in not_drawn(each, shares[test], drawn())}
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
+
+
+def drawn() -> int:
+    """Return the seed of this session, the same one in each of its processes."""
+    return int(os.environ[KILL_SEED])
 
 
 def not_drawn(cases: Sequence[T], share: int, seed: int) -> list[T]:
@@ -65,24 +50,20 @@ def not_drawn(cases: Sequence[T], share: int, seed: int) -> list[T]:
     return random.Random(seed).sample(cases, max(0, len(cases) - share))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    done = terminalreporter.config.stash.get(DONE, [])
-    if not done:
-        return
-    terminalreporter.section(f"kills at facts, TXSAGA_KILL_SEED={done[0].seed}")
-    terminalreporter.write_line(f"{'program':60} {'points':>6} {'killed':>6} {'missed':>6} {'wrong':>6}")
-    for kills in done:
-        terminalreporter.write_line(
-            f"{kills.scenario:60} {kills.points:6} {kills.killed:6} {kills.missed:6} {kills.wrong:6}"
-        )
-    points, killed, missed, wrong = (sum(getattr(k, name) for k in done) for name in FIGURES)
-    terminalreporter.write_line(f"{'together':60} {points:6} {killed:6} {missed:6} {wrong:6}")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Hand the kills of a test on with its report, whether it passed or failed."""
+    done = item.config.stash[DONE] = []
+    try:
+        return (yield)
+    finally:
+        item.user_properties += [kills.handed_on() for kills in done]
 
 
 @pytest.fixture(scope="session")
-def seed(pytestconfig: pytest.Config) -> int:
+def seed() -> int:
     """Give the seed of this session's sample; set TXSAGA_KILL_SEED to see the same again."""
-    return pytestconfig.stash[DRAWN]
+    return drawn()
 
 
 @pytest.fixture(scope="session")

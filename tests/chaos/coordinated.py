@@ -15,14 +15,18 @@ from unittest.mock import patch
 from sqlalchemy import Connection, text
 
 from tests.chaos.scenarios import AT_ONCE, CREDITS, HOLD, ORDERS, nobody_knows
-from tests.chaos.world import BANK, MORTGAGE, World, debit
+from tests.chaos.world import BANK, MORTGAGE, TILL, World, debit
 from txsaga.engine.broker import Broker
 from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.engine.coordinator.tidying import Tidying
 from txsaga.engine.producer import Producer
 from txsaga.errors import AlreadyCommitted
 from txsaga.errors.xa import VotedNo
+from txsaga.ports.participants import Ages
 
 BOTH = (BANK, MORTGAGE)
+TAKEN = (BANK, TILL)
 NEVER = "0"
 PATIENCE = 30.0
 TILL_TOLD = patch("txsaga.engine.coordinator.notes.LINGER", 3_600.0)
@@ -42,8 +46,11 @@ def teller(broker: Broker) -> Producer:
 def move(tx: Coordinated, id: str, resources: Sequence[str] = BOTH) -> None:
     """Move one from account to account, and tell."""
     for resource in resources:
-        with tx.on(resource) as connection:
-            book(connection, id, tx.txid or 0)
+        with tx.on(resource) as handle:
+            if resource == TILL:
+                handle(item=tx.txid)
+            else:
+                book(handle, id, tx.txid or 0)
     tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
 
 
@@ -84,10 +91,21 @@ def pay_by_key(broker: Broker, world: World) -> None:
 
 @TILL_TOLD
 def pay_alone(broker: Broker, world: World) -> None:
-    """Work in one of the databases only: it commits in one phase, and its commit is the decision."""
+    """Work in one of the databases only, by key: it commits in one phase, and its commit is the decision."""
     producer = teller(broker)
     for id in fresh_ids(world):
-        with producer.coordinated(*BOTH) as tx:
+        with producer.coordinated(*BOTH, key=f"alone {id}") as tx:
+            move(tx, id, [BANK])
+        world.note("acknowledged", f"{id} {tx.txid}")
+    recover(broker, world)
+
+
+@TILL_TOLD
+def pay_one(broker: Broker, world: World) -> None:
+    """Do the same without a key: it votes, and nothing is written before the decision."""
+    producer = teller(broker)
+    for id in fresh_ids(world):
+        with producer.coordinated(BANK) as tx:
             move(tx, id, [BANK])
         world.note("acknowledged", f"{id} {tx.txid}")
     recover(broker, world)
@@ -107,6 +125,31 @@ def fail(broker: Broker, world: World) -> None:
     with producer.coordinated(*BOTH) as tx:
         move(tx, id := next(fresh_ids(world)))
     world.note("acknowledged", f"{id} {tx.txid}")
+    recover(broker, world)
+
+
+@TILL_TOLD
+def take(broker: Broker, world: World) -> None:
+    """Move money and take from a till, twice; then reserve, and raise."""
+    producer = teller(broker)
+    for id in fresh_ids(world):
+        with producer.coordinated(*TAKEN) as tx:
+            move(tx, id, TAKEN)
+        world.note("acknowledged", f"{id} {tx.txid}")
+    with suppress(Refused), producer.coordinated(*TAKEN) as tx:
+        move(tx, NEVER, TAKEN)
+        raise Refused
+    recover(broker, world)
+
+
+@TILL_TOLD
+def take_by_key(broker: Broker, world: World) -> None:
+    """Move money and take from a till under a key, as often as it takes."""
+    producer = teller(broker)
+    with suppress(AlreadyCommitted):
+        with producer.coordinated(*TAKEN, key="rent") as tx:
+            move(tx, "1", TAKEN)
+        world.note("acknowledged", f"1 {tx.txid}")
     recover(broker, world)
 
 
@@ -157,13 +200,21 @@ def read_off(broker: Broker, world: World) -> None:
     recover(broker, world)
 
 
+def tidy(broker: Broker, world: World) -> None:
+    """Have every database drop what it keeps of branches that are over."""
+    tidying = Tidying(broker.kernel, Ages(timedelta(0), timedelta(0)))
+    for name in BOTH:
+        tidying.settle(broker.kernel.participant(name)[1])
+
+
 def recover(broker: Broker, world: World) -> None:
     """Run the roles until nothing is undecided, untold or undelivered."""
     broker.create_topic("nudges", queues=1)
     # News make the next tick cover all numbers before them: the sweep looks no further than the ticks.
     broker.producer("nudger").send("nudges", b"")
     broker.kernel.notes.flush()
-    roles = [*broker.own_roles(), *broker.roles(AT_ONCE)]
+    roles = [*broker.own_roles(), *(role for role in broker.roles(AT_ONCE) if not isinstance(role, Recovery))]
+    roles.append(Recovery(broker.kernel, lone=timedelta(0)))  # whoever has votes and no decision is taken for dead
     end = time.monotonic() + PATIENCE
     while sum(role.run_once() for role in roles) or not is_quiet(broker):
         if time.monotonic() > end:
@@ -174,4 +225,11 @@ def is_quiet(broker: Broker) -> bool:
     """Tell whether everything is decided and every database has heard of it."""
     store = broker.kernel.store
     undecided = store.registry.transactions(undecided=True, limit=1) or store.doubts.due(1)
-    return not (undecided or store.questions.backlog() or store.branches.unfinished(limit=1))
+    return not (undecided or store.questions.backlog() or store.branches.unfinished(limit=1) or held(broker))
+
+
+def held(broker: Broker) -> bool:
+    """Tell whether a database holds anything of this store's."""
+    kernel = broker.kernel
+    names = {each.name for each in kernel.store.registry.enlisted()}
+    return any(kernel.reach(name).prepared(broker.identity.uuid.hex) for name in names)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from tests.chaos import coordinated
+from tests.chaos import coordinated, members
 from tests.chaos.agreement import agreed, all_of, cursor_follows, exactly, orders_follow
-from tests.chaos.coordinated import BOTH
-from tests.chaos.houses import MYSQL, POSTGRESQL, SQLITE
+from tests.chaos.coordinated import BOTH, TAKEN
+from tests.chaos.houses import CLUSTER, MYSQL, POSTGRESQL, SERVICE, SQLITE
 from tests.chaos.matrix import Scenario, nothing_more
 from tests.chaos.world import BANK
 
 ROLES = "Publishing:1"
 """The news that the roles begin with: their own facts are those of another program."""
-TWO_PHASES = tuple(
+UNNAMED = tuple(
     f"{fact}:1"
-    for step in ("Naming Named", "Voting Voted", "Deciding Decided", "Finishing Finished", "Noting Noted")
+    for step in ("Voting Voted", "Deciding Decided", "Finishing Finished", "Noting Noted")
     for fact in step.split()
 )
+"""Without a key nothing is written before the decision."""
+TWO_PHASES = ("Naming:1", "Named:1", *UNNAMED)
 ONE_PHASE = tuple(
     f"{fact}:{n}" for fact in ("Ending", "Ended", "Working", "Worked", "Deciding", "Decided") for n in (1, 2)
 )
@@ -23,7 +25,7 @@ ONE_PHASE = tuple(
 PAY = Scenario(
     name="two databases and a message, recovered by two at once",
     roles_from=ROLES,
-    sure=TWO_PHASES,
+    sure=UNNAMED,
     run=coordinated.pay,
     after=(coordinated.recover,),
     copies=2,
@@ -57,10 +59,20 @@ ALONE = Scenario(
     check=agreed(BANK),
     end=nothing_more,
 )
+ONE = Scenario(
+    name="one database and a message",
+    roles_from=ROLES,
+    sure=UNNAMED,
+    run=coordinated.pay_one,
+    after=(coordinated.recover,),
+    copies=2,
+    check=agreed(BANK),
+    end=nothing_more,
+)
 FAIL = Scenario(
     name="an exception, a vote of no, a success",
     roles_from=ROLES,
-    sure=TWO_PHASES,
+    sure=UNNAMED,
     run=coordinated.fail,
     after=(coordinated.recover,),
     check=agreed(*BOTH),
@@ -103,9 +115,61 @@ RECOVER = Scenario(
     check=agreed(*BOTH),
     end=nothing_more,
 )
-COORDINATED: tuple[tuple[Scenario, str], ...] = (
-    *((each, POSTGRESQL) for each in (PAY, BY_KEY, BY_KEY_AT_ONCE, ALONE, FAIL, WORK_OFF, READ_OFF, RECOVER)),
-    *((each, MYSQL) for each in (PAY, BY_KEY_AT_ONCE)),
-    *((each, SQLITE) for each in (PAY, BY_KEY)),  # behind an end only recovery frees what is prepared
+TIDY = Scenario(
+    name="tidying up behind others",
+    before=((coordinated.pay, None),),
+    run=coordinated.tidy,
+    after=(coordinated.tidy, coordinated.recover),
+    check=agreed(*BOTH),
+    end=nothing_more,
+    sure=("Tidying:1", "Tidied:1", "Tidying:2", "Tidied:2"),
 )
-"""Each program, and the kind of the database that comes second."""
+TAKE = Scenario(
+    name="a database, a service and a message, recovered by two at once",
+    roles_from=ROLES,
+    run=coordinated.take,
+    after=(coordinated.recover,),
+    copies=2,
+    check=agreed(*TAKEN),
+    end=nothing_more,
+    sure=TWO_PHASES,
+)
+TAKE_BY_KEY = Scenario(
+    name="a database, a service and a message under a key, tried again at once",
+    roles_from=ROLES,
+    run=coordinated.take_by_key,
+    after=(coordinated.take_by_key,),
+    check=agreed(*TAKEN),
+    end=exactly("1"),
+    sure=TWO_PHASES,
+)
+SEND_TO_MANY = Scenario(
+    name="three brokers, two of which must accept, recovered by two at once",
+    roles_from=ROLES,
+    run=members.send_to_many,
+    after=(members.recover,),
+    copies=2,
+    check=members.agreed(lambda brokers: brokers >= 2),
+    end=nothing_more,
+    sure=TWO_PHASES,
+)
+SEND_BY_TURNS = Scenario(
+    name="three brokers by turns",
+    roles_from=ROLES,
+    run=members.send_by_turns,
+    after=(members.recover,),
+    check=members.agreed(lambda brokers: brokers == 1),
+    end=nothing_more,
+    sure=TWO_PHASES,
+)
+COORDINATED: tuple[tuple[Scenario, str], ...] = (
+    *(
+        (each, POSTGRESQL)
+        for each in (PAY, BY_KEY, BY_KEY_AT_ONCE, ALONE, ONE, FAIL, WORK_OFF, READ_OFF, RECOVER, TIDY)
+    ),
+    *((each, MYSQL) for each in (PAY, BY_KEY_AT_ONCE, TIDY)),
+    *((each, SQLITE) for each in (PAY, BY_KEY, BY_KEY_AT_ONCE)),
+    *((each, SERVICE) for each in (TAKE, TAKE_BY_KEY)),
+    *((each, CLUSTER) for each in (SEND_TO_MANY, SEND_BY_TURNS)),
+)
+"""Each program, and the kind of what takes part beside the bank."""

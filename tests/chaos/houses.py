@@ -11,6 +11,8 @@ from sqlalchemy import Connection, make_url, text
 POSTGRESQL: Final = "postgresql"
 MYSQL: Final = "mysql"
 SQLITE: Final = "sqlite"
+SERVICE: Final = "service"
+CLUSTER: Final = "cluster"
 
 TABLES = (
     "CREATE TABLE debit (id text NOT NULL, half text)",  # nothing is unique here: what happens twice is seen twice

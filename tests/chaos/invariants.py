@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import text
 
@@ -68,14 +68,17 @@ def decisions(world: World) -> dict[int, int]:
         return {txid: decision for txid, decision in rows}
 
 
+def not_sound(store: str) -> dict[str, Sequence[object]]:
+    """Check a store against itself; return what is wrong."""
+    url, _, schema = store.partition("?namespace=")
+    with database(url) as engine, engine.connect() as connection:
+        asked = {what: connection.execute(text(sql.format(s=schema))).all() for what, sql in WRONG.items()}
+    return {what: found for what, found in asked.items() if found}
+
+
 def assert_sound(world: World, before: Mapping[int, int]) -> None:
     """Check the store against itself, against its decisions of before and against the bank's evidence."""
-    with database(world.home_database) as engine, engine.connect() as connection:
-        wrong = {
-            what: found
-            for what, sql in WRONG.items()
-            if (found := connection.execute(text(sql.format(s=world.name))).all())
-        }
+    wrong = not_sound(world.home)
     assert not wrong, wrong
     now = decisions(world)
     assert {txid: now.get(txid) for txid in before} == dict(before) | dict.fromkeys(_dropped(world, before))
@@ -101,13 +104,22 @@ def old_halves(world: World) -> int:
 
 def delivered(world: World, topic: str) -> list[str]:
     """Read what a consumer group that begins now is given, sorted."""
-    return sorted(body for bodies in by_queue(world, topic).values() for body in bodies)
+    return delivered_by(world.home, topic)
+
+
+def delivered_by(store: str, topic: str) -> list[str]:
+    """Read the same of any store."""
+    return sorted(body for bodies in _by_queue(store, topic).values() for body in bodies)
 
 
 def by_queue(world: World, topic: str) -> dict[int, list[str]]:
     """Read a topic, queue by queue in its order."""
+    return _by_queue(world.home, topic)
+
+
+def _by_queue(store: str, topic: str) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
-    with txsaga.connect(world.home, roles=False, answering=False, env={}) as broker:
+    with txsaga.connect(store, roles=False, answering=False, env={}) as broker:
         if topic not in [known.name for known in broker.kernel.store.registry.topics()]:
             return {}
         stream = broker.stream(fresh_name("auditor"), [topic])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.conftest import DONE, Kills, Worlds
+from tests.chaos.conftest import DONE, Worlds
 from tests.chaos.matrix import Scenario
+from tests.chaos.tally import Kills
 from txsaga.testing.kill import KillPoint, sample
 
 

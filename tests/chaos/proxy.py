@@ -7,7 +7,9 @@ vanish without anybody noticing, or arrive after everybody has given it up.
 
 from __future__ import annotations
 
+import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +19,11 @@ from enum import Enum, auto
 
 from sqlalchemy.engine import make_url
 
-READY = b"Z\x00\x00\x00\x05I"
-"""PostgreSQL's last message of an answer: nothing is open any more."""
+READY = {"postgresql": b"Z\x00\x00\x00\x05I"}
+"""The last message of an answer: nothing is open any more. Others answer in one message."""
+AT_ONCE = struct.pack("ii", 1, 0)
+"""What makes closing a line a reset."""
+LOOK = 0.02
 DELAY = 0.3
 """Seconds that a slow message takes."""
 
@@ -40,6 +45,8 @@ class Loss(Enum):
     """It arrives when everybody has given up: at `deliver`."""
     SLOW = auto()
     """It takes some time."""
+    RESET = auto()
+    """It never arrives, and both sides are told at once that the line is no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,7 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         self._target = make_url(url)
+        self.ready = READY.get(self._target.get_backend_name(), b"")
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = [self._listener]
         self._lock = threading.Lock()
@@ -123,10 +131,12 @@ class _Line:
 
     def requests(self) -> None:
         """Pass on what the client says."""
-        with suppress(OSError):
-            while message := self._client.recv(1 << 20):
+        with suppress(OSError, ValueError):  # of a line that is closed
+            while message := _read(self._client):
                 loss = self._proxy.take_order(message)
-                if loss is Loss.REQUEST:
+                if loss is Loss.RESET:
+                    self._reset()
+                if loss in (Loss.REQUEST, Loss.RESET):
                     break
                 if loss is Loss.HOLE:
                     self._proxy.broke.set()
@@ -144,13 +154,13 @@ class _Line:
 
     def answers(self) -> None:
         """Pass on what the server says, unless it is to be lost."""
-        with suppress(OSError):
-            while message := self._server.recv(1 << 20):
+        with suppress(OSError, ValueError):  # of a line that is closed
+            while message := _read(self._server):
                 if self._mute:
                     continue
                 if not self._losing_answer:
                     self._client.sendall(message)
-                elif READY in message:
+                elif self._proxy.ready in message:
                     break
         self._cut_both()
 
@@ -166,10 +176,22 @@ class _Line:
         if loss in (Loss.MUTE, Loss.SLOW):
             self._proxy.broke.set()
 
+    def _reset(self) -> None:
+        for line in (self._client, self._server):
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+            line.close()
+
     def _cut_both(self) -> None:
         _cut(self._client)
         _cut(self._server)
         self._proxy.broke.set()
+
+
+def _read(line: socket.socket) -> bytes:
+    """Wait for what one side says: by looks, since who waits in a read keeps a line from being reset."""
+    while not select.select([line], [], [], LOOK)[0]:
+        pass
+    return line.recv(1 << 20)
 
 
 def _cut(line: socket.socket) -> None:

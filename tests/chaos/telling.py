@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tests.chaos import child, coordinated
 from tests.chaos.agreement import agreed
 from tests.chaos.coordinated import BOTH, teller
-from tests.chaos.world import World, database
+from tests.chaos.till import kept
+from tests.chaos.world import TILL, World, database
 from txsaga.engine.broker import Broker
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError, Unfinished
@@ -23,10 +24,10 @@ Told = TxSagaError | None
 Step = Callable[[Coordinated], None]
 
 
-def attempt(broker: Broker, world: World, work: Step) -> Told:
+def attempt(broker: Broker, world: World, work: Step, resources: Sequence[str] = BOTH, key: str | None = None) -> Told:
     """Try a transfer; return what the caller was told, and believe it."""
     try:
-        with teller(broker).coordinated(*BOTH) as tx:
+        with teller(broker).coordinated(*resources, key=key) as tx:
             work(tx)
     except (TxSagaError, SQLAlchemyError) as error:
         return error if isinstance(error, TxSagaError) else RolledBack(str(error))
@@ -35,7 +36,9 @@ def attempt(broker: Broker, world: World, work: Step) -> Told:
 
 
 def rows(world: World, resource: str) -> int:
-    """Count what a database shows."""
+    """Count what a database or a service shows."""
+    if resource == TILL:
+        return len(kept(world.folder.parent / TILL, "taken"))
     with database(world.resources[resource]) as engine, engine.connect() as connection:
         return int(connection.execute(text("SELECT count(*) FROM debit")).scalar_one())
 

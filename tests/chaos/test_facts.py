@@ -7,21 +7,23 @@ matrix run, a write outside a pair of facts is an error.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 import txsaga
-from tests.chaos import child, coordinated, scenarios
+from tests.chaos import child, coordinated, lake_programs, nine_events, scenarios
 from tests.chaos.conftest import Worlds
 from tests.chaos.world import BANK, World, database
 from txsaga import ports
 from txsaga.adapters.evidence.sql import SqlEvidence
+from txsaga.adapters.evidence.steps import SqlSteps
 from txsaga.adapters.postgres.branches import PostgresBranches
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.doubts import PostgresDoubts
+from txsaga.adapters.postgres.flows import PostgresFlowLedger, PostgresFlows
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.adapters.postgres.leases import PostgresLeases
@@ -32,8 +34,11 @@ from txsaga.adapters.postgres.queues import PostgresQueues
 from txsaga.adapters.postgres.registry import PostgresRegistry
 from txsaga.adapters.postgres.reservations import PostgresReservations
 from txsaga.adapters.postgres.schedule import PostgresSchedule
+from txsaga.adapters.postgres.steps import PostgresSteps
+from txsaga.adapters.postgres.tables import PostgresTables
 from txsaga.adapters.xa import PostgresParticipant
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
+from txsaga.adapters.xa.rows import BranchRows
 from txsaga.engine.broker import Broker
 from txsaga.model.facts import ALL, Fact
 
@@ -41,10 +46,19 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
     (ports.Ledger, PostgresLedger): {
         *{"call", "cast"},
+        *{"move_step"},
         *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
+    (ports.TableLedger, PostgresTables): {"keep", "swap", "reserve_table"},
     (ports.Branches, PostgresBranches): {"write"},
+    (ports.Steps, PostgresSteps): {"write", "claim", "hold"},
+    (ports.StepWork, SqlSteps): {"run", "fence"},
+    (ports.FlowLedger, PostgresFlowLedger): {
+        *{"enrol", "start", "close", "record", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
+        *{"declare", "mark", "let_stand"},
+    },
+    (ports.Flows, PostgresFlows): set(),
     (ports.Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
     (ports.Log, PostgresLog): {
         *{"tick", "extend_partitions", "drop_partitions"},
@@ -75,6 +89,8 @@ WRITES: dict[tuple[type, type], set[str]] = {
 }
 READS = {
     *{
+        "numbers",
+        "written",
         "views",
         "views_of",
         "at_once",
@@ -89,6 +105,8 @@ READS = {
         "bounds",
         "offset_at",
         "wait",
+        "effects",
+        "pointer",
     },
     *{
         "unread",
@@ -98,13 +116,21 @@ READS = {
         "get",
         "replay_of",
         "unfinished",
+        "over",
         "listed",
         "enlisted",
         "ballots",
         "guests",
         "held",
+        "counted",
+        "of_all",
+        "steps",
+        "output",
+        "compensates",
+        "flows",
     },
-    *{"waiting", "due", "of", "is_held", "backlog", "alive", "ids", "producer_groups", "read_many"},
+    *{"enrolled", "steps", "journal", "units", "overdue"},
+    *{"waiting", "due", "of", "is_held", "rests", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled", "cluster"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
     *{"unread", "find", "all", "list", "get", "ids"},
@@ -125,28 +151,29 @@ READS = {
 IN_RESOURCES: dict[type, set[str]] = {
     PostgresBranch: {"prepare", "finish", "commit"},
     PostgresParticipant: {"finish"},
+    BranchRows: {"_delete"},
 }
 # Local work announces its own commit, which covers what is filled in; the uuid is made where it is registered.
 ANNOUNCED_BY_THEIR_CALLER = {"work", "fill", "database"}
 
 
 class Watch:
-    """Knows which steps are announced and not yet done, thread by thread."""
+    """Knows which steps are announced and not yet done, thread by thread; whoever is called on has its caller's."""
 
     def __init__(self) -> None:
         self.unannounced: list[str] = []
         self.seen: list[str] = []
-        self._under_way = threading.local()
+        self._under_way = ContextVar("under way", default=0)
 
     @property
     def depth(self) -> int:
         """How many steps of this thread are under way."""
-        return getattr(self._under_way, "depth", 0)
+        return self._under_way.get()
 
     def __call__(self, fact: Fact) -> None:
         """Hear a fact: they come in pairs."""
         self.seen.append(fact.name)
-        self._under_way.depth = self.depth + (1 if fact.name.endswith("ing") else -1)
+        self._under_way.set(self.depth + (1 if fact.name.endswith("ing") else -1))
 
     def watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a method that writes."""
@@ -264,12 +291,46 @@ def test_those_who_work_messages_off_announce_every_durable_step(
 
 
 @pytest.mark.postgres
+def test_what_is_tidied_up_is_announced(watch: Watch, houses: Worlds) -> None:
+    with houses() as world, child.opened(world, {}, watch) as broker:
+        for program in (coordinated.pay, coordinated.tidy):
+            program(broker, world)
+    assert watch.seen.count("Tidied") == 2
+
+
+@pytest.mark.postgres
 @pytest.mark.parametrize("program", [coordinated.pay, coordinated.pay_by_key, coordinated.pay_alone])
 def test_coordinated_transactions_announce_every_durable_step(
     watch: Watch, houses: Worlds, program: Callable[[Broker, World], None]
 ) -> None:
     with houses() as world, child.opened(world, {}, watch) as broker:
         program(broker, world)
-    two_phases = {"Named", "Voted", "Decided", "Finished", "Noted"}
-    one_phase = {"Named", "Ended", "Worked", "Decided", "Noted"}
+    two_phases = {"Voted", "Decided", "Finished", "Noted"}
+    one_phase = {"Ended", "Worked", "Decided", "Noted"}
     assert (one_phase if program is coordinated.pay_alone else two_phases) <= set(watch.seen)
+    assert ("Named" in watch.seen) == (program is not coordinated.pay)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("program", [lake_programs.write, lake_programs.write_beside_databases])
+def test_those_who_write_into_tables_announce_every_durable_step(
+    watch: Watch, houses: Worlds, program: Callable[[Broker, World], None]
+) -> None:
+    with houses() as world, child.opened(world, {}, watch) as broker:
+        program(broker, world)
+    assert {"Staged", "Filed", "Built", "Decided"} <= set(watch.seen)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("hold", ["prepared", "journal"])
+def test_flows_announce_every_durable_step(watch: Watch, houses: Worlds, hold: str) -> None:
+    with houses() as world, child.opened(world, {}, watch) as broker:
+        nine_events.order(broker, world)
+        for event in nine_events.EVENTS:
+            nine_events.Alone(event, hold, False)(broker, world)
+        with broker.producer("tellers", checker=scenarios.nobody_knows).begin_flow(BANK, key="fails") as flow:
+            with pytest.raises(ZeroDivisionError), flow.step("fails", on=BANK):
+                raise ZeroDivisionError
+            flow.touch()
+            flow.roll_back()
+    assert {"Declared", "Started", "Voted", "Closed", "Settled", "Touched", "Decided", "Finished"} <= set(watch.seen)

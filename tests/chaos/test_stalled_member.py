@@ -25,23 +25,35 @@ with txsaga.connect(sys.argv[1], roles=False, env={}) as broker:
     (message,) = consumer.receive(1)
     print("holds", message.text(), flush=True)
     sys.stdin.readline()
+    producer = broker.producer("stalling", checker=lambda question: None)
     try:
-        message.ack()
-        print("acknowledged")
+        if sys.argv[2] == "consume":
+            with producer.transaction() as tx:
+                tx.consume(message)
+        else:
+            getattr(message, sys.argv[2])()
+        print("done")
     except txsaga.errors.ClaimLost as lost:
         print("lost", message.attempts)
 """
 
 
 @pytest.mark.req("IBM-61")
-def test_a_stalled_member_loses_its_message_to_another_and_is_told(world: World) -> None:
-    program, pipe = [sys.executable, "-c", MEMBER, world.home], subprocess.PIPE
+@pytest.mark.parametrize("late", ["ack", "nack", "extend", "consume"])
+def test_a_stalled_member_loses_its_message_to_another_and_is_told(world: World, late: str) -> None:
+    program, pipe = [sys.executable, "-c", MEMBER, world.home, late], subprocess.PIPE
     with txsaga.connect(world.home, roles=False, env={}) as broker:
         broker.create_topic("orders", queues=1)
         broker.producer("shop").send("orders", b"7")
         assert broker.roles()[0].run_once()
         with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True) as stalled:
             assert_told(broker, stalled)
+
+
+def letters_and_claims(broker: Broker) -> tuple[int, int]:
+    """Count what is dead, and what is in hands."""
+    (reading,) = broker.kernel.store.overview.readings()
+    return len(broker.dead_letters.list("workers")), reading.held
 
 
 def assert_told(broker: Broker, stalled: subprocess.Popen[str]) -> None:
@@ -56,6 +68,7 @@ def assert_told(broker: Broker, stalled: subprocess.Popen[str]) -> None:
             os.kill(stalled.pid, signal.SIGCONT)
             said, _ = stalled.communicate("go on\n", timeout=30)
             assert said == "lost 1\n"
+            assert letters_and_claims(broker) == (0, 1)
             again.ack()
             assert consumer.receive(wait=2 * HOLD.total_seconds()) == []
     finally:

@@ -12,12 +12,15 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
+from tests.adapters.tcc.service import SECRET
 from tests.chaos.houses import close_place, open_books, open_place, place
 from tests.services.databases import fresh_name
+from txsaga import HttpService
 from txsaga.wiring import open_store
 
 BANK = "bank"
 MORTGAGE = "mortgage"
+TILL = "till"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +33,28 @@ class World:
     folder: Path
     branches: Mapping[str, str] = field(default_factory=dict)
     """More databases that books are kept in, by the names of their resources."""
+    till: str = ""
+    """Where a service listens that takes part; it keeps what it did in this world's folder."""
+    brokers: Mapping[str, str] = field(default_factory=dict)
+    """The databases of brokers that take part, by their names."""
 
     @property
     def home(self) -> str:
         """The URL of the store."""
         return f"{self.home_database}?namespace={self.name}"
+
+    @property
+    def stores(self) -> dict[str, str]:
+        """The URLs of the brokers that take part."""
+        return {name: f"{url}?namespace={self.name}_{name}" for name, url in self.brokers.items()}
+
+    @property
+    def services(self) -> dict[str, HttpService]:
+        """The services that take part, by name."""
+        if not self.till:
+            return {}
+        at = self.till
+        return {TILL: HttpService(try_=f"{at}/try", confirm=f"{at}/confirm", cancel=f"{at}/cancel", secret=SECRET)}
 
     @property
     def bank(self) -> str:
@@ -60,11 +80,14 @@ class World:
     def let_leases_run_out(self) -> None:
         """Let so much time pass that nobody who died holds anything any more."""
         moments = (("lease", "until"), ("question", "asked"), ("question", "until"), ("doubt", "check_at"))
-        stood = (("tx", "touched"), ("branch", "at"))
-        with database(self.home_database) as engine, engine.begin() as connection:
-            for table, column in (*moments, *stood):
-                passed = f"UPDATE {self.name}.{table} SET {column} = {column} - interval '1 hour'"
-                connection.execute(text(passed))
+        stood = (("tx", "touched"), ("branch", "at"), ("saga", "until"))
+        homes = [(self.home_database, self.name)]
+        homes += [(url, f"{self.name}_{name}") for name, url in self.brokers.items()]
+        for url, schema in homes:
+            with database(url) as engine, engine.begin() as connection:
+                for table, column in (*moments, *stood):
+                    passed = f"UPDATE {schema}.{table} SET {column} = {column} - interval '1 hour'"
+                    connection.execute(text(passed))
 
     def debits(self) -> list[str]:
         """Read the debits of the bank, sorted."""
@@ -89,7 +112,13 @@ def database(url: str) -> Iterator[Engine]:
 
 @contextmanager
 def fresh_world(
-    home_database: str, bank_database: str, folder: Path, branches: Mapping[str, str] | None = None
+    home_database: str,
+    bank_database: str,
+    folder: Path,
+    branches: Mapping[str, str] | None = None,
+    *,
+    till: str = "",
+    brokers: Mapping[str, str] | None = None,
 ) -> Iterator[World]:
     """Make a world; it is taken away again unless something in it went wrong."""
     name = fresh_name("w")
@@ -99,9 +128,12 @@ def fresh_world(
         bank_database=bank_database,
         folder=folder / name,
         branches=branches or {},
+        till=till,
+        brokers=brokers or {},
     )
     world.folder.mkdir()
-    open_store(world.home).close()
+    for store in (world.home, *world.stores.values()):
+        open_store(store).close()
     books = (bank_database, *world.branches.values())
     for url in books:
         with database(url) as engine, engine.begin() as connection:
@@ -113,3 +145,6 @@ def fresh_world(
     for url in (home_database, *books):
         with database(url) as engine, engine.begin() as connection:
             close_place(connection, name)
+    for broker, url in world.brokers.items():
+        with database(url) as engine, engine.begin() as connection:
+            close_place(connection, f"{name}_{broker}")

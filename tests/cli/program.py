@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -67,8 +68,13 @@ def is_setting(name: str) -> bool:
 @contextmanager
 def started(*words: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Start a command as a process of its own; it is gone after the block, however that ends."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([*COMMAND, *words], env=dict(env), stdout=pipe, stderr=pipe, text=True) as process:
+    pipe, command = subprocess.PIPE, [*COMMAND, *words]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
+    try:
+        process = subprocess.Popen(command, env=dict(env), stdout=pipe, stderr=pipe, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         try:
             yield process
         finally:

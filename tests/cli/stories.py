@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from typing import Any
 
 from sqlalchemy import NullPool, create_engine
 
@@ -27,7 +28,10 @@ from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.by_hand import BranchesByHand
+from txsaga.engine.coordinator.notes import Notes
 from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.engine.flows.budgets import Budgets
+from txsaga.engine.flows.flow import Flow
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.looking import look
 from txsaga.engine.roles import Dispatcher
@@ -122,7 +126,7 @@ def scene() -> Iterator[Scene]:
             announce=Announcer([lambda _: clock.advance(1)]),
             member="desk",
         )
-        kernel.notes.submit = notes.append
+        kernel.notes = Notes(notes.extend)
         with Broker(
             kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=database.dispose
         ) as broker:
@@ -284,15 +288,63 @@ def audited(scene: Scene) -> str:
         with tx.on("current"), tx.lane("mortgage"):
             pass
         tx.lane("mortgage").commit()
+        scene.note()
         raise Failed
     scene.note()
     assert tx.txid is not None
     return scene.shown(tx.txid)
 
 
+def nine_events(scene: Scene) -> str:
+    """The nine events, each in a process of its own: main 1 2 4 5 8 9, the lane 3 6 and its commit 7."""
+    producer = scene.producer
+    flow = producer.begin_flow("current", "mortgage", lanes=["mortgage"], key="transfer-7")  # 1
+    with producer.flow("transfer-7").step("2", on="current"):
+        pass
+    _journal(producer.flow("transfer-7"), "3", lane="mortgage")
+    for event in ("4", "5"):
+        _journal(producer.flow("transfer-7"), event, on="mortgage")
+    with producer.flow("transfer-7").step("6", lane="mortgage"):
+        pass
+    producer.flow("transfer-7").lane("mortgage").commit()  # 7
+    teller = producer.flow("transfer-7")
+    with teller.step("8"):
+        teller.send("orders", b"a transfer")
+    producer.flow("transfer-7").end()  # 9
+    scene.note()
+    scene.deliver()
+    return scene.shown(flow.txid)
+
+
+def tried_again(scene: Scene) -> str:
+    """A flow with a step that failed, one whose process died, and one that holds its locks for too long."""
+    flow = scene.producer.begin_flow("current", "mortgage", key="transfer-7")
+    with suppress(Failed), flow.step("debit", on="current"):
+        raise Failed("the account is closed")
+    with flow.step("debit", on="current"):
+        pass
+    _left(flow, "credit")
+    _journal(scene.producer.flow("transfer-7"), "credit", on="mortgage")
+    scene.clock.advance(2 * LONG)
+    Budgets(scene.broker.kernel).run_once()
+    return scene.shown(flow.txid)
+
+
+def _journal(flow: Flow, step: str, **place: Any) -> None:  # noqa: ANN401
+    with flow.step(step, hold="journal", **place) as journal:
+        journal.execute("update account set balance = balance + 1", rows=1)
+
+
+def _left(flow: Flow, step: str) -> None:
+    """Leave a step as a process does that dies in it."""
+    work = flow.step(step, on="mortgage")
+    work.__enter__()
+    flow._step = None
+
+
 def half_way(scene: Scene) -> str:
-    """A transfer that is under way."""
-    tx = scene.producer.coordinated("current", "mortgage").__enter__()
+    """A transfer that is under way; without a key nothing would be written of it yet."""
+    tx = scene.producer.coordinated("current", "mortgage", key="transfer-7").__enter__()
     _transfer(tx)
     assert tx.txid is not None
     return scene.shown(tx.txid)
@@ -329,6 +381,8 @@ STORIES: Mapping[str, Story] = {
         failed_transfer,
         told_by_recovery,
         overruled,
+        nine_events,
+        tried_again,
         half_way,
         audited,
     )

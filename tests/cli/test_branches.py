@@ -235,11 +235,11 @@ def test_what_can_be_undone_is_listed_until_it_can_not(desk: Desk) -> None:
     assert undo(tx.txid) == []
     life = bank.left()
     assert undo(life.txid) == []  # it is committed: there is no way back, though a resource may not know yet
-    other = bank.left(decided=False, account=2)
+    other = bank.left(decided=False, account=2, key="transfer-8")
     assert [each["where"] for each in undo(other.txid)] == ["current", "mortgage"]
     lines = desk("tx", "show", str(other.txid)).lines
     assert any("the resource rolls it back" in line for line in lines)
-    assert [line.split()[0] for line in lines if "branch 1 named" in line] == ["2"]
+    assert [line.split()[0] for line in lines if "branch 1 named" in line] == ["3"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,32 @@ def test_all_letters_of_a_group_are_purged(cli: Cli, group: str) -> None:
     assert cli("dlq", "purge", "--group", group, "--all").out == "0 purged\n"
 
 
+def test_a_letter_of_another_group_than_the_one_named_stays(cli: Cli, group: str) -> None:
+    (letter,) = cli("dlq", "list", "--group", group, "--json").documents
+    for command in ("purge", "replay"):
+        said = cli("dlq", command, str(letter["id"]), "--group", "another")
+        assert (said.code, said.out, f"is one of group '{group}'" in said.complaint) == (2, "", True)
+    assert cli("dlq", "purge", str(letter["id"]), "--group", group).out == "1 purged\n"
+
+
+def test_a_letter_whose_copy_waits_already_is_said_to_stay(cli: Cli, broker: Broker, group: str, topic: str) -> None:
+    (letter,) = cli("dlq", "list", "--group", group, "--json").documents
+    broker.reset_group(group, "earliest", dry_run=False)
+    with broker.consumer(group, [topic]) as consumer:
+        (message,) = consumer.receive()
+        assert cli("dlq", "replay", str(letter["id"])).out == "1 replayed\n"
+        message.nack("again")
+    (again,) = cli("dlq", "list", "--group", group, "--json").documents
+    said = cli("dlq", "replay", str(again["id"]), str(again["id"]))
+    assert said.lines == [
+        "0 replayed",
+        "1 stayed: the copy of an earlier replay still waits, or their group is gone",
+    ]
+    assert cli("dlq", "replay", "--group", group, "--all", "--json").document == {"replayed": 0, "stayed": 1}
+    assert len(cli("consume", group, topic).lines) == 1
+    assert cli("dlq", "replay", str(again["id"])).out == "1 replayed\n"
+
+
 def test_all_letters_are_replayed_page_by_page_and_those_that_die_meanwhile_wait(
     cli: Cli, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +117,10 @@ def test_all_letters_are_replayed_page_by_page_and_those_that_die_meanwhile_wait
     [
         (("show", "987654321"), 4, "no dead letter 987654321"),
         (("replay", "987654321"), 4, "no dead letter 987654321"),
+        (("show", "9" * 30), 4, "no dead letter 999"),
+        (("purge", "9" * 30), 4, "no dead letter 999"),
+        (("replay", "--group", "nobody", "--all"), 4, "'nobody' does not exist"),
+        (("purge", "--group", "nobody", "--all"), 4, "'nobody' does not exist"),
         (("purge",), 2, "IDS"),
         (("replay", "--all"), 2, "name the group"),
         (("replay", "1", "--all", "--group", "x"), 2, "name the group"),

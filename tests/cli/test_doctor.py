@@ -96,7 +96,7 @@ def test_a_healthy_store_has_nothing_to_complain_of(bare: Cli, examine: Examine,
     assert list(found) == [
         *("connection", "version", "clock", "two-phase", "durability", "settings", "disk", "old transactions"),
         *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "check-back", "undecided", "producers"),
-        *("out of checks", "groups", "dead letters", "branches", "heuristics"),
+        *("out of checks", "groups", "dead letters", "branches", "heuristics", "flows"),
     ]
     said = bare("doctor", "--url", home)
     assert (said.code, said.err) == (0, "")

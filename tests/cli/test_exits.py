@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -13,6 +15,10 @@ from txsaga.cli import exits
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 NAMED = {name: value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+
+
+for each in iter_modules(errors.__path__, "txsaga.errors."):
+    import_module(each.name)
 
 
 def every_error(base: type[errors.TxSagaError] = errors.TxSagaError) -> Iterator[type[errors.TxSagaError]]:

@@ -37,15 +37,19 @@ class TestEveryCommand:
         assert (said.code, said.out) == (7, "")
         assert said.complaint.endswith("run `txsaga db migrate`")
 
-    def test_without_a_server_it_says_that_nobody_answers(self, bare: Cli, words: tuple[str, ...]) -> None:
-        said = bare(*words, TXSAGA_URL=f"postgresql://anna@127.0.0.1:{free_port()}/home")
-        assert (said.code, said.out) == (6, "")
-        assert "did not answer" in said.complaint
-
     def test_a_url_that_is_none_is_told(self, bare: Cli, words: tuple[str, ...]) -> None:
         said = bare(*words, TXSAGA_URL="nonsense")
         assert (said.code, said.out) == (3, "")
         assert "is no database URL" in said.complaint
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words != ("engine",)], ids=" ".join)
+def test_without_a_server_what_does_not_wait_for_one_says_that_nobody_answers(
+    bare: Cli, words: tuple[str, ...]
+) -> None:
+    said = bare(*words, TXSAGA_URL=f"postgresql://anna@127.0.0.1:{free_port()}/home")
+    assert (said.code, said.out) == (6, "")
+    assert "did not answer" in said.complaint
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
         (("create", "a b"), 3, "a b"),
         (("create", "ok", "--backout", "nowhere"), 3, "'nowhere' does not exist"),
         (("create", "ok", "--max-attempts", "-1"), 2, "--max-attempts"),
-        (("create", "ok", "--expires", "599"), 3, "from 10 minutes on"),
+        (("create", "ok", "--expires", "599"), 3, "expires is 0:09:59; give a timedelta from 10 minutes on"),
         (("create", "ok", "--first-retry", "86401"), 2, "--first-retry"),
     ],
 )
@@ -111,7 +111,17 @@ def test_a_group_leaves_a_topic_after_a_look_at_what_it_would_miss(cli: Cli, bro
     assert cli("group", "show", name, "--json").document["topics"]
     assert cli("group", "leave", name, "--topic", topic, "--yes").lines[-1] == f"{name} left {topic}"
     assert cli("group", "show", name, "--json").document["topics"] == []
-    assert cli("group", "leave", name, "--topic", topic, "--yes", "--json").document["queues"] == []
+    said = cli("group", "leave", name, "--topic", topic, "--yes")
+    assert (said.code, said.out, f"does not read topic '{topic}'" in said.complaint) == (4, "", True)
+
+
+def test_a_group_is_moved_in_topics_that_it_reads_and_in_no_other(cli: Cli, topic: str) -> None:
+    name = fresh_name("elsewhere")
+    cli("group", "create", name)
+    said = cli("group", "reset", name, "--topic", topic, "--to", "earliest", "--yes")
+    assert (said.code, said.out, f"does not read topic '{topic}'" in said.complaint) == (4, "", True)
+    assert cli("group", "reset", name, "--topic", "nowhere", "--to", "earliest").code == 3
+    assert cli("group", "reset", name, "--to", "earliest").code == 0
 
 
 def test_where_a_group_stands_is_shown_queue_by_queue(cli: Cli, broker: Broker, topic: str) -> None:

@@ -93,6 +93,7 @@ def test_a_scrape_tells_the_figures_of_the_store(watched: Broker, metrics: Metri
     assert found["txsaga_group_held", "billing", "news"] == 1
     assert found["txsaga_group_resting", "billing", "news"] == 0
     assert found["txsaga_group_members", "billing", "news"] == 1
+    assert 0 < found["txsaga_group_oldest_seconds", "billing", "news"] < 3600
     assert found["txsaga_dead_letters", "billing"] == 1
 
 

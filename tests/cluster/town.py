@@ -14,9 +14,8 @@ from txsaga import Broker
 from txsaga.engine.cluster.facade import BrokerCluster
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.roles import Dispatcher
-from txsaga.model.branch import BranchEvent, BranchState
+from txsaga.model.branch import BranchState
 from txsaga.model.checks import CheckProfile
-from txsaga.ports.branches import Noted
 from txsaga.testing.checking import check_once
 
 ORDERS = "orders"
@@ -100,7 +99,7 @@ class Town:
     def states(self, txid: int | None) -> dict[str, BranchState]:
         """Return where the branches of a transaction stand in the coordinator, with all that waited to be noted."""
         assert txid is not None
-        self.coordinator.kernel.branches.call(Noted(0, 0, 0, BranchEvent.FORGET))
+        self.coordinator.kernel.notes.flush()
         return {each.resource: each.state for each in self.coordinator.kernel.store.branches.of(txid)}
 
     def recover(self) -> int:

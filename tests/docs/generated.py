@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from txsaga.model import facts, modes
+from txsaga.model.branch import BRANCH
 from txsaga.model.lifecycle import MESSAGE, TRANSACTION
 from txsaga.model.policies import ABOUT
 from txsaga.model.refusals import Refusal
+from txsaga.model.step import STEP
 from txsaga.model.topic import ALLOWED, TopicType, Way
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,6 +29,16 @@ CALLS: Mapping[Way, str] = {
 def transaction_diagram() -> str:
     """Draw the lifecycle of a transaction."""
     return f"```mermaid\n{TRANSACTION.mermaid()}\n```"
+
+
+def branch_diagram() -> str:
+    """Draw the lifecycle of a branch."""
+    return f"```mermaid\n{BRANCH.mermaid()}\n```"
+
+
+def step_diagram() -> str:
+    """Draw the lifecycle of a step."""
+    return f"```mermaid\n{STEP.mermaid()}\n```"
 
 
 def message_diagram() -> str:
@@ -115,6 +127,8 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "transaction": transaction_diagram,
+    "branch": branch_diagram,
+    "step": step_diagram,
     "message": message_diagram,
     "facts": facts_table,
     "topics": topics_table,

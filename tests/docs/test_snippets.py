@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.docs.snippets import Block, Command, assignment, blocks, commands
 from tests.services.embedded import temporary_home
@@ -50,8 +51,11 @@ def test_the_blocks_of_a_page_run(
         os.environ["TXSAGA_URL"] = request.getfixturevalue("home_url")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "snippet"}
-    for block in shown:
-        run(block, names)
+    try:
+        for block in shown:
+            run(block, names)
+    finally:
+        close_pools(names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -75,6 +79,13 @@ def run(block: Block, names: dict[str, Any]) -> None:
     else:
         for command in commands(block):
             call(command)
+
+
+def close_pools(names: dict[str, Any]) -> None:
+    """Close what a page leaves to the end of its process."""
+    for each in names.values():
+        if isinstance(each, Engine):
+            each.dispose()
 
 
 def call(command: Command) -> None:

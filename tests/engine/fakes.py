@@ -23,6 +23,7 @@ from txsaga.model.asking import Answer, Ask, Asked, Lead
 from txsaga.model.cut import Cut
 from txsaga.model.decision import Code
 from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
+from txsaga.model.table import TableName
 from txsaga.ports.halves import HalfStore, Written
 from txsaga.ports.observer import Observer
 from txsaga.ports.participants import Enlistable, Participant
@@ -113,7 +114,7 @@ class FakeStore:
         self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights
         self.questions, self.leases = FakeQuestions(real.questions), real.leases
         self.registry, self.overview, self.branches = real.registry, real.overview, real.branches
-        self.reservations = real.reservations
+        self.reservations, self.steps, self.flows = real.reservations, real.steps, real.flows
         self.close = real.close
 
 
@@ -123,7 +124,7 @@ _numbers = count(1)
 class NoHome:
     """What a broker without a home database says."""
 
-    def cut(self) -> AbstractContextManager[Cut]:
+    def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
         raise NotImplementedError
 
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:

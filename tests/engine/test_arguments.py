@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, InvalidMessage, UnknownTransaction
 from txsaga.model.checks import CheckProfile
 from txsaga.model.layout import Batch
+from txsaga.model.overview import Reading
 from txsaga.testing import FakeClock
 
 
@@ -38,7 +39,12 @@ class Scene:
     def stored(self) -> object:
         """Tell what lies in the store."""
         overview = self.shop.store.overview
-        return self.shop.listed(), list(overview.readings()), self.shop.store.registry.topics()
+        return self.shop.listed(), [ageless(each) for each in overview.readings()], self.shop.store.registry.topics()
+
+
+def ageless(reading: Reading) -> Reading:
+    """Return a reading that looks the same a moment later."""
+    return replace(reading, positions=tuple(replace(each, oldest=None) for each in reading.positions))
 
 
 def scene_of(shop: Shop) -> Scene:
@@ -77,6 +83,22 @@ A_CHUNK = "the chunk is .*; give a batch that poll"
 IN_MEMORY: dict[str, tuple[Call, str]] = {
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
     "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is NoneType; give a timedelta"),
+    "replay a text": (
+        lambda s: s.broker.dead_letters.replay("18"),
+        "ids is str; give a list of the numbers of letters",
+    ),
+    "purge a number": (lambda s: s.broker.dead_letters.purge(18), "ids is int; give a list"),
+    "purge True": (lambda s: s.broker.dead_letters.purge([True]), "number of a letter is bool; give a whole number"),
+    "replay texts": (lambda s: s.broker.dead_letters.replay(["18"]), "number of a letter is str; give a whole number"),
+    "get a text": (lambda s: s.broker.dead_letters.get("x"), "number of a letter is str; give a whole number"),
+    "letters of group 5": (lambda s: s.broker.dead_letters.list(5), "group is int; give its name"),
+    "no letters at all": (lambda s: s.broker.dead_letters.list("q", 0), "limit is 0; give a number, 1 or more"),
+    "letters to x": (lambda s: s.broker.dead_letters.list("q", "x"), "limit is 'x'; give a number, 1 or more"),
+    "order that is yes": (lambda s: s.broker.create_group("q", ordered="yes"), "ordered is str; give True or False"),
+    "order that is 1": (lambda s: s.broker.create_group("q", ordered=1), "ordered is int; give True or False"),
+    "letters that are no": (lambda s: s.broker.create_group("q", dead_letters="no"), "dead_letters is str; give True"),
+    "letters None": (lambda s: s.broker.create_group("q", dead_letters=None), "dead_letters is NoneType; give True"),
+    "a brief group": (lambda s: s.broker.create_group("q", expires=timedelta(seconds=1)), "expires is 0:00:01; give"),
     "topics that are 5": (lambda s: s.broker.stream("g", 5), "topics is int; give a list of names"),
     "topics that are bytes": (lambda s: s.broker.stream("g", b"news"), "topics is bytes; give a list of names"),
     "topics that never come": (lambda s: s.broker.stream("g", iter([])), "name at least one"),

@@ -10,7 +10,7 @@ from sqlalchemy import NullPool, create_engine, text
 
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks
 from tests.engine.shop import ORDERS, Shop, order, says
-from txsaga import COMMIT, UNKNOWN
+from txsaga import COMMIT, ROLLBACK, UNKNOWN
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.settle import Question
 from txsaga.errors import ConfigError, DecidedOtherwise, NotParked, UnknownTransaction
@@ -113,6 +113,38 @@ def test_a_handler_that_has_nothing_to_say_leaves_it_parked(any_shop: Shop, hand
     any_shop.broker.when_exhausted("shop", handler)  # type: ignore[arg-type]
     txid = exhausted(any_shop)
     assert (any_shop.state(txid), any_shop.bodies()) == ("parked", [])
+
+
+@pytest.mark.req("RMQ-78")
+@pytest.mark.parametrize(
+    ("said", "state", "warned"),
+    [
+        (Decision.ROLLBACK, "rolled_back", False),
+        (ROLLBACK, "rolled_back", False),
+        ("ROLLBACK", "rolled_back", False),
+        (None, "parked", False),
+        ("rollback, please", "parked", True),
+        (Decision.COMMIT, "parked", True),
+        (True, "parked", True),
+    ],
+)
+def test_a_handler_may_say_rollback_in_any_way_and_what_else_it_says_is_warned_about(
+    moody_shop: Shop, caplog: pytest.LogCaptureFixture, said: object, state: str, warned: bool
+) -> None:
+    moody_shop.broker.when_exhausted("shop", lambda _: said)  # type: ignore[arg-type,return-value]
+    txid = exhausted(moody_shop)
+    assert moody_shop.state(txid) == state
+    assert (f"the handler of group 'shop' said {said!r} about transaction {txid}" in caplog.text) is warned
+
+
+def test_a_handler_of_a_group_that_nobody_has_heard_of_is_warned_about(
+    moody_shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    moody_shop.producer()
+    for group in ("shop", "shpo"):
+        moody_shop.broker.when_exhausted(group, says(None))  # type: ignore[arg-type]
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "'shpo'" in warning
 
 
 @pytest.mark.req("RMQ-67")

@@ -9,10 +9,12 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 
 from tests.engine.members import Member, age
 from tests.engine.shop import Shop, order, says
-from txsaga import UNKNOWN
+from txsaga import COMMIT, ROLLBACK, UNKNOWN
 from txsaga.engine.lease import checkers_of
+from txsaga.engine.one_check import YOUNG, Answered, OneCheck
 from txsaga.errors import StoreError
 from txsaga.model.checks import LEASE
+from txsaga.model.decision import Decision
 from txsaga.ports.runs import RunState
 
 MOST_OF_IT = LEASE.total_seconds() * 0.9
@@ -211,3 +213,48 @@ def test_a_member_is_alive_even_while_nothing_can_be_held(any_shop: Shop, monkey
             member.beat()
     kind = checkers_of(producer.group.id)
     assert any_shop.store.leases.alive([kind])[kind] == [member.name]
+
+
+def test_whoever_asks_by_himself_leaves_a_half_alone_that_is_young_or_at_work(any_shop: Shop, till: Engine) -> None:
+    """A sensor asks about one half; its local work still runs, and its group says nothing else."""
+    owner, asking = Member(any_shop, till=till), OneCheck(Member(any_shop, till=till).kernel)
+    seen: list[Answered] = []
+    with owner.producer().transaction() as tx:
+        tx.send(order())
+        with tx.local("till") as connection:
+            assert tx.txid is not None
+            seen.append(asking.ask(tx.txid, says(ROLLBACK)))
+            age(any_shop)
+            owner.beat()
+            seen.append(asking.ask(tx.txid, says(ROLLBACK)))
+            connection.execute(text("INSERT INTO sale VALUES (1)"))
+    assert seen == [Answered(decision=None, why=YOUNG, counted=False)] * 2
+    assert any_shop.bodies() == ["a chair"]
+
+
+@pytest.mark.parametrize("key", [None, "order-42"])
+def test_whoever_asks_by_himself_settles_what_a_dead_process_left(any_shop: Shop, key: str | None) -> None:
+    owner, asking = Member(any_shop), OneCheck(Member(any_shop).kernel)
+    left = owner.producer().transaction(key=key).__enter__()
+    left.send(order())
+    left.prepare()
+    assert left.txid is not None
+    owner.beat()  # the last one
+    any_shop.later(MOST_OF_IT)
+    assert asking.ask(left.txid, says(COMMIT)).why == YOUNG
+    any_shop.later(TOO_LONG)
+    assert asking.ask(left.txid, says(COMMIT)).decision is Decision.COMMIT
+
+
+@pytest.mark.rule("R5")
+def test_whoever_asks_by_himself_asks_the_run_first(any_shop: Shop, till: Engine) -> None:
+    member = Member(any_shop, till=till)
+    member.broker.ask_runs(host := Host(RunState.UNREACHABLE))
+    txid = left_by(member, "flow-1", "till")
+    any_shop.later(6 * 3600)
+    answered = OneCheck(member.kernel).ask(txid, says(COMMIT))
+    assert (answered.decision, answered.counted) == (None, False)
+    _, evidence = member.kernel.resource("till")
+    assert evidence.read(any_shop.transaction(txid).id) is None
+    host.said = RunState.OVER
+    assert OneCheck(member.kernel).ask(txid, says(COMMIT)).decision is Decision.ROLLBACK

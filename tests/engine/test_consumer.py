@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from threading import Thread
+from weakref import ref
 
 import pytest
 
@@ -68,6 +69,26 @@ def test_the_rest_doubles_with_each_delivery_whoever_gets_it(moody_shop: Shop) -
         moody_shop.later(0.1)
 
 
+@pytest.mark.req("IBM-61")
+def test_the_rest_is_a_little_longer_or_shorter_each_time_so_that_not_all_come_at_once(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = moody_shop.broker._home
+    monkeypatch.setattr(home, "jitter", lambda: 0.5)
+    moody_shop.broker.create_group(GROUP, first_retry=timedelta(seconds=10))
+    wrote(moody_shop, "a", "b")
+    consumer, producer = worker(moody_shop), moody_shop.producer("taking")
+    put_back, bound = consumer.receive()
+    put_back.nack("broken")
+    with pytest.raises(ZeroDivisionError), producer.transaction() as tx:
+        tx.consume(bound)
+        raise ZeroDivisionError
+    moody_shop.later(4.0)
+    assert bodies(moody_shop) == []
+    moody_shop.later(1.5)
+    assert sorted(bodies(moody_shop) + bodies(moody_shop)) == ["a", "b"]
+
+
 def test_a_delay_of_ones_own_counts_more(moody_shop: Shop) -> None:
     wrote(moody_shop, "a")
     (message,) = worker(moody_shop).receive()
@@ -107,7 +128,7 @@ def test_closing_ends_the_loop_and_gives_the_rest_back(moody_shop: Shop) -> None
             consumer.close()
     assert done == ["a"]
     assert bodies(moody_shop) == ["b", "c"]
-    with pytest.raises(BrokerClosed):
+    with pytest.raises(BrokerClosed, match="this consumer is closed; open another"):
         consumer.receive()
 
 
@@ -292,10 +313,15 @@ def test_members_of_a_group_share_its_messages(moody_shop: Shop) -> None:
 
 def test_a_consumer_that_was_dropped_without_a_word_is_gone(moody_shop: Shop) -> None:
     wrote(moody_shop, "a")
-    for n in range(3):
-        worker(moody_shop, member=f"member-{n}").receive()
+
+    def dropped(member: str) -> ref[Consumer]:
+        consumer = worker(moody_shop, member=member)
+        consumer.receive()
+        return ref(consumer)
+
+    left = [dropped(f"member-{n}") for n in range(3)]
     gc.collect()
-    assert [thing for thing in gc.get_objects() if isinstance(thing, Consumer)] == []
+    assert [consumer() for consumer in left] == [None] * 3
 
 
 def test_a_group_that_reads_a_stream_takes_no_work(moody_shop: Shop) -> None:

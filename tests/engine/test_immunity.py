@@ -56,6 +56,28 @@ def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
     assert len(shop.read()) == (decision is Decision.COMMIT)
 
 
+@pytest.mark.req("RMQ-74", "RMQ-91")
+def test_an_immunity_below_the_least_age_of_its_group_is_raised_to_it_for_the_end_too(
+    shop: Shop, stored: Stored
+) -> None:
+    shop.producer()
+    shop.broker.set_checks("shop", min_age=timedelta(seconds=30))
+    ends: list[EndRequest] = []
+    producer = shop.producer(end_hooks=[ends.append])
+    for _ in range(2):
+        producer.send_in_transaction(order(), says(None), immunity=10)
+    stored.let_pass(12)
+    in_time, late = (Endings(shop.broker.kernel), Endings(shop.broker.kernel))
+    first = in_time.submit(replace(ends[0], state=COMMIT))
+    assert first is not None
+    assert first.result(10).won
+    stored.let_pass(20)
+    second = late.submit(replace(ends[1], state=COMMIT))
+    assert second is not None
+    with pytest.raises(EndRefused, match="immunity"):
+        second.result(10)
+
+
 @pytest.fixture(params=["shop", "moody_shop"])
 def any_shop(request: pytest.FixtureRequest) -> Shop:
     """Give a shop on the home database, and one in memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, worker, wrote
 from txsaga.engine.consumer import Consumer
+from txsaga.model.claim import Unread
 
 AT_ONCE = timedelta(0)
 
@@ -74,3 +76,25 @@ def test_neighbours_of_a_key_that_rests_go_on_with_a_thousand_behind_it(moody_sh
     first.nack("broken", delay=timedelta(hours=1))
     found = next(found for found in (consumer.receive() for _ in range(20)) if found)
     assert [message.text() for message in found] == ["y"]
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 2), (32, 4)])
+def test_a_line_is_no_longer_than_what_is_asked_for(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch, count: int, most: int
+) -> None:
+    moody_shop.broker.create_group(GROUP, ordered=True)
+    moody_shop.broker.producer("desk").send_many(NEWS, [b"x"] * 640, keys=[f"k{n}" for n in range(640)])
+    moody_shop.deliver()
+    consumer, lined, line_up = worker(moody_shop), list[object](), moody_shop.store.claims.line_up
+
+    def counted(group: str, found: Unread, keys: Sequence[int | None]) -> bool:
+        lined.append(found)
+        return line_up(group, found, keys)
+
+    monkeypatch.setattr(moody_shop.store.claims, "line_up", counted)
+    done = 0
+    while done < 128:
+        messages = consumer.receive(count)
+        consumer.ack(messages)
+        done += len(messages)
+    assert len(lined) <= most

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txsaga.errors import IllegalTransition
+from txsaga.model.branch import BRANCH, HEURISTIC, OPEN, UNIT, BranchEvent, BranchState
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.lifecycle import (
     MESSAGE,
@@ -32,6 +33,22 @@ TX_MOVES = {
     "parked": {"resume": "ended", "commit": "committed", "roll_back": "rolled_back"},
     "committed": {},
     "rolled_back": {},
+}
+FOUND = {
+    "roll_back": "rolled_back",
+    "find_committed": "heuristic_committed",
+    "find_rolled_back": "heuristic_rolled_back",
+    "find_mixed": "heuristic_mixed",
+    "find_hazard": "heuristic_hazard",
+}
+BRANCH_MOVES = {
+    "active": {"end": "ended", "prepare": "prepared", "leave": "committed", **FOUND},
+    "ended": {"prepare": "prepared", **FOUND},
+    "prepared": {"commit": "committed", **FOUND},
+    "committed": {},
+    "rolled_back": {},
+    **{state.value: {"forget": "forgotten"} for state in HEURISTIC},
+    "forgotten": {},
 }
 MESSAGE_MOVES = {
     "initialised": {"store": "pending"},
@@ -68,6 +85,18 @@ def test_a_message_moves_by_its_table_only(state: MessageState, event: MessageEv
 @pytest.mark.parametrize(("state", "event"), list(product(TxState, TxEvent)))
 def test_a_transaction_moves_by_its_table_only(state: TxState, event: TxEvent) -> None:
     assert_follows(TRANSACTION, TX_MOVES, state, event)
+
+
+@pytest.mark.req("WM-45")
+@pytest.mark.parametrize(("state", "event"), list(product(BranchState, BranchEvent)))
+def test_a_branch_moves_by_its_table_only(state: BranchState, event: BranchEvent) -> None:
+    assert_follows(BRANCH, BRANCH_MOVES, state, event)
+    alone = (state, event) == (BranchState.ACTIVE, BranchEvent.COMMIT)
+    assert ((state, event) in UNIT.moves) == (alone or (state, event) in BRANCH.moves)
+
+
+def test_a_branch_is_open_as_long_as_it_can_be_rolled_back() -> None:
+    assert set(BRANCH.sources(BranchEvent.ROLL_BACK)) == OPEN
 
 
 @pytest.mark.req("IBM-10", "RMQ-15")
@@ -112,7 +141,11 @@ def test_an_event_leads_to_one_state_from_wherever_it_may_come(event: TxEvent) -
 
 
 def test_every_state_is_reached() -> None:
-    for first, table in ((TxState.ACTIVE, TX_MOVES), (MessageState.INITIALISED, MESSAGE_MOVES)):
+    for first, table in (
+        (TxState.ACTIVE, TX_MOVES),
+        (BranchState.ACTIVE, BRANCH_MOVES),
+        (MessageState.INITIALISED, MESSAGE_MOVES),
+    ):
         reached, fresh = set[str](), {first.value}
         while fresh:
             reached |= fresh

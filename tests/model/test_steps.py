@@ -69,8 +69,9 @@ def test_parking_is_told_once_by_its_record_or_else_by_the_list() -> None:
     assert told(replace(PLAIN, listed=listed, audits=(record,))).count("parked") == 1
 
 
-def test_the_record_that_was_written_with_a_decision_is_the_decision() -> None:
-    record = Audited(at=after(5), what="ROLLBACK", who="anna", why="asked")
+@pytest.mark.parametrize("what", ["ROLLBACK", "ROLLBACK BY HAND"])
+def test_the_record_that_was_written_with_a_decision_is_the_decision(what: str) -> None:
+    record = Audited(at=after(5), what=what, who="anna", why="asked")
     trace = replace(PLAIN, op=Op(Decision.ROLLBACK, True, after(8)), audits=(record,))
     step = steps_of(trace)[-1]
     assert (len(told(trace)), step.at, step.who, step.why) == (2, after(5), "anna", "asked")

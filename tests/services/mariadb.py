@@ -34,6 +34,7 @@ class MariaServer:
     folder: Path
     port: int
     password: str
+    command: Sequence[str]
     process: subprocess.Popen[bytes]
 
     def url(self, database: str) -> str:
@@ -56,6 +57,13 @@ class MariaServer:
                     log = (self.folder / "run" / "error.log").read_text("utf-8", errors="replace")
                     raise RuntimeError(f"MariaDB did not start:\n{log[-2000:]}") from None
             time.sleep(0.05)
+
+    def restart(self) -> None:
+        """Kill the server, as a loss of power would, and start it again where it was."""
+        self.process.kill()
+        self.process.wait()
+        self.process = _run(self.command)
+        self.await_ready()
 
     def stop(self) -> None:
         """End the server and wait until it is gone."""
@@ -100,9 +108,12 @@ def _started(folder: Path, install_db: str, mariadbd: str) -> MariaServer:
     own = {"port": port, "bind-address": "127.0.0.1", "socket": run / "s", "pid-file": run / "pid"}
     own |= {"log-error": run / "error.log", "init-file": words, "innodb-buffer-pool-size": "64M"}
     command = [mariadbd, *common, *(f"--{name}={value}" for name, value in own.items())]
+    return MariaServer(folder=folder, port=port, password=password, command=command, process=_run(command))
+
+
+def _run(command: Sequence[str]) -> subprocess.Popen[bytes]:
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-    return MariaServer(folder=folder, port=port, password=password, process=process)
+    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
 def _account() -> Sequence[str]:

@@ -85,6 +85,19 @@ def test_a_forked_child_shares_no_session_and_runs_its_own_roles(
 
 
 @pytest.mark.postgres
+@pytest.mark.rule("R18")
+@pytest.mark.timeout(60)
+def test_a_forked_child_leaves_branches_and_their_sessions_to_its_parent(
+    home_url: str, foreign_databases: Callable[[], str]
+) -> None:
+    open_store(home_url).close()
+    databases = [foreign_databases() for _ in range(2)]
+    program = [sys.executable, "-m", "tests.wiring.forked_participants", home_url, *databases]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.postgres
 @pytest.mark.timeout(100)
 def test_a_home_whose_path_is_too_long_for_a_socket_is_reached_over_tcp() -> None:
     with temporary_home() as folder:

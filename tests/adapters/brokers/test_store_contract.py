@@ -79,3 +79,5 @@ def next_door(opened: Open) -> tuple[StoreParticipant, BrokerShelf]:
 @pytest.mark.req("WM-43")
 class TestParticipant(ParticipantContract):
     """The suite."""
+
+    keeps = False

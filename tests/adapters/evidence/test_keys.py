@@ -1,6 +1,6 @@
 """Ids of transactions, taken apart."""
 
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 
@@ -8,7 +8,7 @@ from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.errors import UnknownTransaction
 from txsaga.model.identity import StoreId
 
-STORE = StoreId(uuid4(), 3)
+STORE = StoreId(UUID("5f0c7e2a-91d4-4b36-8a57-3c1be0d46f92"), 3)
 
 
 @pytest.mark.parametrize("txid", [0, 1, 10, 255, 2**63 - 1])

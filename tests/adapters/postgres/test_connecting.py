@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 
+import psycopg
 import pytest
 
 from tests.services.databases import DatabaseServer
-from txsaga.adapters.postgres.connection import make_engine, parse_url
+from txsaga.adapters.postgres import pinging
+from txsaga.adapters.postgres.connection import make_engine, parse_url, translating
 
 pytestmark = pytest.mark.postgres
 
@@ -52,4 +54,26 @@ def test_a_session_has_the_name_by_which_it_is_ended(server: DatabaseServer) -> 
     engine = make_engine(*parse_url(address(server, "application_name=mine&namespace=orders")))
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SHOW application_name").scalar() == "txsaga orders"
+    engine.dispose()
+
+
+def test_an_interrupt_in_the_middle_of_a_ping_stays_an_interrupt(
+    server: DatabaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(*parse_url(address(server)))
+    engine.connect().close()
+
+    def interrupted(_line: psycopg.Connection[object]) -> bool:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise psycopg.ProgrammingError("can't change 'autocommit' now: connection in transaction status ACTIVE")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.dialect, "do_ping", interrupted)
+        patched.setattr(pinging, "FRESH", -1.0)  # as if it had lain there for a while
+        with pytest.raises(KeyboardInterrupt), translating():
+            engine.connect()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
     engine.dispose()

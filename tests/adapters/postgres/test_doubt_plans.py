@@ -93,7 +93,7 @@ READ_WHOLE = {"collect": {"question"}, "waiting": {"question"}, "forget": {"doub
 def forgotten(store: PostgresStore) -> None:
     """Take off the list what was decided."""
     with by_index(store.engine) as connection:
-        forget(connection)
+        forget(connection, f'"{store.namespace}"')
 
 
 class Sent(NamedTuple):

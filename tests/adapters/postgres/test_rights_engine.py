@@ -122,12 +122,15 @@ class TestEngine:
         producer.send("sized", b"a")
         run_roles(engine)
         stored = Stored(home_url)
+        stored.rows("INSERT INTO claim (grp, qid, base, size, open, attempts, until, message, born, body) "
+                    "SELECT 'gone', min(qid), 0, 64, 1, 0, now(), 'x', now(), 'body' FROM queue")  # fmt: skip
         stored.rows("UPDATE consumer_group SET seen = now() - interval '1 day'")
         stored.rows("SELECT setval('tx_seq', 1500000)")
         engine.kernel.store.log.extend_partitions(1_000_000)
         producer.send("sized", b"b")
         run_roles(engine)
         assert stored.value("SELECT count(*) FROM consumer_group") == 0
+        assert stored.value("SELECT cause FROM dead_letter") == "the group expired"
         assert stored.value("SELECT count(*) FROM weight") > 0
 
     def test_makes_a_cut(self, engine: Broker) -> None:

@@ -38,3 +38,5 @@ def next_door(store: Store) -> tuple[TccParticipant, TillShelf]:
 @pytest.mark.req("IBM-40", "IBM-48")
 class TestCallables(ParticipantContract):
     """The published suite."""
+
+    keeps = False

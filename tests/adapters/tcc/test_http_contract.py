@@ -89,3 +89,5 @@ def next_door(opened: Open, store: Store) -> tuple[TccParticipant, ServiceShelf]
 @pytest.mark.req("IBM-40", "IBM-48")
 class TestHttp(ParticipantContract):
     """The published suite."""
+
+    keeps = False

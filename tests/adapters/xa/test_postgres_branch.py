@@ -127,7 +127,7 @@ def test_a_branch_is_four_round_trips_and_sqlalchemy_ends_nothing(
     enlisted.prepare()()
     enlisted.finish(COMMIT)()
     enlisted.leave()
-    assert [first_word(words) for words in sent] == ["BEGIN", "insert", "set", "COMMIT"]
+    assert [first_word(words) for words in sent] == ["BEGIN", "insert", "execute", "COMMIT"]
 
 
 def test_a_session_that_the_pool_kept_too_long_is_replaced_before_the_branch_begins(
@@ -230,3 +230,148 @@ def counted(send: Callable[..., Any], sent: list[str]) -> Callable[..., Any]:
         return send(session, words, *more)
 
     return noted
+
+
+def test_a_pool_that_resets_its_sessions_takes_our_statements_away_and_branches_go_on(
+    engine: Engine, participant: PostgresParticipant, shelf: PostgresShelf
+) -> None:
+    @event.listens_for(engine, "checkin")
+    def _reset(connection: psycopg.Connection[Any], _: object) -> None:
+        connection.rollback()
+        connection.autocommit = True
+        connection.execute("DISCARD ALL")
+        connection.autocommit = False
+
+    for item in (1, 2, 3):
+        enlisted = participant.enlist(new_branch())
+        shelf.put(enlisted.handle, item)
+        assert enlisted.prepare()() is Vote.PREPARED
+        enlisted.finish(COMMIT)()
+        enlisted.leave()
+    assert shelf.items() == {1, 2, 3}
+
+
+@pytest.mark.rule("R10")
+def test_a_session_of_another_database_is_refused_however_its_statements_come(
+    engine: Engine, participant: PostgresParticipant, shelf: PostgresShelf
+) -> None:
+    participant.enlist(new_branch()).leave()
+    with shelf.engine.begin() as connection:
+        connection.exec_driver_sql("update txsaga_database set uuid = repeat('0', 32)")
+    engine.dispose()  # the next session is a new one
+    enlisted = participant.enlist(new_branch())
+    shelf.put(enlisted.handle, 1)
+    with pytest.raises(xa.RolledBack, match="another database"):
+        enlisted.prepare()()
+    enlisted.leave()
+    assert shelf.items() == set()
+
+
+@pytest.mark.rule("R9")
+def test_many_are_finished_together_each_as_it_would_be_alone(
+    participant: PostgresParticipant, shelf: PostgresShelf
+) -> None:
+    kept, dropped, lost, kept_before, overruled, taken = (new_branch() for _ in range(6))
+    for item, branch in enumerate((kept, dropped, lost, kept_before, overruled, taken), 1):
+        voted(participant, shelf, branch, item).leave()
+    participant.finish(lost, ROLLBACK)
+    for branch in (kept_before, overruled, taken):
+        participant.finish(branch, COMMIT)
+    with shelf.engine.begin() as connection:
+        connection.exec_driver_sql("insert into item (id) values (20)")
+        connection.exec_driver_sql(f"prepare transaction '{taken.gid}'")
+    due = [(branch, COMMIT) for branch in (kept, lost, kept_before, taken)]
+    due[1:1] = [(dropped, ROLLBACK), (overruled, ROLLBACK)]
+    found = dict(zip([branch for branch, _ in due], participant.finish_many(due), strict=True))
+    assert found == {
+        kept: Finish.DONE,
+        dropped: Finish.DONE,
+        overruled: Finish.COMMITTED,
+        lost: Finish.ROLLED_BACK,
+        kept_before: Finish.DONE,
+        taken: Finish.DONE,
+    }
+    assert shelf.items() == {1, 4, 5, 6}
+    assert not participant.prepared(kept.store)
+    assert participant.finish_many([]) == []
+
+
+def test_more_than_are_under_way_at_once_are_all_finished(
+    participant: PostgresParticipant, shelf: PostgresShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.adapters.xa.postgres.AT_ONCE", 2)
+    branches = [new_branch() for _ in range(5)]
+    for item, branch in enumerate(branches, 1):
+        voted(participant, shelf, branch, item).leave()
+    assert participant.finish_many([(branch, COMMIT) for branch in branches]) == [Finish.DONE] * 5
+    assert shelf.items() == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_the_drivers_own_connection_is_a_branch_like_another(
+    participant: PostgresParticipant, shelf: PostgresShelf, decision: Decision
+) -> None:
+    for item in (1, 2):
+        enlisted = participant.enlist_driver(new_branch())
+        assert isinstance(enlisted.handle, psycopg.Connection)
+        enlisted.handle.execute("insert into item (id) values (%s)", (item,))
+        assert shelf.items() == set() if item == 1 or decision is ROLLBACK else {1}
+        assert enlisted.prepare()() is Vote.PREPARED
+        assert enlisted.finish(decision)() is Finish.DONE
+        enlisted.leave()
+    assert shelf.items() == ({1, 2} if decision is COMMIT else set())
+
+
+def test_a_driver_session_that_is_left_without_a_vote_is_rolled_back(
+    participant: PostgresParticipant, shelf: PostgresShelf
+) -> None:
+    enlisted = participant.enlist_driver(new_branch())
+    enlisted.handle.execute("insert into item (id) values (1)")
+    enlisted.leave()
+    read_only = participant.enlist_driver(new_branch())
+    read_only.handle.execute("select id from item")
+    assert read_only.prepare()() is Vote.READ_ONLY
+    read_only.leave()
+    assert shelf.items() == set()
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "commit and go on"])
+def test_a_driver_session_that_its_user_ends_is_a_no(
+    participant: PostgresParticipant, shelf: PostgresShelf, end: str
+) -> None:
+    enlisted = participant.enlist_driver(new_branch())
+    enlisted.handle.execute("insert into item (id) values (1)")
+    (enlisted.handle.rollback if end == "rollback" else enlisted.handle.commit)()
+    if end == "commit and go on":
+        enlisted.handle.execute("insert into item (id) values (2)")
+    with pytest.raises(xa.RolledBack, match="not where it began"):
+        enlisted.prepare()()
+    enlisted.finish(ROLLBACK)()
+    enlisted.leave()
+    assert shelf.items() == (set() if end == "rollback" else {1})
+
+
+@pytest.mark.req("IBM-50")
+def test_a_driver_session_that_was_lost_is_not_opened_again_and_one_that_lay_dead_is_replaced(
+    participant: PostgresParticipant, shelf: PostgresShelf
+) -> None:
+    enlisted = participant.enlist_driver(new_branch())
+    (pid,) = enlisted.handle.execute("select pg_backend_pid()").fetchone()
+    enlisted.handle.execute("insert into item (id) values (1)")
+    with shelf.engine.connect() as connection:
+        connection.exec_driver_sql(f"select pg_terminate_backend({pid}, 5000)").close()
+    with pytest.raises(xa.CommunicationFailed):
+        enlisted.prepare()()
+    enlisted.finish(ROLLBACK)()
+    enlisted.leave()
+    kept = participant.enlist_driver(new_branch())
+    (pid,) = kept.handle.execute("select pg_backend_pid()").fetchone()
+    kept.leave()
+    with shelf.engine.connect() as connection:
+        connection.exec_driver_sql(f"select pg_terminate_backend({pid}, 5000)").close()
+    again = participant.enlist_driver(new_branch())
+    again.handle.execute("insert into item (id) values (2)")
+    assert again.prepare()() is Vote.PREPARED
+    assert again.finish(COMMIT)() is Finish.DONE
+    again.leave()
+    assert shelf.items() == {2}

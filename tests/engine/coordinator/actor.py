@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
+from txsaga.ports.participants import Ages, Over
 
 Said = Exception | Vote | Finish
 
@@ -59,6 +60,10 @@ class Actor:
 
     def forget(self, branch: BranchId) -> None:
         """Keep nothing."""
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Keep nothing."""
+        return 0
 
     def close(self) -> None:
         """Have nothing open."""

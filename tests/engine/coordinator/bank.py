@@ -14,11 +14,10 @@ from txsaga import Broker
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.producer import Producer
 from txsaga.engine.roles import Dispatcher
-from txsaga.model.branch import BranchEvent, BranchId, BranchState
+from txsaga.model.branch import BranchId, BranchState
 from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Life
-from txsaga.ports.branches import Noted
 from txsaga.testing.checking import check_once
 
 START = 100
@@ -72,7 +71,7 @@ class Bank:
 
     def states(self, txid: int) -> dict[str, BranchState]:
         """Return where the branches of a transaction stand, once everything noted before is written."""
-        self.broker.kernel.branches.call(Noted(0, 0, 0, BranchEvent.FORGET))
+        self.broker.kernel.notes.flush()
         return {each.resource: each.state for each in self.broker.kernel.store.branches.of(txid)}
 
     def prepared(self) -> list[str]:
@@ -85,9 +84,9 @@ class Bank:
                     found += connection.execute(text(question)).scalars()
         return found
 
-    def left(self, *, decided: bool = True, account: int = 1) -> Life:
+    def left(self, *, decided: bool = True, account: int = 1, key: str | None = None) -> Life:
         """Leave a transfer of ten as an owner does that dies behind the votes, or behind the decision."""
-        tx = self.producer.coordinated("current", "mortgage").__enter__()
+        tx = self.producer.coordinated("current", "mortgage", key=key).__enter__()
         for name, change in (("current", -10), ("mortgage", 10)):
             with tx.on(name) as connection:
                 pay(connection, change, account)
@@ -112,7 +111,7 @@ class Bank:
         self.stored.let_pass(LONG_AGO)
         check_once(self.broker.kernel, CheckProfile(interval=timedelta(0)))
         self.stored.rows("UPDATE branch SET at = at - interval '1 hour'")
-        return Recovery(self.broker.kernel).run_once()
+        return Recovery(self.broker.kernel, lone=timedelta(0)).run_once()
 
 
 def pay(connection: Connection, amount: int, account: int = 1) -> None:

@@ -19,9 +19,10 @@ from txsaga.errors import ResourceUnknown
 from txsaga.model.branch import BranchId, BranchState, Finish, Vote
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
 from txsaga.model.records import Life
 from txsaga.ports.branches import Begin, Resolve, Voted
-from txsaga.ports.participants import Enlisted
+from txsaga.ports.participants import Ages, Enlisted, Over
 from txsaga.testing import FakeClock
 from txsaga.testing.samples import new_group
 
@@ -83,9 +84,18 @@ class FakeResource:
         self.meanwhile()
         return found
 
+    def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
+        self._called(f"do {len(statements)}")
+
     def forget(self, branch: BranchId) -> None:
         self._called("forget")
         self.forgotten.append(branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        self._called("sweep")
+        wanted = over(sorted(self.committed))
+        self.forgotten += sorted(wanted)
+        return len(wanted)
 
     def close(self) -> None:
         pass

@@ -13,6 +13,7 @@ from txsaga.errors import AlreadyCommitted, ConfigError, ResourceUnknown, Transa
 from txsaga.errors.xa import HeuristicRollback, IntegrityViolated, VotedNo
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
+from txsaga.model.records import Doubt
 
 pytestmark = pytest.mark.postgres
 
@@ -81,16 +82,34 @@ def test_a_statement_that_failed_and_was_dropped_is_a_no(bank: Bank) -> None:
 
 
 @pytest.mark.req("WM-47")
-def test_one_resource_alone_commits_in_one_phase(bank: Bank, log_of: list[str]) -> None:
-    with bank.producer.coordinated("current", "mortgage") as tx:
+@pytest.mark.parametrize(("key", "fees"), [(None, []), ("fee-7", ["fee"])])
+def test_one_resource_alone_commits_in_one_phase(
+    bank: Bank, log_of: list[str], key: str | None, fees: list[str]
+) -> None:
+    with bank.producer.coordinated("current", "mortgage", key=key) as tx:
         with tx.on("current") as connection:
             pay(connection, -10)
-        tx.send(TRANSFERS, b"fee")
+        for fee in fees:
+            tx.send(TRANSFERS, fee.encode())
     assert bank.balances() == {"current": START - 10, "mortgage": START}
-    assert bank.told() == ["fee"]
+    assert bank.told() == fees
     assert "Voting" not in log_of
     assert tx.txid is not None
     assert bank.states(tx.txid) == {"current": BranchState.COMMITTED, "mortgage": BranchState.COMMITTED}
+
+
+def test_one_resource_beside_messages_without_a_key_votes_and_the_decision_is_all_that_is_written(
+    bank: Bank, log_of: list[str]
+) -> None:
+    with bank.producer.coordinated("current") as tx:
+        with tx.on("current") as connection:
+            pay(connection, -10)
+        tx.send(TRANSFERS, b"fee")
+    assert (bank.balances()["current"], bank.told()) == (START - 10, ["fee"])
+    assert "Voted" in log_of
+    assert "Ended" not in log_of
+    assert tx.txid is not None
+    assert bank.states(tx.txid) == {"current": BranchState.COMMITTED}
 
 
 @pytest.mark.req("WM-47")
@@ -262,3 +281,60 @@ def test_a_lone_resource_that_only_read_is_committed_like_one_that_wrote(
     assert tx.txid is not None
     bank.recover()
     assert bank.states(tx.txid) == {"current": BranchState.COMMITTED}
+
+
+def test_a_beginning_that_is_interrupted_is_over(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = bank.broker.kernel.running.begin
+
+    def interrupted(worker: object, doubt: Doubt) -> None:
+        begin(worker, doubt)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bank.broker.kernel.running, "begin", interrupted)
+    tx = bank.producer.coordinated("current", "mortgage", key="transfer-7")
+    with pytest.raises(KeyboardInterrupt), tx:
+        pytest.fail("entered")  # pragma: no cover
+    assert tx.txid is not None
+    assert set(bank.states(tx.txid).values()) == {BranchState.ROLLED_BACK}
+    assert not bank.broker.kernel.running._since
+
+
+@pytest.mark.req("WM-47")
+def test_a_branch_that_held_nothing_is_rolled_back_with_the_one_that_did(bank: Bank) -> None:
+    with bank.engines["current"].begin() as connection:
+        connection.exec_driver_sql("alter table account add unique (balance) deferrable initially deferred")
+        connection.exec_driver_sql(f"insert into account values (2, {START + 10})")
+    with pytest.raises(IntegrityViolated), bank.producer.coordinated("current", "mortgage") as tx:
+        with tx.on("current") as connection:
+            pay(connection, 10)
+    assert tx.txid is not None
+    assert bank.states(tx.txid)["mortgage"] is BranchState.ROLLED_BACK
+    bank.recover()
+    assert bank.states(tx.txid) == {"current": BranchState.ROLLED_BACK, "mortgage": BranchState.ROLLED_BACK}
+
+
+@pytest.mark.rule("R12")
+def test_a_ballot_and_a_last_resource_are_decided_together(bank: Bank) -> None:
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        tx.ballot("release", "anna")
+        tx.vote("release", "anna", yes=True)
+        with tx.on("current") as connection:
+            pay(connection, -10)
+    assert bank.balances() == {"current": START - 10, "mortgage": START}
+    assert tx.txid is not None
+    assert bank.states(tx.txid) == {"current": BranchState.COMMITTED, "mortgage": BranchState.COMMITTED}
+
+
+def test_work_on_the_drivers_own_connection_is_decided_like_any(bank: Bank) -> None:
+    change = "update account set balance = balance + %s where id = 1"
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        with tx.on("current", driver=True) as connection:
+            connection.execute(change, (-10,))
+        with tx.on("mortgage") as connection:
+            pay(connection, 10)
+        with tx.on("current", driver=True) as again:
+            assert again.execute("select balance from account where id = 1").fetchone() == (START - 10,)
+        with pytest.raises(TransactionError, match="driver=True"), tx.on("current"):
+            pytest.fail("entered")  # pragma: no cover
+        assert bank.balances() == UNTOUCHED
+    assert bank.balances() == PAID

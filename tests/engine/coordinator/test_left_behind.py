@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import create_engine
@@ -13,7 +14,7 @@ from tests.services.free_port import free_port
 from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.model.branch import BranchState
+from txsaga.model.branch import BranchId, BranchState
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
@@ -23,22 +24,28 @@ PAID = {"current": START - 10, "mortgage": START + 10}
 
 
 @pytest.mark.rule("R9")
-def test_an_owner_that_died_before_the_decision_leaves_nothing_and_one_behind_it_everything(bank: Bank) -> None:
-    before = bank.left(decided=False)
+@pytest.mark.parametrize("key", [None, "transfer-7"], ids=["unwritten", "keyed"])
+def test_an_owner_that_died_before_the_decision_leaves_nothing_and_one_behind_it_everything(
+    bank: Bank, key: str | None
+) -> None:
+    before = bank.left(decided=False, key=key)
     bank.recover()
     assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
     behind = bank.left()
     assert len(bank.prepared()) == 2
     bank.recover()
     assert (bank.balances(), bank.prepared()) == (PAID, [])
-    assert set(bank.states(before.txid).values()) == {BranchState.ROLLED_BACK}
+    view = bank.broker.kernel.store.registry.transaction(before.txid)
+    assert view is not None
+    assert view.decision is Decision.ROLLBACK
+    assert set(bank.states(before.txid).values()) == ({BranchState.ROLLED_BACK} if key else set())
     assert set(bank.states(behind.txid).values()) == {BranchState.COMMITTED}
 
 
 @pytest.mark.req("WM-45")
 @pytest.mark.rule("R9")
 def test_who_decided_over_our_head_is_found_out_in_the_database_itself(bank: Bank) -> None:
-    lost, kept = bank.left(), bank.left(decided=False, account=2)
+    lost, kept = bank.left(), bank.left(decided=False, account=2, key="transfer-7")
     bank.overrule(lost, "mortgage", Decision.ROLLBACK)
     bank.overrule(kept, "mortgage", Decision.COMMIT)
     bank.recover()
@@ -88,7 +95,8 @@ def test_databases_that_changed_names_are_not_told(bank: Bank, home_url: str) ->
 
 @pytest.mark.rule("R8")
 def test_what_only_a_later_life_of_the_store_rolled_back_is_a_hazard(bank: Bank, home_url: str) -> None:
-    undecided, decided = bank.left(decided=False), bank.left(account=2)
+    undecided, decided = bank.left(decided=False, key="transfer-7"), bank.left(account=2)
+    unwritten = bank.left(decided=False, account=3)
     bank.broker.close()
     address, namespace = parse_url(home_url)
     engine = make_engine(address, namespace)
@@ -100,8 +108,11 @@ def test_what_only_a_later_life_of_the_store_rolled_back_is_a_hazard(bank: Bank,
         later.recover()
         assert set(later.states(undecided.txid).values()) == {BranchState.HEURISTIC_HAZARD}
         assert set(later.states(decided.txid).values()) == {BranchState.COMMITTED}
-        assert len(later.prepared()) == 2
-        assert Recovery(adopted.kernel).run_once() == 0
+        assert len(later.prepared()) == 4
+        recovery = Recovery(adopted.kernel, lone=timedelta(0))
+        assert recovery.run_once() == 0
+        named = [BranchId(adopted.identity.transaction(unwritten.txid), number).gid for number in (1, 2)]
+        assert [recovery.seen[name].earlier for name in ("current", "mortgage")] == [(gid,) for gid in named]
 
 
 def test_an_engine_recovers(bank: Bank) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event, inspect
 
 import txsaga
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
@@ -102,6 +102,30 @@ def test_all_of_them_commit_or_none_does(opened: Open, kinds: tuple[str, ...]) -
 
 
 @pytest.mark.rule("R12")
+@pytest.mark.parametrize(
+    ("pragmas", "kept"),
+    [
+        (["journal_mode = delete", "synchronous = off"], False),
+        (["journal_mode = wal", "synchronous = normal"], False),
+        (["journal_mode = delete", "synchronous = normal"], True),
+        (["journal_mode = wal", "synchronous = full"], True),
+    ],
+    ids=["off", "normal with a log", "normal", "full"],
+)
+def test_a_file_whose_commit_power_may_take_back_decides_nothing(opened: Open, pragmas: list[str], kept: bool) -> None:
+    bank = opened("sqlite")
+    (engine,) = bank.engines.values()
+    engine.dispose()
+    event.listen(engine, "connect", lambda driver, _: [driver.execute(f"PRAGMA {each}") for each in pragmas])
+    if kept:
+        bank.producer.coordinated(*bank.engines)
+        return
+    with pytest.raises(ConfigError, match="synchronous = FULL"):
+        bank.producer.coordinated(*bank.engines)
+    assert "txsaga_evidence" not in inspect(engine).get_table_names()
+
+
+@pytest.mark.rule("R12")
 def test_two_that_can_not_vote_are_refused(opened: Open) -> None:
     bank = opened("sqlite", "sqlite")
     with pytest.raises(ConfigError, match="only one resource can come last"):
@@ -113,7 +137,8 @@ def test_two_that_can_not_vote_are_refused(opened: Open) -> None:
 def test_behind_the_barrier_of_the_last_resource_nothing_commits(opened: Open, last: str) -> None:
     kinds = ("postgresql", "sqlite") if last == "sqlite" else (last,)
     bank = opened(*kinds)
-    with pytest.raises((DecidedOtherwise, InDoubt)), bank.producer.coordinated(*bank.engines) as tx:
+    opening = bank.producer.coordinated(*bank.engines, key="transfer-7")
+    with pytest.raises((DecidedOtherwise, InDoubt)), opening as tx:
         *_, name = bank.engines
         evidence = bank.broker.kernel.resource(name)[1]
         assert tx.id is not None
@@ -200,7 +225,7 @@ def test_a_unit_in_a_file_is_settled_before_the_end(opened: Open) -> None:
 @pytest.mark.parametrize("kinds", [("postgresql",), ("mariadb",), ("postgresql", "sqlite")], ids="+".join)
 def test_an_owner_that_wakes_behind_a_rollback_commits_nothing(opened: Open, kinds: tuple[str, ...]) -> None:
     bank = opened(*kinds)
-    with pytest.raises(DecidedOtherwise), bank.producer.coordinated(*bank.engines) as tx:
+    with pytest.raises(DecidedOtherwise), bank.producer.coordinated(*bank.engines, key="transfer-7") as tx:
         for name in bank.engines:
             with tx.on(name) as connection:
                 pay(connection, 1)
@@ -227,7 +252,7 @@ def test_what_its_last_resource_committed_is_never_told_as_if_it_were_not(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = opened("postgresql")
-    with pytest.raises(Unfinished) as told, bank.producer.coordinated(*bank.engines) as tx:
+    with pytest.raises(Unfinished) as told, bank.producer.coordinated(*bank.engines, key="transfer-7") as tx:
         for name in bank.engines:
             with tx.on(name) as connection:
                 pay(connection, 1)

@@ -9,6 +9,8 @@ from tests.engine.coordinator.test_block import PAID, transfer
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.errors import Superseded
+from txsaga.model.branch import BranchState
+from txsaga.model.decision import Decision
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4"), pytest.mark.rule("R9")]
 
@@ -74,3 +76,29 @@ def test_what_a_superseded_owner_prepares_late_is_rolled_back_by_recovery(bank: 
     transfer(after, "after")
     after.__exit__(None, None, None)
     assert (bank.balances(), bank.told()) == (PAID, ["after"])
+
+
+def test_what_an_earlier_life_of_the_key_holds_keeps_the_next_one_not_waiting(bank: Bank) -> None:
+    before = opened(bank)
+    before._owner.work.prepare()
+    before._owner.work.leave()  # its process is gone
+    before._owner.decide(Decision.ROLLBACK, "somebody said so")
+    assert len(bank.prepared()) == 2
+    with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
+        transfer(tx, "after")
+    assert (bank.balances(), bank.told(), bank.prepared()) == (PAID, ["after"], [])
+    assert before.txid is not None
+    assert set(bank.states(before.txid).values()) == {BranchState.ROLLED_BACK}
+
+
+@pytest.mark.rule("R12")
+def test_behind_an_end_the_retry_itself_frees_what_is_prepared(bank: Bank) -> None:
+    before = opened(bank)
+    owner = before._owner
+    votes = owner.work.named(owner.work.prepare(besides="mortgage"))
+    owner.end([], votes, "mortgage")
+    owner.work.leave()  # its process is gone, before the last resource commits
+    with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
+        transfer(tx, "after")
+    assert tx.txid != before.txid
+    assert (bank.balances(), bank.told(), bank.prepared()) == (PAID, ["after"], [])

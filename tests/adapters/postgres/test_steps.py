@@ -1,0 +1,109 @@
+"""Calls about sagas whose answers are lost: whatever was written is found again, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres.line import ConnectionLost, Line
+from txsaga.model.decision import Decision
+from txsaga.model.records import Life
+from txsaga.model.step import StepEvent
+from txsaga.ports.steps import Close, Mark, Open, Record
+from txsaga.ports.store import Store
+from txsaga.testing.samples import COMMIT, ROLLBACK, new_group
+from txsaga.testing.step_contract import opened, settle, step, written
+from txsaga.wiring import open_store
+
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
+
+
+@pytest.fixture
+def store(home_url: str) -> Iterator[Store]:
+    store = open_store(home_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def stored(home_url: str) -> Stored:
+    return Stored(home_url)
+
+
+def lose_one(patch: pytest.MonkeyPatch, *, done: bool) -> None:
+    """Let the connection break once, behind what was sent or before it."""
+    real, left = Line.exchange, [1]
+
+    def exchange(line: Line, calls: Sequence[Any]) -> Any:  # noqa: ANN401  # as the real one
+        if not left:
+            return real(line, calls)
+        left.clear()
+        if done:
+            real(line, calls)
+        line.close()
+        raise ConnectionLost("gone")
+
+    patch.setattr(Line, "exchange", exchange)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_begin_is_there_once(store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch, done: bool) -> None:
+    group = new_group(store)
+    lose_one(monkeypatch, done=done)
+    first, second = store.steps.write([Open(group, (step(1),)), Open(group, (step(1), step(2)))])
+    assert isinstance(first, Life) and isinstance(second, Life)
+    assert stored.rows("SELECT txid, count(*) FROM step GROUP BY txid ORDER BY txid") == [
+        (first.txid, 1),
+        (second.txid, 2),
+    ]
+    assert stored.value("SELECT count(*) FROM tx") == stored.value("SELECT count(*) FROM saga") == 2
+    assert written(store, Record(first, [step(2)])) is None
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_step_and_what_became_of_the_one_before_are_there_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    life = opened(store)
+    lose_one(monkeypatch, done=done)
+    assert written(store, Record(life, [step(2)], [Mark(life.txid, 1, 1, StepEvent.FINISH)])) is None
+    assert [each.state.value for each in store.steps.of(life.txid)] == ["done", "started"]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_decision_stands_and_its_steps_are_to_be_undone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    life = opened(store)
+    with monkeypatch.context() as patch:
+        lose_one(patch, done=done)
+        assert written(store, settle(life, Decision.ROLLBACK)) is Decision.ROLLBACK
+    assert [each.state.value for each in store.steps.of(life.txid)] == ["compensating"]
+    with monkeypatch.context() as patch:
+        lose_one(patch, done=done)
+        written(store, Close(life.txid, 1, [Mark(life.txid, 1, 1, StepEvent.UNDO)]))
+    assert store.steps.listed() == []
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_a_saga_that_is_begun_with_its_decision_is_there_once(
+    store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch, decision: Decision, done: bool
+) -> None:
+    (life,) = store.branches.numbers(new_group(store), 1)
+    begin = Open(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
+    done_before = tuple(Mark(life.txid, life.owner, number, StepEvent.FINISH) for number in (1, 2))
+    lose_one(monkeypatch, done=done)
+    word = settle(life, decision)._replace(marks=done_before, begin=begin)
+    beside = Open(life.group, (step(1),))  # which is looked up by its ticket
+    stands, other = store.steps.write([word, beside])
+    assert stands is decision and isinstance(other, Life)
+    assert stored.rows("SELECT decision FROM op") == [(int(decision),)]
+    assert stored.rows("SELECT txid, count(*) FROM step GROUP BY txid ORDER BY txid") == [
+        (life.txid, 2),
+        (other.txid, 1),
+    ]
+    assert stored.value("SELECT count(*) FROM event") == 1

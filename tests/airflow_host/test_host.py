@@ -1,0 +1,129 @@
+"""`txsaga airflow` with real processes: it starts, runs DAGs, outlives kill -9 of each part, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import txsaga
+from tests.airflow_host.checkers import ANSWERS
+from tests.airflow_host.hosts import HostedAirflow, hosted, until
+from txsaga.adapters.airflow import processes
+from txsaga.adapters.airflow.parts import Part
+from txsaga.adapters.airflow.record import Record
+from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.model.decision import LocalState
+
+WAITING = 20
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder in which checkers find what they answer."""
+    return tmp_path_factory.mktemp("answers")
+
+
+@pytest.fixture(scope="module")
+def host(answers: Path) -> Iterator[HostedAirflow]:
+    """Give the Airflow of this module."""
+    with hosted({ANSWERS: str(answers)}) as host:
+        yield host
+
+
+def half(host: HostedAirflow) -> int:
+    """Leave a half message in doubt, whose producer is gone."""
+    with host.broker() as broker:
+        broker.create_topic("halves", "transaction", queues=1)
+        producer = broker.producer("gone", checker=lambda question: LocalState.UNKNOWN)
+        message = txsaga.Message(topic="halves", body=b"x")
+        sent = producer.send_in_transaction(message, local=lambda *given: LocalState.UNKNOWN)
+        return broker.identity.own(sent.transaction_id)
+
+
+def test_a_run_ends_well_and_every_part_is_healthy(host: HostedAirflow) -> None:
+    assert host.end_of("two_tasks", host.trigger("two_tasks")) == "success"
+    said = host.command("status", "--json")
+    assert said.code == 0
+    assert {part["part"]: part["state"] for part in said.document["parts"]} == {part.value: "healthy" for part in Part}
+
+
+def test_a_second_start_finds_the_first(host: HostedAirflow) -> None:
+    said = host.command("up", "--json")
+    assert said.code == 0
+    assert said.document["url"] == f"http://127.0.0.1:{host.port}"
+    assert "runs already" in host.command("up", "--port", str(host.port + 1)).complaint
+
+
+@pytest.mark.req("CARD-05")
+def test_sensors_hold_no_worker_and_outlive_their_triggerer(host: HostedAirflow, answers: Path) -> None:
+    txid = half(host)
+    run = host.trigger("waiting", tx=str(txid))
+    until(lambda: host.states("waiting", run) == {"deferred": WAITING + 1})
+    assert host.api.ask("GET", "pools/default_pool")["running_slots"] == 0
+    host.kill(Part.TRIGGERER)
+    (answers / str(txid)).write_text("COMMIT")
+    assert host.end_of("waiting", run) == "success"
+    assert host.states("waiting", run) == {"success": WAITING + 1}
+
+
+def test_a_burst_wakes_runs_until_nothing_is_left(host: HostedAirflow) -> None:
+    with host.broker() as broker:
+        broker.create_topic("burst", queues=2)
+        producer = broker.producer("burst")
+        for number in range(150):
+            producer.send("burst", str(number).encode())
+        broker.consumer("burst-app", ["burst"]).close()
+
+        def left() -> int:
+            readings = [each for each in broker.kernel.store.overview.readings() if each.topic == "burst"]
+            return sum(each.lag + each.held + each.resting for each in readings) if readings else 150
+
+        until(lambda: left() == 0)
+
+
+def test_whatever_is_killed_is_started_again_and_runs_go_on(host: HostedAirflow) -> None:
+    runs = [host.trigger("two_tasks")]
+    host.kill(Part.SCHEDULER, Part.TRIGGERER)
+    runs.append(host.trigger("two_tasks"))
+    host.kill(Part.DAG_PROCESSOR, Part.ENGINE)
+    host.kill(Part.API_SERVER)
+    runs.append(host.trigger("two_tasks"))
+    assert [host.end_of("two_tasks", run) for run in runs] == ["success"] * 3
+    said = host.command("status", "--json")
+    assert all(part["restarts"] >= 1 for part in said.document["parts"])
+
+
+def test_the_database_is_started_again(host: HostedAirflow) -> None:
+    server = EmbeddedServer.from_env(host.env)
+    pid = server.status().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: server.status().running and server.status().pid != pid)
+    assert host.end_of("two_tasks", host.trigger("two_tasks")) == "success"
+
+
+def test_a_start_behind_a_killed_supervisor_ends_what_is_left_and_is_quick(host: HostedAirflow) -> None:
+    record = Record.read(host.home)
+    assert record is not None
+    os.kill(record.pid, signal.SIGKILL)
+    until(lambda: not processes.is_alive(record.pid))
+    assert host.command("status").code == 6
+    began = time.monotonic()
+    said = host.command("up", "--json", "--patience", "60")
+    assert said.code == 0, said.err
+    assert host.end_of("two_tasks", host.trigger("two_tasks")) == "success"
+    assert time.monotonic() - began < 90
+
+
+def test_down_leaves_no_process_and_the_database(host: HostedAirflow) -> None:
+    assert host.command("down").code == 0
+    assert not list(processes.processes(host.home))
+    assert EmbeddedServer.from_env(host.env).status().running
+    assert host.command("down").out.strip() == "nothing was running"

@@ -1,0 +1,169 @@
+"""W4: three tables staged by Spark and published together, against three plain Spark appends to tables like them.
+
+Both sides write the same frame in the same session, in turns. `publish_ms` is from the end of staging until the
+decision stands; `torn` counts cuts that saw a part of a decision, by a reader that polls meanwhile. `1000 commits` is
+one small append after the other to one table: the last ones against the first. It takes the Iceberg runtime; without it
+plain appends are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import txsaga
+from tests.bench.home import Home
+from tests.bench.report import Row, alternate
+from txsaga.engine.broker import Broker
+from txsaga.model.fact import Fact
+from txsaga.spark import session
+from txsaga.wiring import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = int(os.environ.get("TXSAGA_BENCH_ROWS", "1000000"))
+COMMITS = int(os.environ.get("TXSAGA_BENCH_COMMITS", "1000"))
+TABLES = ("bank.ledger", "bank.posting", "bank.balance")
+COLUMNS = {"id": "long", "account": "long", "cents": "long", "note": "string"}
+EDGE = 20
+"""Commits at either end that are compared."""
+
+
+class Clock:
+    """Hears when a decision began and stood."""
+
+    def __init__(self) -> None:
+        self._begun = 0.0
+        self.decisions: list[float] = []
+
+    def __call__(self, fact: Fact) -> None:
+        if fact.name == "Deciding":
+            self._begun = time.perf_counter()
+        elif fact.name == "Decided":
+            self.decisions.append((time.perf_counter() - self._begun) * 1e3)
+
+
+def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    skipped = [] if os.environ.get("TXSAGA_SPARK_JARS") else ["plain-append: set TXSAGA_SPARK_JARS (make jars)"]
+    with _opened(home) as (broker, clock), _spark(broker) as spark:
+        three = _three_tables(broker, clock, spark, rounds, plain=not skipped)
+    with _opened(home) as (broker, clock):
+        thousand = _many_commits(broker, clock)
+    return [three, thousand], skipped
+
+
+@contextmanager
+def _opened(home: Home) -> Iterator[tuple[Broker, Clock]]:
+    address, clock = home.server.url("bench", driver="psycopg"), Clock()  # Java knows no sockets of files
+    url = f"{address}?namespace={home.namespace().rpartition('=')[2]}"
+    open_store(url).close()
+    with tempfile.TemporaryDirectory() as folder:
+        options: dict[str, Any] = {"roles": False, "answering": False, "auto_create": True, "env": {}}
+        with txsaga.connect(url, warehouse=Path(folder), observers=[clock], **options) as broker:
+            yield broker, clock
+
+
+@contextmanager
+def _spark(broker: Broker) -> Iterator[SparkSession]:
+    spark = session(broker, "local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    spark.stop()
+
+
+def _three_tables(broker: Broker, clock: Clock, spark: SparkSession, rounds: int, *, plain: bool) -> Row:
+    producer = broker.producer("bank", checker=lambda question: None)
+    catalog = broker.kernel.tables.name(TABLES[0]).catalog
+    with producer.transaction() as tx:
+        for name in TABLES:
+            tx.table(name).create(COLUMNS)
+            tx.table(f"{name}_plain").create(COLUMNS)
+    words = ("id", "id % 1000 AS account", "id * 7 % 10007 AS cents", "concat('note ', id % 97) AS note")
+    frame: DataFrame = spark.range(ROWS).selectExpr(*words)
+    torn = _Torn(broker)
+
+    def ours() -> dict[str, float]:
+        begun, cpu = time.perf_counter(), _cpu(spark)
+        with torn, producer.transaction() as tx:
+            for name in TABLES:
+                tx.table(name).append(frame)
+            tx.send("booked", b"1")
+        wall, used = time.perf_counter() - begun, _cpu(spark) - cpu
+        return {"txsaga": wall, "cpu_s": used, "publish_ms": clock.decisions[-1], "torn": torn.seen}
+
+    def theirs() -> float:
+        begun = time.perf_counter()
+        for name in TABLES:
+            frame.writeTo(f"{catalog}.{name}_plain").append()
+        return time.perf_counter() - begun
+
+    if plain:
+        theirs()
+    ours()  # the first of each warms up
+    row = alternate("3 tables", rounds, ours, {"plain-append": theirs} if plain else {})
+    if plain:
+        theirs_s = statistics.median(row.baselines["plain-append"])
+        row.extra["overhead"] = [statistics.median(row.ours) / theirs_s]
+    return row
+
+
+class _Torn:
+    """A reader that polls while somebody writes, and counts what it sees of a part of a decision."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self.seen = broker, 0
+
+    def __enter__(self) -> None:
+        self._over = Event()
+        self._thread = Thread(target=self._poll)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _poll(self) -> None:
+        while not self._over.wait(0.2):
+            with self._broker.cut(tables=TABLES) as cut:
+                ids = [cut.snapshot(name) for name in TABLES]
+                told = sum(cut.heads.get("booked", ()))
+            commits = {told} | {_commits(self._broker, cut.tables[name]) for name in TABLES}
+            self.seen += len(commits) > 1 or (any(ids) and not all(ids))
+
+
+def _commits(broker: Broker, location: str) -> int:
+    return len(broker.kernel.tables.scan(location, {}).table_metadata.snapshots)
+
+
+def _many_commits(broker: Broker, clock: Clock) -> Row:
+    producer = broker.producer("bank", checker=lambda question: None)
+    rows = pa.table({"id": [1], "account": [1], "cents": [1], "note": ["a"]})
+    with producer.transaction() as tx:
+        tx.table(TABLES[0]).create(COLUMNS)
+    clock.decisions.clear()
+    for _ in range(COMMITS):
+        with producer.transaction() as tx:
+            tx.table(TABLES[0]).append(rows)
+    first, last = (statistics.median(part) for part in (clock.decisions[:EDGE], clock.decisions[-EDGE:]))
+    row = Row(f"{COMMITS} commits")
+    row.add({"txsaga": last / 1e3, "publish_ms": last, "first_ms": first, "last_over_first": last / first})
+    return row
+
+
+def _cpu(spark: SparkSession) -> float:
+    """Return the CPU seconds of this process and of the JVM."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    gateway: Any = spark.sparkContext._gateway
+    fields = Path(f"/proc/{gateway.proc.pid}/stat").read_text().rpartition(")")[2].split()
+    return own.ru_utime + own.ru_stime + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,145 @@
+"""Programs that write into tables, with messages and rows of other databases under the same decision.
+
+Each entry is one row in every table and one message that tells of it: whoever looks later sees what belongs together.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+
+from tests.chaos import coordinated
+from tests.chaos.agreement import assert_evidence_follows, assert_nothing_is_held, assert_store_is_final, booked
+from tests.chaos.coordinated import BOTH, TILL_TOLD, move
+from tests.chaos.invariants import delivered
+from tests.chaos.scenarios import CREDITS
+from tests.chaos.world import BANK, World, database, debit
+from txsaga.engine.broker import Broker
+from txsaga.engine.producer import Producer
+from txsaga.errors import AlreadyCommitted
+from txsaga.model.decision import LocalState
+
+LEDGER, POSTING, BALANCE = "books.ledger", "books.posting", "books.balance"
+COLUMNS = {"id": "long not null", "part": "long"}
+WRITES = tuple(
+    f"{fact}:{number}" for fact in ("Staging", "Staged", "Filing", "Filed", "Building", "Built") for number in (2, 3)
+)
+DECIDES = tuple(f"{fact}:2" for fact in ("Ending", "Ended", "Deciding", "Decided"))
+
+
+def entry(id: int) -> pa.Table:
+    """Lay out one entry."""
+    return pa.table({"id": pa.array([id], pa.int64()), "part": pa.array([id % 2], pa.int64())})
+
+
+def clerk(broker: Broker) -> Producer:
+    """Return who writes into tables; whoever has closed a transaction wanted it."""
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    return broker.producer("clerks", checker=lambda question: LocalState.COMMIT)
+
+
+def open_tables(producer: Producer) -> None:
+    """Create the tables, all of them at once."""
+    with suppress(AlreadyCommitted), producer.transaction(key="tables") as tx:
+        for name in (LEDGER, POSTING, BALANCE):
+            tx.table(name).create(COLUMNS, partitions=["part"])
+
+
+def write(broker: Broker, world: World) -> None:
+    """Create tables, and write two entries under keys, as often as it takes."""
+    producer = clerk(broker)
+    open_tables(producer)
+    for id in (1, 2):
+        with suppress(AlreadyCommitted):
+            with producer.transaction(key=str(id)) as tx:
+                for name in (LEDGER, POSTING):
+                    tx.table(name).append(entry(id))
+                tx.send(CREDITS, str(id).encode(), key=str(id))
+            world.note("acknowledged", str(id))
+    recover(broker, world)
+
+
+def write_beside_local_work(broker: Broker, world: World) -> None:
+    """Do the same with a row in the bank, whose evidence tells."""
+    producer = clerk(broker)
+    open_tables(producer)
+    for id in (1, 2):
+        with suppress(AlreadyCommitted):
+            with producer.transaction(key=str(id)) as tx:
+                for name in (LEDGER, POSTING):
+                    tx.table(name).append(entry(id))
+                tx.send(CREDITS, str(id).encode(), key=str(id))
+                with tx.local(BANK) as connection:
+                    debit(connection, str(id))
+            world.note("acknowledged", str(id))
+    recover(broker, world)
+
+
+@TILL_TOLD
+def write_beside_databases(broker: Broker, world: World) -> None:
+    """Do the same beside two databases: a table is appended to, another one overwritten."""
+    producer = clerk(broker)
+    open_tables(producer)
+    for id in (1, 2):
+        with suppress(AlreadyCommitted):
+            with producer.coordinated(*BOTH, key=str(id)) as tx:
+                for name in (LEDGER, POSTING):
+                    tx.table(name).append(entry(id))
+                tx.table(BALANCE).overwrite(entry(id))
+                move(tx, str(id))
+            world.note("acknowledged", f"{id} {tx.txid}")
+    coordinated.recover(broker, world)
+
+
+def recover(broker: Broker, world: World) -> None:
+    """Let the roles settle what others left."""
+    clerk(broker)
+    coordinated.recover(broker, world)
+
+
+def read(world: World) -> dict[str, list[int]]:
+    """Read the tables as anybody with PyIceberg would; one that is not there has nothing."""
+    import txsaga
+
+    place = world.folder / "warehouse"
+    with txsaga.connect(world.home, warehouse=place, roles=False, answering=False, env={}) as broker:
+        catalog = broker.kernel.tables.lake.catalog  # type: ignore[attr-defined]  # of the opened lake
+        found = {}
+        for name in (LEDGER, POSTING, BALANCE):
+            table = catalog.load_table(name) if catalog.table_exists(name) else None
+            found[name] = [] if table is None else sorted(table.scan().to_arrow().column("id").to_pylist())
+        return found
+
+
+def tables_agree(world: World) -> None:
+    """Every table shows what the messages tell of, each once."""
+    told = [int(line.split()[0]) for line in delivered(world, CREDITS)]
+    found = read(world)
+    assert found[LEDGER] == found[POSTING] == sorted(told)
+    assert len(told) == len(set(told))
+    assert {int(line.split()[0]) for line in world.notes("acknowledged")} <= set(told)
+
+
+def bank_agrees(world: World) -> None:
+    """The bank shows the same."""
+    tables_agree(world)
+    assert [int(id) for id in world.debits()] == read(world)[LEDGER]
+
+
+def databases_agree(world: World) -> None:
+    """Both databases show the same and hold nothing, and what is overwritten shows the last entry alone."""
+    tables_agree(world)
+    assert_store_is_final(world)
+    for resource, url in world.resources.items():
+        with database(url) as engine, engine.connect() as connection:
+            assert booked(connection) == delivered(world, CREDITS), resource
+            assert_nothing_is_held(connection, world)
+            assert_evidence_follows(connection, world)
+    found = read(world)
+    assert found[BALANCE] == found[LEDGER][-1:]
+
+
+def both_are_there(world: World) -> None:
+    """In the end both entries are there."""
+    assert read(world)[LEDGER] == [1, 2]

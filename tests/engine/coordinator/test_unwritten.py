@@ -1,0 +1,213 @@
+"""Transactions without a key: nothing is written of them before their end, and whoever comes first with it wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.owner import Owner
+from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.errors import DecidedOtherwise
+from txsaga.model.branch import BranchState
+from txsaga.model.decision import Decision
+from txsaga.ports.branches import Fence
+
+pytestmark = pytest.mark.postgres
+
+UNTOUCHED = {"current": START, "mortgage": START}
+PAID = {"current": START - 10, "mortgage": START + 10}
+
+
+def transfer(tx: Coordinated) -> None:
+    """Move ten, and tell."""
+    for name, change in (("current", -10), ("mortgage", 10)):
+        with tx.on(name) as connection:
+            pay(connection, change)
+    tx.send(TRANSFERS, b"ten")
+
+
+def recover(bank: Bank) -> int:
+    """Let recovery take for dead whoever holds votes and has not decided."""
+    return Recovery(bank.broker.kernel, lone=timedelta(0)).run_once()
+
+
+def written(bank: Bank) -> list[Any]:
+    """Return the rows of transactions and of their branches."""
+    return [*bank.stored.rows("SELECT txid FROM tx"), *bank.stored.rows("SELECT txid FROM branch")]
+
+
+def before(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> None:
+    """Let others act before an owner takes a step."""
+    taken = getattr(Owner, step)
+
+    def late(owner: Owner, *rest: object) -> object:
+        act()
+        return taken(owner, *rest)
+
+    monkeypatch.setattr(Owner, step, late)
+
+
+@pytest.mark.rule("R9")
+def test_the_decision_is_the_first_thing_that_is_written(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[object] = []
+    before(monkeypatch, "decide", lambda: found.append((written(bank), len(bank.prepared()))))
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        transfer(tx)
+    assert found == [([], 2)]
+    assert (bank.balances(), bank.told()) == (PAID, ["ten"])
+    assert tx.txid is not None
+    assert set(bank.states(tx.txid).values()) == {BranchState.COMMITTED}
+
+
+@pytest.mark.rule("R9")
+def test_an_owner_that_comes_behind_the_fence_commits_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    before(monkeypatch, "decide", lambda: recover(bank))
+    with pytest.raises(DecidedOtherwise), bank.producer.coordinated("current", "mortgage") as tx:
+        transfer(tx)
+    assert (bank.balances(), bank.told(), bank.prepared()) == (UNTOUCHED, [], [])
+    assert tx.decision is Decision.ROLLBACK
+
+
+@pytest.mark.rule("R9")
+def test_what_is_prepared_behind_the_fence_is_rolled_back_and_its_owner_commits_nothing(bank: Bank) -> None:
+    tx = bank.producer.coordinated("current", "mortgage").__enter__()
+    transfer(tx)
+    work = tx._owner.work
+    first = work.ask(["current"])
+    assert recover(bank) == 1
+    second = work.ask(["mortgage"])
+    assert len(bank.prepared()) == 1
+    votes = work.named({**first, **second})  # type: ignore[dict-item]
+    assert tx._owner.decide(Decision.COMMIT, "late", votes=votes) is Decision.ROLLBACK
+    work.leave()  # and it dies before it has told anybody
+    assert recover(bank) == 1
+    assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
+
+
+@pytest.mark.rule("R12")
+def test_the_fence_stands_against_the_end_of_a_last_resource_too(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def fenced() -> None:
+        (found,) = taken
+        bank.broker.kernel.store.branches.write([Fence(found, "recovery", "its owner is gone")])
+
+    before(monkeypatch, "end", fenced)
+    with pytest.raises(DecidedOtherwise), bank.producer.coordinated("current") as tx:
+        with tx.on("current") as connection:
+            pay(connection, -10)
+        assert tx.txid is not None
+        taken.append(tx.txid)
+    assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
+
+
+@pytest.mark.rule("R9")
+@pytest.mark.parametrize("voted", [["current"], ["current", "mortgage"]])
+def test_an_owner_that_died_before_the_decision_leaves_what_recovery_finds_by_its_name(
+    bank: Bank, voted: list[str]
+) -> None:
+    tx = bank.producer.coordinated("current", "mortgage").__enter__()
+    transfer(tx)
+    tx._owner.work.ask(voted)
+    tx._owner.work.leave()
+    assert (written(bank), len(bank.prepared())) == ([], len(voted))
+    assert recover(bank) == len(voted)
+    assert (bank.balances(), bank.prepared(), bank.told()) == (UNTOUCHED, [], [])
+    (event,) = bank.broker.kernel.store.overview.history(tx.txid or 0)
+    assert (event.what, event.who) == ("ROLLBACK", "recovery")
+
+
+def test_an_owner_is_given_time_to_decide(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = [1_000.0]
+    monkeypatch.setattr("time.monotonic", lambda: hands[0])
+    recovery = Recovery(bank.broker.kernel)
+    bank.left(decided=False)
+    for _ in range(2):
+        assert recovery.run_once() == 0
+        hands[0] += 15
+    hands[0] += 15
+    assert recovery.run_once() == 2
+    assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
+
+
+def test_two_recoveries_roll_back_what_nobody_decided_once(bank: Bank) -> None:
+    lives = [bank.left(decided=False, account=account) for account in (1, 2, 3)]
+    assert recover(bank) + recover(bank) == 6
+    for life in lives:
+        assert len(bank.broker.kernel.store.overview.history(life.txid)) == 1
+
+
+@pytest.mark.rule("R9")
+def test_what_an_owner_decided_while_recovery_looked_is_left_to_it(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    tx = bank.producer.coordinated("current", "mortgage").__enter__()
+    transfer(tx)
+    work = tx._owner.work
+    votes = work.named(work.prepare())
+    look = bank.broker.kernel.store.branches.written
+
+    def decided(txids: Any) -> Any:  # noqa: ANN401
+        found = look(txids)
+        monkeypatch.undo()
+        tx._owner.decide(Decision.COMMIT, "the block ended", votes=votes)
+        return found
+
+    monkeypatch.setattr(type(bank.broker.kernel.store.branches), "written", lambda _, txids: decided(txids))
+    assert recover(bank) == 0
+    assert len(bank.prepared()) == 2
+    tx._owner.finish(Decision.COMMIT)
+    work.leave()
+    assert bank.balances() == PAID
+
+
+@pytest.mark.req("WM-45")
+def test_a_branch_that_somebody_commits_before_the_decision_is_told_to_its_owner(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def overruled() -> None:
+        with bank.engines["mortgage"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            (gid,) = [each for each in bank.prepared() if each.endswith(":2.1")]
+            connection.exec_driver_sql(f"COMMIT PREPARED '{gid}'")
+        recover(bank)
+
+    before(monkeypatch, "decide", overruled)
+    with pytest.raises(DecidedOtherwise), bank.producer.coordinated("current", "mortgage") as tx:
+        for name, change in (("current", -10), ("mortgage", 10)):
+            with tx.on(name) as connection:
+                pay(connection, change)
+    assert bank.balances() == {"current": START, "mortgage": START + 10}
+    assert "resource 'mortgage': found committed while ROLLBACK was decided" in caplog.text
+
+
+@pytest.mark.parametrize("need", ["a ballot", "a lane", "much to send"])
+def test_what_needs_its_row_before_the_end_has_it_written_down(bank: Bank, need: str) -> None:
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        transfer(tx)
+        assert written(bank) == []
+        match need:
+            case "a ballot":
+                tx.ballot("release", "anna")
+                assert tx.vote("release", "anna", yes=True)
+            case "a lane":
+                with tx.lane("mortgage") as connection:
+                    pay(connection, 1, account=2)
+            case _:
+                for _ in range(3):
+                    tx.send(TRANSFERS, b"x" * 3 * 1024 * 1024)
+        assert len(written(bank)) >= 3
+    assert bank.balances() == PAID
+    assert tx.decision is Decision.COMMIT
+
+
+def test_what_is_fenced_can_not_be_written_down(bank: Bank) -> None:
+    with pytest.raises(DecidedOtherwise), bank.producer.coordinated("current", "mortgage") as tx:
+        transfer(tx)
+        assert tx.txid is not None
+        bank.broker.kernel.store.branches.write([Fence(tx.txid, "recovery", "its owner is gone")])
+        tx.ballot("release", "anna")
+    assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
+    assert tx.decision is Decision.ROLLBACK

@@ -1,0 +1,92 @@
+"""Taking messages for a flow: what the next tasks get of them, and how much at once."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import txsaga
+from tests.provider.house import House
+from tests.services.databases import fresh_name
+from txsaga.engine.broker import Broker
+from txsaga.errors import ConfigError
+from txsaga.provider import ConsumeStep, message_flow
+
+
+@pytest.fixture
+def broker(house: House) -> Iterator[Broker]:
+    """Give the store of the house."""
+    with txsaga.connect(house.home_url, roles=False, answering=False, env={}) as broker:
+        yield broker
+
+
+def sent(broker: Broker, topic: str, *messages: dict[str, Any]) -> None:
+    """Send messages, and have them delivered."""
+    for each in messages:
+        broker.producer("sender").send(topic, each.pop("body"), **each)
+    for role in broker.roles():
+        role.run_once()
+
+
+def taking(topic: str, **options: Any) -> Any:
+    """Make a flow that takes messages."""
+
+    @message_flow(schedule=None)
+    def takes() -> None:
+        ConsumeStep(task_id="take", topics=topic, consumer_group="takers", **options)
+
+    return takes()
+
+
+def test_the_next_task_gets_all_that_a_message_is(house: House, broker: Broker) -> None:
+    topic = broker.create_topic(fresh_name("taken"), "normal", queues=1).name
+    raw = bytes(range(256))
+    first = {"body": "ä".encode(), "key": "k", "tag": "t", "headers": {"by": "ann"}}
+    sent(broker, topic, first, {"body": raw})
+    run = house.run(taking(topic))
+    assert run.state == "success", run.tasks
+    text, binary = run.xcom("take")
+    assert text.pop("id").strip()
+    assert text == {
+        "topic": topic,
+        "key": "k",
+        "tag": "t",
+        "headers": {"by": "ann"},
+        "attempts": 1,
+        "body": "ä",
+    }
+    assert (binary["encoding"], base64.b64decode(binary["body"])) == ("base64", raw)
+    assert broker.consumer("takers", [topic]).receive() == []
+
+
+def test_what_has_no_room_is_left_for_the_next_run_uncounted(house: House, broker: Broker) -> None:
+    topic = broker.create_topic(fresh_name("large"), "normal", queues=1).name
+    sent(broker, topic, *({"body": b"x" * 1000, "key": str(n)} for n in range(5)))
+    dag = taking(topic, max_bytes=3000)
+    runs = [house.run(dag) for _ in range(3)]
+    assert [[each["key"] for each in run.xcom("take")] for run in runs] == [["0", "1"], ["2", "3"], ["4"]]
+    assert {each["attempts"] for run in runs for each in run.xcom("take")} == {1}
+
+
+def test_a_batch_is_no_larger_than_it_was_asked_for(house: House, broker: Broker) -> None:
+    topic = broker.create_topic(fresh_name("many"), "normal", queues=1).name
+    sent(broker, topic, *({"body": b"x"} for _ in range(70)))
+    dag = taking(topic, batch=65)
+    assert [len(house.run(dag).xcom("take")) for _ in range(2)] == [65, 5]
+    with pytest.raises(ConfigError, match="give 1 or more"):
+        ConsumeStep(task_id="take", topics=topic, batch=0)
+
+
+def test_a_message_that_alone_is_too_large_is_refused_and_not_lost(
+    house: House, broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = broker.create_topic(fresh_name("huge"), "normal", queues=1).name
+    sent(broker, topic, {"body": b"x" * 5000})
+    run = house.run(taking(topic, max_bytes=3000))
+    assert (run.tasks["take"], run.tasks["end"]) == ("failed", "failed")
+    told = capfd.readouterr()
+    assert "has 5000 bytes, and step 'take' hands on no more than 3000 in all" in told.out + told.err
+    assert [each.attempts for each in broker.consumer("takers", [topic]).receive()] == [1]
