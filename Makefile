@@ -1,17 +1,19 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-fast demo bench requirements crash-matrix transfers constraints
+.PHONY: jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix transfers constraints
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
-EXTRAS ?= dev
+EXTRAS ?= dev,spark,lake,airflow,gate
+# How many processes share the tests: each has servers of its own.
+JOBS ?= 2
 # Further words for the command behind a target: make test ARGS="-k batcher"
 ARGS ?=
 
 py := .venv/bin/python
 stamp := .venv/.ready-$(EXTRAS)
-sources := txsaga tests $(wildcard examples)
+sources := txsaga tests $(wildcard examples dags plugins spark_jobs)
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -32,22 +34,34 @@ check: venv ## format, lint, types, import contracts, dependencies, requirement 
 
 test: venv ## every test; installs the services that tests drive where it may
 	.ci/packages
-	$(py) -m pytest $(ARGS)
+	-.ci/jars
+	$(py) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-fast: venv ## tests without long runs, at most three minutes
-	$(py) -m pytest -m "not slow" $(ARGS)
+	$(py) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
-demo: venv ## a bank transfer from start to end, on a database of its own
-	$(py) examples/bank_transfer.py $(ARGS)
+demo: venv ## a bank transfer on the library, then as a DAG in an Airflow that stays up: good, failing, killed
+	$(py) examples/bank_transfer.py
+	$(py) examples/airflow_demo.py $(ARGS)
+
+demo-stop: ## stop the Airflow and the database of the demo
+	-$(py) -m txsaga.cli airflow down
+	-$(py) -m txsaga.cli db stop
 
 bench: venv ## every workload beside its baselines; one of them: make bench ARGS=W1
 	$(py) -m tests.bench $(ARGS)
+
+jars: ## what Spark needs to open the catalog, into .jars (needs Maven); export TXSAGA_SPARK_JARS=$$PWD/.jars
+	.ci/jars
 
 requirements: venv ## requirement ids and the tests that carry them
 	$(py) -m tests.requirements $(ARGS)
 
 crash-matrix: venv ## kill at every fact, just before and just after
-	$(py) -m pytest -m kill --full-matrix tests/chaos $(ARGS)
+	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos --ignore tests/chaos/test_airflow_kills.py $(ARGS)
+
+airflow-matrix: venv ## kill each part of an Airflow at each of the nine events of a transfer
+	$(py) -m pytest --full-matrix tests/chaos/test_airflow_kills.py $(ARGS)
 
 transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
 	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)
