@@ -3,7 +3,7 @@
 `killed`: a program with a thousand sagas in their fifth step is killed by -9 while another process runs the engine
 (every role). `late_s` is the longest time between the end of a saga's lease and its last compensation, `seconds` the
 time from the first end of a lease until all are undone. What was undone is counted in the database: a missing or a
-double one fails the run. DBOS does the same inserts in its steps.
+double one fails the run. DBOS and Restate do the same inserts in their steps, dtm behind HTTP branches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.bench.callers import threads
 from tests.bench.home import Home
-from tests.bench.peers import dbos
+from tests.bench.peers import dbos, dtm, restate
+from tests.bench.peers.dtm import saga as dtm_saga
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
 from txsaga.engine.broker import Broker
@@ -50,10 +51,17 @@ class Refused(Exception):
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     """Measure; the peers that are not installed are named."""
     home.execute(TABLES, WORK)
-    python = dbos.built()
+    python, server, folder = dbos.built(), dtm.built(), restate.built()
 
     def theirs(case: str, callers: int) -> Mapping[str, Callable[[], float]]:
-        return {} if python is None else {"dbos": partial(dbos.rate, home, python, case, callers, seconds)}
+        found: dict[str, Callable[[], float]] = {}
+        if python is not None:
+            found["dbos"] = partial(dbos.rate, home, python, case, callers, seconds)
+        if folder is not None:
+            found["restate"] = partial(restate.rate, home, folder, case, callers, seconds)
+        if server is not None and case == "five":
+            found["dtm"] = partial(dtm_saga.rate, home, server, callers, seconds)
+        return found
 
     rows = [
         alternate(
@@ -63,7 +71,8 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     ]
     rows.append(alternate("2 steps", rounds, _two(home, seconds), theirs("two", CALLERS)))
     rows.append(alternate("killed", 1, partial(_killed, home), {}))
-    return rows, [*([] if python else ["dbos"]), "dtm", "restate"]
+    peers = {"dbos": python, "dtm": server, "restate": folder}
+    return rows, [name for name, found in peers.items() if found is None]
 
 
 def travel(broker: Broker, last: Callable[..., object]) -> None:
