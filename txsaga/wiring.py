@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
+from txsaga.adapters.airflow.followers import AirflowFollowers
 from txsaga.adapters.airflow.instance import airflow_name
 from txsaga.adapters.airflow.rest import Airflow
 from txsaga.adapters.airflow.runs import AirflowRuns
@@ -239,7 +240,9 @@ def connect(
     )
 
     if settings.airflow:
-        kernel.runs = AirflowRuns(Airflow(settings.airflow), name=airflow_name(settings.airflow_name, settings.airflow))
+        airflow, name = Airflow(settings.airflow), airflow_name(settings.airflow_name, settings.airflow)
+        kernel.runs = runs = AirflowRuns(airflow, name=name)
+        kernel.followers = AirflowFollowers(airflow, runs, name=name)
 
     def close() -> None:
         for opened in (others, found, store):

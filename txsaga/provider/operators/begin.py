@@ -20,6 +20,7 @@ from txsaga.model.flow import ResourceMode
 from txsaga.model.flow_step import BUDGET
 from txsaga.provider.ambient import AMBIENT, STORE, producer_of
 from txsaga.provider.links import TransactionLink
+from txsaga.provider.outlets import make_room
 from txsaga.provider.patience import LEASE, RETRIES, RETRY_DELAY
 from txsaga.provider.reference import FlowReference, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
@@ -56,6 +57,7 @@ class FlowBegin(BaseOperator):
         self.coordinated, self.ballots = coordinated, tuple(ballots)
         self.store, self.group, self.key = store, group, key
         self.lease, self.budget = lease, budget
+        self.is_followed = False  # whether its end has outlets
 
     def execute(self, context: Context) -> dict[str, object]:
         """Begin it."""
@@ -67,6 +69,8 @@ class FlowBegin(BaseOperator):
         broker = AMBIENT.broker(self.store, [each.connection for each in self.flow_resources.values()])
         group = self.group or group_of(ti.dag_id)
         key = self.key or key_of(ti)
+        if self.is_followed:
+            make_room(broker)
         main, lanes = self._enrolled()
         try:
             flow = producer_of(broker, group).begin_flow(
