@@ -17,11 +17,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from txsaga.errors import AlreadyCommitted, VotedOtherwise
 from txsaga.model.ballot import Ballot
 from txsaga.model.flow import ResourceMode
-from txsaga.model.flow_step import BUDGET
-from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.ambient import AMBIENT, producer_of
 from txsaga.provider.links import TransactionLink
+from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, seconds_of, store_of
 from txsaga.provider.outlets import make_room
-from txsaga.provider.patience import LEASE, RETRIES, RETRY_DELAY
+from txsaga.provider.patience import RETRIES, RETRY_DELAY
 from txsaga.provider.reference import FlowReference, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
@@ -43,11 +43,11 @@ class FlowBegin(BaseOperator):
         resources: Said = (),
         coordinated: bool = False,
         ballots: Sequence[Ballot] = (),
-        store: str = STORE,
+        store: str | None = None,
         group: str | None = None,
         key: str | None = None,
-        lease: timedelta = LEASE,
-        budget: timedelta = BUDGET,
+        lease: timedelta | None = None,
+        budget: timedelta | None = None,
         retries: int = RETRIES,
         retry_delay: timedelta | float = RETRY_DELAY,
         **options: Any,
@@ -55,8 +55,8 @@ class FlowBegin(BaseOperator):
         super().__init__(retries=retries, retry_delay=retry_delay, **options)
         self.flow_resources: Mapping[str, Declared] = declared(resources)
         self.coordinated, self.ballots = coordinated, tuple(ballots)
-        self.store, self.group, self.key = store, group, key
-        self.lease, self.budget = lease, budget
+        self.store, self.group, self.key = store_of(store), group, key
+        self.lease, self.budget = seconds_of(lease, FLOW_LEASE), seconds_of(budget, FLOW_BUDGET)
         self.is_followed = False  # whether its end has outlets
 
     def execute(self, context: Context) -> dict[str, object]:
