@@ -25,6 +25,7 @@ from txsaga.provider.patience import RETRIES, RETRY_DELAY
 from txsaga.provider.reference import FlowReference, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
+from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
     from txsaga.engine.flows.flow import Flow
@@ -61,8 +62,10 @@ class FlowBegin(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, object]:
         """Begin it."""
-        with refused_for_good():
-            return dict(self._begun(context))
+        with refused_for_good(), traced("begin", store=self.store) as span:
+            begun = self._begun(context)
+            named(span, txid=begun["txid"], id=begun["id"], epoch=begun["epoch"])
+            return dict(begun)
 
     def _begun(self, context: Context) -> FlowReference:
         ti = context["ti"]

@@ -24,6 +24,7 @@ from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow, opened
 from txsaga.provider.outlets import untold, write_down
 from txsaga.provider.patience import RETRIES, RETRY_DELAY
 from txsaga.provider.refusing import CLEAR_ALL, FlowRolledBack, refused_for_good
+from txsaga.provider.tracing import timed, traced
 from txsaga.provider.verdict import Shape, Verdict, judge
 
 if TYPE_CHECKING:
@@ -66,11 +67,13 @@ class FlowEnd(FlowOperator):
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Decide it."""
         verdict = self.verdict(context)
-        if verdict.commit:
+        about: dict[str, Any] = {"txid": flow.txid, "id": flow.reference["id"], "commit": verdict.commit}
+        with traced("decide", **about), timed("flow.deciding", dag_id=self.dag_id):
+            if not verdict.commit:
+                _roll_back(flow, verdict.why)
+                raise _rolled_back(flow.txid, verdict.why)
             self._commit(context, flow, verdict)
-            return self._committed(context, flow.txid, flow.reference["id"])
-        _roll_back(flow, verdict.why)
-        raise _rolled_back(flow.txid, verdict.why)
+        return self._committed(context, flow.txid, flow.reference["id"])
 
     def verdict(self, context: Context) -> Verdict:
         """Judge the run."""
