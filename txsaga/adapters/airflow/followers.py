@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from txsaga.adapters.airflow.instance import run_of
+from txsaga.adapters.airflow.instance import airflow_name, run_of
 from txsaga.adapters.airflow.rest import Airflow
+from txsaga.adapters.airflow.runs import AirflowRuns
 from txsaga.model.follow_up import AssetName, FollowUp, carries
 from txsaga.ports.runs import Runs, RunState
 
@@ -68,3 +69,10 @@ class AirflowFollowers:
             offset += PAGE
             if len(page) < PAGE:
                 return
+
+
+def airflow_at(url: str, name: str | None) -> tuple[AirflowRuns, AirflowFollowers]:
+    """Return the runs of an Airflow and who follows them, by the name that was given or one made of the address."""
+    airflow, known = Airflow(url), airflow_name(name, url)
+    runs = AirflowRuns(airflow, name=known)
+    return runs, AirflowFollowers(airflow, runs, name=known)
