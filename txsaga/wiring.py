@@ -18,9 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 
-from txsaga.adapters.airflow.instance import airflow_name
-from txsaga.adapters.airflow.rest import Airflow
-from txsaga.adapters.airflow.runs import AirflowRuns
+from txsaga.adapters.airflow.followers import airflow_at
 from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
 from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.enlisting import Participants
@@ -239,7 +237,7 @@ def connect(
     )
 
     if settings.airflow:
-        kernel.runs = AirflowRuns(Airflow(settings.airflow), name=airflow_name(settings.airflow_name, settings.airflow))
+        kernel.runs, kernel.followers = airflow_at(settings.airflow, settings.airflow_name)
 
     def close() -> None:
         for opened in (others, found, store):

@@ -85,6 +85,11 @@ class HostedAirflow:
         found = self.api.ask("GET", path)["task_instances"]
         return dict(Counter(each["state"] for each in found))
 
+    def xcom(self, dag: str, run: str, task: str) -> Any:  # noqa: ANN401  # what the task returned
+        """Return what a task of a run returned."""
+        path = f"dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/{task}/xcomEntries/return_value"
+        return self.api.ask("GET", f"{path}?deserialize=true")["value"]
+
     def broker(self) -> Broker:
         """Open its store; the engine runs beside it."""
         return txsaga.connect(roles=False, answering=False, env=self.env)

@@ -88,6 +88,22 @@ def test_a_burst_wakes_runs_until_nothing_is_left(host: HostedAirflow) -> None:
         until(lambda: left() == 0)
 
 
+@pytest.mark.rule("R18")
+@pytest.mark.parametrize("die", [False, True])
+def test_a_dag_follows_a_commit_once_also_when_its_end_was_killed(host: HostedAirflow, die: bool) -> None:
+    run = host.trigger("followed", die=die)
+    assert host.end_of("followed", run) == ("failed" if die else "success")
+    txid = host.xcom("followed", run, "begin")["txid"]
+    until(lambda: txid in told_of(host))
+    assert told_of(host).count(txid) == 1
+
+
+def told_of(host: HostedAirflow) -> list[int]:
+    """Return the transactions that the runs of the DAG that follows have heard of."""
+    runs = host.api.ask("GET", "dags/following/dagRuns?state=success")["dag_runs"]
+    return [txid for each in runs for txid in host.xcom("following", each["dag_run_id"], "told")]
+
+
 def test_whatever_is_killed_is_started_again_and_runs_go_on(host: HostedAirflow) -> None:
     runs = [host.trigger("two_tasks")]
     host.kill(Part.SCHEDULER, Part.TRIGGERER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -15,6 +16,7 @@ import txsaga.provider
 from tests.provider.examples import FOLDER
 from tests.provider.house import House
 from txsaga.provider.info import get_provider_info
+from txsaga.provider.options import OPTIONS
 
 HEAVY = {"great_expectations", "pandas", "psycopg", "pyarrow", "pyiceberg", "pymysql", "pyspark"}
 
@@ -30,9 +32,19 @@ def test_every_module_and_class_of_the_entries_is_there() -> None:
         for each in info.get(part, ()):
             for module in each["python-modules"]:
                 import_module(module)
-    for each in info["connection-types"] + info["task-decorators"]:
-        module, _, name = each.get("hook-class-name", each.get("class-name")).rpartition(".")
+    named = [each.get("hook-class-name", each.get("class-name")) for each in info["connection-types"]]
+    named += [each["class-name"] for each in info["task-decorators"]] + info["queues"] + info["notifications"]
+    for each in named:
+        module, _, name = each.rpartition(".")
         assert hasattr(import_module(module), name)
+
+
+def test_the_options_of_the_section_are_those_of_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "airflow.md").read_text("utf-8")
+    told = re.findall(
+        r"^\| `(\w+)` \| .* \| `([^`]*)` \|$", page.partition("## Configuration")[2].partition("##")[0], re.M
+    )
+    assert told == [(each.name, each.default) for each in OPTIONS]
 
 
 def test_every_public_name_is_there() -> None:

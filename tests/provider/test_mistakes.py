@@ -65,9 +65,7 @@ def test_an_asset_event_comes_exactly_with_the_commit_and_carries_its_transactio
 
 @pytest.mark.req("IBM-49")
 def test_a_flow_waits_for_a_store_that_is_down_at_its_start(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    from txsaga.provider import ambient
-
-    monkeypatch.setattr(ambient, "STANDBY", 0.0)
+    monkeypatch.setenv("AIRFLOW__TXSAGA__STANDBY", "0")
     house.connect("late_store", conn_type="txsaga", host="127.0.0.1", port=1, schema="none")
 
     def comes_back(context: object) -> None:

@@ -16,6 +16,7 @@ import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.adapters.airflow.instance import run_name
+from txsaga.errors import StoreUnavailable
 from txsaga.model.decision import Decision, LocalState
 from txsaga.ports.runs import RunState
 from txsaga.wiring import open_store
@@ -153,14 +154,16 @@ def answer(task: Any, choice: str) -> None:  # an operator
 def test_the_plugin_counts_the_ends_of_flows(monkeypatch: pytest.MonkeyPatch) -> None:
     from txsaga.provider import listener
     from txsaga.provider.plugin import TxSagaPlugin
+    from txsaga.provider.refusing import FlowRolledBack
 
     counted: list[str] = []
-    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, **said: counted.append(name))
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, *given, **said: counted.append(name))
     end = type("Instance", (), {"task": type("FlowEnd", (), {})(), "dag_id": "bank"})()
     other = type("Instance", (), {"task": type("Other", (), {})(), "dag_id": "bank"})()
     for instance in (end, other):
         listener.on_task_instance_success(None, instance)
-        listener.on_task_instance_failed(None, instance, None)
+        for error in (FlowRolledBack("no"), StoreUnavailable("away"), None):
+            listener.on_task_instance_failed(None, instance, error)
     assert counted == ["txsaga.flow.committed", "txsaga.flow.rolled_back"]
     assert TxSagaPlugin.name == "txsaga"
 

@@ -25,6 +25,7 @@ from txsaga.engine.cutting import chosen, names_of
 from txsaga.engine.flows.budgets import Budgets
 from txsaga.engine.flows.flow import Flow
 from txsaga.engine.flows.opening import Opening
+from txsaga.engine.flows.telling import Telling
 from txsaga.engine.home import Home
 from txsaga.engine.joining import JoiningProducer as JoiningProducer
 from txsaga.engine.kernel import Handler, Kernel
@@ -238,7 +239,9 @@ class Broker(Administration):
             check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
         kernel = self._kernel
         settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), Sagas(kernel)]
-        return [Dispatcher(kernel), *settling, Partitions(kernel), Scheduler(kernel), Budgets(kernel)]
+        followers = kernel.followers
+        telling = [] if followers is None else [Telling(kernel, followers, self.consumer)]
+        return [Dispatcher(kernel), *settling, Partitions(kernel), Scheduler(kernel), Budgets(kernel), *telling]
 
     def own_roles(self) -> list[Role]:
         """Return what every process does for itself: renew its leases, answer for its producer groups."""

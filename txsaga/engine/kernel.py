@@ -35,6 +35,7 @@ from txsaga.ports.branches import Answer as Word
 from txsaga.ports.branches import Call
 from txsaga.ports.effects import HomeEffect
 from txsaga.ports.evidence import Evidence
+from txsaga.ports.followers import Followers
 from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
 from txsaga.ports.services import Reply, Services
@@ -84,6 +85,7 @@ class Kernel:
         self.running = Running()
         self.handlers: dict[str, Handler] = {}
         self.runs: Runs | None = None
+        self.followers: Followers | None = None
         self.beside = Beside()
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce, effects=effects)

@@ -10,6 +10,7 @@ from txsaga.ports.doubts import Doubts
 from txsaga.ports.effects import HomeEffect, Ready
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.flows import FlowLedger, Flows
+from txsaga.ports.followers import Followers
 from txsaga.ports.gates import Gate
 from txsaga.ports.groups import ConsumerGroups, DeadLetters
 from txsaga.ports.halves import HalfStore
@@ -40,6 +41,7 @@ __all__ = [
     "Evidence",
     "FlowLedger",
     "Flows",
+    "Followers",
     "Gate",
     "HalfStore",
     "HomeEffect",

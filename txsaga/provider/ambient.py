@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from txsaga.config import RESOURCE
 from txsaga.errors import ConfigError
 from txsaga.provider.addresses import database_url, store_url
+from txsaga.provider.options import CONN_ID, STANDBY, store_of
 from txsaga.provider.reaching import reach_evidence
 from txsaga.provider.resources import stored_name
 
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
 
     from txsaga.engine.broker import Broker
     from txsaga.engine.producer import Producer
-
-STORE = "txsaga_default"
-"""The connection of the store, unless a task says otherwise."""
-
-
-STANDBY = 20.0
-"""Seconds that a task waits for a store that is down when it starts; then its retries wait on."""
 
 
 class Ambient:
@@ -44,8 +38,9 @@ class Ambient:
         self._of_parent: list[object] = []
         self._lock = Lock()
 
-    def broker(self, store: str = STORE, resources: Iterable[str] = ()) -> Broker:
+    def broker(self, store: str | None = None, resources: Iterable[str] = ()) -> Broker:
         """Return the broker of a store connection, with the databases of further connections registered."""
+        store = store_of(store)
         url = self._url(store)
         with self._lock:
             place = (store, url)
@@ -55,8 +50,9 @@ class Ambient:
                 self._register(place, connection)
             return self._open[place]
 
-    def reaching(self, store: str = STORE) -> Broker:
+    def reaching(self, store: str | None = None) -> Broker:
         """Return the broker of a store, which finds the evidence of others by connections of this Airflow."""
+        store = store_of(store)
         broker = self.broker(store)
         if broker not in self._reaching:
             self._reaching.append(broker)
@@ -91,7 +87,7 @@ class Ambient:
         try:
             connection = connection_of(store)
         except ConfigError:
-            if store == STORE and os.environ.get("TXSAGA_URL"):
+            if store == CONN_ID.text() and os.environ.get("TXSAGA_URL"):
                 return None
             raise
         if connection.conn_type != "txsaga":
@@ -139,7 +135,7 @@ def producer_of(broker: Broker, group: str) -> Producer:
 def _connected(url: str | None) -> Broker:
     import txsaga
 
-    return txsaga.connect(url, roles=False, answering=False, standby=STANDBY)
+    return txsaga.connect(url, roles=False, answering=False, standby=STANDBY.number())
 
 
 AMBIENT = Ambient()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 
-from txsaga.provider.ambient import STORE
+from txsaga.provider.options import store_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 SCHEME = "txsaga"
 
 
-def messages_asset(topic: str, *, group: str, store: str = STORE, every: float = 1.0, at_least: int = 1) -> Asset:
+def messages_asset(topic: str, *, group: str, store: str | None = None, every: float = 1.0, at_least: int = 1) -> Asset:
     """Make the asset of a topic as a consumer group sees it; it wakes its DAGs at most once in `every` seconds."""
     from airflow.sdk import Asset, AssetWatcher
 
     from txsaga.provider.triggers.wake import WakeUpTrigger
 
+    store = store_of(store)
     trigger = WakeUpTrigger(topic=topic, group=group, store=store, every=every, at_least=at_least)
     return Asset(
         name=f"{topic} for {group}",

@@ -31,6 +31,7 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
     """
     from airflow.providers.standard.operators.empty import EmptyOperator
 
+    from txsaga.provider.outlets import assets_of
     from txsaga.provider.planning import planned
 
     dag = begin.get_dag()
@@ -63,6 +64,7 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
     closing >> end
     end.seal = seal
     end.handlers.update(handlers)
+    begin.is_followed = bool(assets_of(end.outlets))
     end.as_teardown(setups=begin, on_failure_fail_dagrun=True)
 
 

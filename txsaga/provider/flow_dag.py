@@ -18,9 +18,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.model.ballot import Ballot
-from txsaga.model.flow_step import BUDGET
-from txsaga.provider.ambient import STORE
-from txsaga.provider.patience import LEASE
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import Said
 
@@ -43,10 +40,10 @@ def message_flow(
     coordinated: bool = ...,
     ballots: Sequence[Ballot] = ...,
     outlets: Sequence[Any] = ...,
-    store: str = ...,
+    store: str | None = ...,
     group: str | None = ...,
-    lease: timedelta = ...,
-    budget: timedelta = ...,
+    lease: timedelta | None = ...,
+    budget: timedelta | None = ...,
     **dag_options: Any,
 ) -> Callable[[Body], Made]: ...
 
@@ -58,10 +55,10 @@ def message_flow(
     coordinated: bool = False,
     ballots: Sequence[Ballot] = (),
     outlets: Sequence[Any] = (),
-    store: str = STORE,
+    store: str | None = None,
     group: str | None = None,
-    lease: timedelta = LEASE,
-    budget: timedelta = BUDGET,
+    lease: timedelta | None = None,
+    budget: timedelta | None = None,
     **dag_options: Any,
 ) -> Made | Callable[[Body], Made]:
     """Make a DAG of a function whose tasks are one flow; its `outlets` get an event exactly if the flow commits."""

@@ -13,7 +13,8 @@ from airflow.sdk import BaseHook
 
 from txsaga.errors import TxSagaError
 from txsaga.provider.addresses import store_url
-from txsaga.provider.ambient import AMBIENT, STORE, connection_of
+from txsaga.provider.ambient import AMBIENT, connection_of
+from txsaga.provider.options import CONN_ID, store_of
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -23,13 +24,13 @@ class TxSagaHook(BaseHook):
     """A store of txsaga behind an Airflow connection."""
 
     conn_name_attr = "txsaga_conn_id"
-    default_conn_name = STORE
+    default_conn_name = CONN_ID.default
     conn_type = "txsaga"
     hook_name = "TxSaga store"
 
-    def __init__(self, txsaga_conn_id: str = STORE, *, resources: Iterable[str] = ()) -> None:
+    def __init__(self, txsaga_conn_id: str | None = None, *, resources: Iterable[str] = ()) -> None:
         super().__init__()
-        self.txsaga_conn_id, self.resources = txsaga_conn_id, tuple(resources)
+        self.txsaga_conn_id, self.resources = store_of(txsaga_conn_id), tuple(resources)
 
     def get_conn(self) -> Broker:
         """Return the broker of this process; it stays open, so nobody closes it."""

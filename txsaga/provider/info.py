@@ -4,6 +4,9 @@ What Airflow is told of this package. A mistake here breaks every command of Air
 
 from __future__ import annotations
 
+from txsaga.provider.options import OPTIONS, SECTION
+
+ABOUT = "What flows, sensors and assets of txsaga do where a DAG does not say it."
 OPERATORS = (
     "approval",
     "ballot",
@@ -48,10 +51,12 @@ def get_provider_info() -> dict[str, object]:
         ],
         "triggers": [{"integration-name": "TxSaga", "python-modules": TRIGGERS}],
         "asset-uris": [{"schemes": ["txsaga"], "handler": "txsaga.provider.assets.sanitize_uri"}],
+        "queues": ["txsaga.provider.queues.TxSagaQueues"],
         "notifications": ["txsaga.provider.notification.MessageNotifier"],
         "extra-links": ["txsaga.provider.links.TransactionLink"],
         "hooks": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.hook"]}],
         "connection-types": [_connection_type()],
+        "config": {SECTION: {"description": ABOUT, "options": {each.name: each.entry() for each in OPTIONS}}},
         "task-decorators": [{"name": "tx_step", "class-name": "txsaga.provider.tx_step.tx_step"}],
     }
 

@@ -1,10 +1,13 @@
-"""Counts how the ends of flows went: metrics `txsaga.flow.committed` and `txsaga.flow.rolled_back`."""
+"""Counts how flows ended: metrics `txsaga.flow.committed` and `txsaga.flow.rolled_back`, once the task has said so."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from airflow.listeners import hookimpl
+
+END, ROLLED_BACK = "FlowEnd", "FlowRolledBack"
+"""Known by name: whoever loads this for tasks of another kind loads nothing more."""
 
 
 @hookimpl
@@ -15,14 +18,17 @@ def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
 
 @hookimpl
 def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
-    """Count a rollback."""
-    _count(task_instance, "rolled_back")
+    """Count a rollback; an end that only could not reach its store has rolled back nothing."""
+    if _is_a(error, ROLLED_BACK):
+        _count(task_instance, "rolled_back")
 
 
 def _count(task_instance: Any, what: str) -> None:
-    task = getattr(task_instance, "task", None)
-    if task is None or type(task).__name__ != "FlowEnd":
-        return
-    from airflow.sdk.observability.stats import incr
+    if _is_a(getattr(task_instance, "task", None), END):
+        from txsaga.provider.tracing import counted
 
-    incr(f"txsaga.flow.{what}", tags={"dag_id": task_instance.dag_id})
+        counted(f"flow.{what}", dag_id=task_instance.dag_id)
+
+
+def _is_a(given: object, name: str) -> bool:
+    return any(each.__name__ == name for each in type(given).__mro__)

@@ -13,7 +13,8 @@ from typing import Any
 
 from airflow.sdk import BaseNotifier, Context
 
-from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.options import store_of
 
 GROUP = "airflow-notifications"
 
@@ -29,11 +30,11 @@ class MessageNotifier(BaseNotifier):
         topic: str,
         body: str | dict[str, Any] = "{{ dag_run.dag_id }}/{{ dag_run.run_id }}",
         key: str = "{{ dag_run.run_id }}",
-        store: str = STORE,
+        store: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.topic, self.body, self.key, self.store = topic, body, key, store
+        self.topic, self.body, self.key, self.store = topic, body, key, store_of(store)
 
     def notify(self, context: Context) -> None:
         """Send it."""

@@ -17,13 +17,15 @@ from airflow.sdk.exceptions import AirflowFailException
 from txsaga.errors import AlreadyCommitted, VotedOtherwise
 from txsaga.model.ballot import Ballot
 from txsaga.model.flow import ResourceMode
-from txsaga.model.flow_step import BUDGET
-from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.ambient import AMBIENT, producer_of
 from txsaga.provider.links import TransactionLink
-from txsaga.provider.patience import LEASE, RETRIES, RETRY_DELAY
+from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, seconds_of, store_of
+from txsaga.provider.outlets import make_room
+from txsaga.provider.patience import RETRIES, RETRY_DELAY
 from txsaga.provider.reference import FlowReference, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
+from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
     from txsaga.engine.flows.flow import Flow
@@ -42,11 +44,11 @@ class FlowBegin(BaseOperator):
         resources: Said = (),
         coordinated: bool = False,
         ballots: Sequence[Ballot] = (),
-        store: str = STORE,
+        store: str | None = None,
         group: str | None = None,
         key: str | None = None,
-        lease: timedelta = LEASE,
-        budget: timedelta = BUDGET,
+        lease: timedelta | None = None,
+        budget: timedelta | None = None,
         retries: int = RETRIES,
         retry_delay: timedelta | float = RETRY_DELAY,
         **options: Any,
@@ -54,19 +56,24 @@ class FlowBegin(BaseOperator):
         super().__init__(retries=retries, retry_delay=retry_delay, **options)
         self.flow_resources: Mapping[str, Declared] = declared(resources)
         self.coordinated, self.ballots = coordinated, tuple(ballots)
-        self.store, self.group, self.key = store, group, key
-        self.lease, self.budget = lease, budget
+        self.store, self.group, self.key = store_of(store), group, key
+        self.lease, self.budget = seconds_of(lease, FLOW_LEASE), seconds_of(budget, FLOW_BUDGET)
+        self.is_followed = False  # whether its end has outlets
 
     def execute(self, context: Context) -> dict[str, object]:
         """Begin it."""
-        with refused_for_good():
-            return dict(self._begun(context))
+        with refused_for_good(), traced("begin", store=self.store) as span:
+            begun = self._begun(context)
+            named(span, txid=begun["txid"], id=begun["id"], epoch=begun["epoch"])
+            return dict(begun)
 
     def _begun(self, context: Context) -> FlowReference:
         ti = context["ti"]
         broker = AMBIENT.broker(self.store, [each.connection for each in self.flow_resources.values()])
         group = self.group or group_of(ti.dag_id)
         key = self.key or key_of(ti)
+        if self.is_followed:
+            make_room(broker)
         main, lanes = self._enrolled()
         try:
             flow = producer_of(broker, group).begin_flow(

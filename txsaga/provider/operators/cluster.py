@@ -13,8 +13,9 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from txsaga.errors import AlreadyCommitted, ConfigError
-from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.operators.publish import body_of
+from txsaga.provider.options import store_of
 from txsaga.provider.reference import group_of, own_key_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.results import find_result, keep_result
@@ -36,14 +37,14 @@ class ClusterPublish(BaseOperator):
         messages: Sequence[object],
         brokers: Mapping[str, str],
         policy: str = "round-robin",
-        store: str = STORE,
+        store: str | None = None,
         group: str | None = None,
         definition: Mapping[str, object] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.topic, self.messages, self.brokers = topic, messages, dict(brokers)
-        self.policy, self.store, self.group = policy, store, group
+        self.policy, self.store, self.group = policy, store_of(store), group
         self.definition = {"brokers": list(brokers), "policy": policy, "xa": True, **(definition or {})}
 
     def execute(self, context: Context) -> object:

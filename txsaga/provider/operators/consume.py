@@ -24,6 +24,7 @@ from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
 from txsaga.provider.reference import group_of
 from txsaga.provider.results import find_result, keep_result
+from txsaga.provider.tracing import counted
 
 if TYPE_CHECKING:
     from txsaga.engine.consumer import Consumer
@@ -69,7 +70,8 @@ class ConsumeStep(StepOperator):
         known: object
         try:
             with flow.step(self.step_name(context)):
-                known = self._taken(context, flow)
+                known = taken = self._taken(context, flow)
+            counted("messages.taken", len(taken), dag_id=self.dag_id)
         except StepDone as done:
             self.log.info("%s", done)
             known = find_result(context, flow.txid)

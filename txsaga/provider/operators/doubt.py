@@ -13,7 +13,8 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator, Context, Param
 
 from txsaga.model.decision import Decision
-from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.options import store_of
 from txsaga.provider.refusing import refused_for_good
 
 COMMIT, ROLLBACK, AGAIN, LATER = "Commit", "Roll back", "Ask again", "Later"
@@ -26,9 +27,9 @@ class ListParked(BaseOperator):
 
     ui_color = "#f3e3e0"
 
-    def __init__(self, *, store: str = STORE, group: str | None = None, **options: Any) -> None:
+    def __init__(self, *, store: str | None = None, group: str | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.store, self.group = store, group
+        self.store, self.group = store_of(store), group
 
     def execute(self, context: Context) -> list[dict[str, str]]:
         """List them, oldest first."""
@@ -50,11 +51,11 @@ class SettleParked(HITLOperator):
 
     template_fields = ("subject", "body", "transaction")
 
-    def __init__(self, *, transaction: str, subject: str, store: str = STORE, **options: Any) -> None:
+    def __init__(self, *, transaction: str, subject: str, store: str | None = None, **options: Any) -> None:
         reason = Param("", type="string", title="Reason", description="It is kept with the decision.")
         options.setdefault("params", {"reason": reason})
         super().__init__(subject=subject, options=[COMMIT, ROLLBACK, AGAIN, LATER], **options)
-        self.transaction, self.store = transaction, store
+        self.transaction, self.store = transaction, store_of(store)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Decide as the person said."""

@@ -21,8 +21,10 @@ from txsaga.model.decision import Decision
 from txsaga.model.flow_step import FlowStep, StepState, last_attempts
 from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow, opened
+from txsaga.provider.outlets import untold, write_down
 from txsaga.provider.patience import RETRIES, RETRY_DELAY
 from txsaga.provider.refusing import CLEAR_ALL, FlowRolledBack, refused_for_good
+from txsaga.provider.tracing import timed, traced
 from txsaga.provider.verdict import Shape, Verdict, judge
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class FlowEnd(FlowOperator):
             try:
                 flow = broker.flow(reference["txid"])
             except AlreadyCommitted:
+                self.outlets = untold(self.outlets, reference["txid"])
                 return self._committed(context, reference["txid"], reference["id"])
             except DecidedOtherwise:
                 undo_the_rest(broker, reference["txid"])
@@ -64,11 +67,13 @@ class FlowEnd(FlowOperator):
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Decide it."""
         verdict = self.verdict(context)
-        if verdict.commit:
-            self._commit(flow, verdict)
-            return self._committed(context, flow.txid, flow.reference["id"])
-        _roll_back(flow, verdict.why)
-        raise _rolled_back(flow.txid, verdict.why)
+        about: dict[str, Any] = {"txid": flow.txid, "id": flow.reference["id"], "commit": verdict.commit}
+        with traced("decide", **about), timed("flow.deciding", dag_id=self.dag_id):
+            if not verdict.commit:
+                _roll_back(flow, verdict.why)
+                raise _rolled_back(flow.txid, verdict.why)
+            self._commit(context, flow, verdict)
+        return self._committed(context, flow.txid, flow.reference["id"])
 
     def verdict(self, context: Context) -> Verdict:
         """Judge the run."""
@@ -88,7 +93,7 @@ class FlowEnd(FlowOperator):
         }
         return Shape(steps=steps, seal=self.seal, handlers=self.handlers, behind=behind)
 
-    def _commit(self, flow: JoinedFlow, verdict: Verdict) -> None:
+    def _commit(self, context: Context, flow: JoinedFlow, verdict: Verdict) -> None:
         decided: list[Decision] = []
         flow.flow.when_decided(decided.append)
         handled, left_out = _steps_of_handled(flow, verdict)
@@ -97,6 +102,7 @@ class FlowEnd(FlowOperator):
             _roll_back(flow, why)
             raise _rolled_back(flow.txid, why)
         try:
+            write_down(context, flow, self.outlets)
             flow.flow.end(handled=[each.name for each in (*handled, *left_out)])
         except Unfinished as late:
             self.log.warning("%s", late)  # it is committed; recovery tells who was away

@@ -25,6 +25,7 @@ from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.reference import BEGIN, FlowReference, read_reference
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import Kept, stored_name
+from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -89,8 +90,10 @@ class FlowOperator(BaseOperator):
 
     def execute(self, context: Context) -> object:
         """Join the flow and work in it."""
-        with refused_for_good():
-            return self.work(context, self.joined(context))
+        with refused_for_good(), traced("task", kind=type(self).__name__) as span:
+            flow = self.joined(context)
+            named(span, txid=flow.txid, id=flow.reference["id"], epoch=flow.reference["epoch"])
+            return self.work(context, flow)
 
     @abstractmethod
     def work(self, context: Context, flow: JoinedFlow) -> object:

@@ -17,9 +17,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from txsaga.errors import ConfigError, DecidedOtherwise
 from txsaga.model.decision import Decision
 from txsaga.model.records import Receipt
-from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.ambient import AMBIENT, producer_of
 from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.publish import body_of
+from txsaga.provider.options import store_of
 from txsaga.provider.reference import group_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.results import find_result, keep_result
@@ -46,13 +47,13 @@ class HalfMessagePrepare(BaseOperator):
         key: str | None = None,
         tag: str | None = None,
         headers: Mapping[str, str] | None = None,
-        store: str = STORE,
+        store: str | None = None,
         group: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.topic, self.body, self.key, self.tag, self.headers = topic, body, key, tag, headers
-        self.store, self.group = store, group
+        self.store, self.group = store_of(store), group
 
     def execute(self, context: Context) -> dict[str, object]:
         """Store it, unless an attempt before has stored it."""

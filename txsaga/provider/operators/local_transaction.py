@@ -13,10 +13,11 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from txsaga.errors import AlreadyCommitted
-from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.ambient import AMBIENT, producer_of
 from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.publish import body_of
 from txsaga.provider.operators.sql import done_now
+from txsaga.provider.options import store_of
 from txsaga.provider.reference import group_of, own_key_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import stored_name
@@ -39,7 +40,7 @@ class LocalTransaction(BaseOperator):
         sql: str | Sequence[str],
         parameters: Mapping[str, object] | None = None,
         rows: int | None = None,
-        store: str = STORE,
+        store: str | None = None,
         group: str | None = None,
         **options: Any,
     ) -> None:
@@ -47,7 +48,7 @@ class LocalTransaction(BaseOperator):
         self.topic, self.body, self.key = topic, body, key
         self.connection, self.sql, self.rows = connection, sql, rows
         self.parameters: Mapping[str, object] = parameters or {}
-        self.store, self.group = store, group
+        self.store, self.group = store_of(store), group
 
     def execute(self, context: Context) -> dict[str, object]:
         """Do both, or neither."""

@@ -21,9 +21,10 @@ from airflow.sdk import Context
 
 from txsaga.errors import AlreadyCommitted, ConfigError
 from txsaga.model.flow import Output, TransactionMode
-from txsaga.provider.ambient import AMBIENT, STORE, producer_of
+from txsaga.provider.ambient import AMBIENT, producer_of
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
+from txsaga.provider.options import store_of
 from txsaga.provider.reference import group_of, own_key_of
 from txsaga.provider.refusing import refused_for_good
 
@@ -53,14 +54,14 @@ class Publish(StepOperator):
         tag: str | None = None,
         headers: Mapping[str, str] | None = None,
         mode: PublishMode | str = PublishMode.JOINED,
-        store: str = STORE,
+        store: str | None = None,
         group: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.topic, self.body, self.key, self.tag, self.headers = topic, body, key, tag, headers
         self.publish_mode = PublishMode(mode)
-        self.store, self.group = store, group
+        self.store, self.group = store_of(store), group
 
     def execute(self, context: Context) -> object:
         """Publish it."""

@@ -12,7 +12,8 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from txsaga.errors import ConfigError
-from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.options import store_of
 from txsaga.provider.refusing import refused_for_good
 
 
@@ -27,11 +28,11 @@ class Replay(BaseOperator):
         txid: int | str | Any,
         key: str | None = None,
         why: str = "replayed by task {{ ti.task_id }} of run {{ run_id }}",
-        store: str = STORE,
+        store: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.txid, self.key, self.why, self.store = txid, key, why, store
+        self.txid, self.key, self.why, self.store = txid, key, why, store_of(store)
 
     def execute(self, context: Context) -> dict[str, object]:
         """Replay it."""

@@ -20,7 +20,8 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from txsaga.adapters.airflow.instance import RunOf, run_of
 from txsaga.errors import ConfigError
 from txsaga.ports.runs import RunState
-from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.options import store_of
 from txsaga.provider.reaching import connections_of
 from txsaga.provider.reference import this_airflow
 
@@ -38,9 +39,9 @@ class EngineRoles(BaseOperator):
 
     ui_color = "#efe9dc"
 
-    def __init__(self, *, store: str = STORE, seconds: float = 50.0, **options: Any) -> None:
+    def __init__(self, *, store: str | None = None, seconds: float = 50.0, **options: Any) -> None:
         super().__init__(**options)
-        self.store, self.seconds = store, seconds
+        self.store, self.seconds = store_of(store), seconds
 
     def execute(self, context: Context) -> dict[str, int]:
         """Do rounds; return how much each role did."""
@@ -95,9 +96,9 @@ class CollectStaged(BaseOperator):
 
     ui_color = "#efe9dc"
 
-    def __init__(self, *, store: str = STORE, only_show: bool = False, **options: Any) -> None:
+    def __init__(self, *, store: str | None = None, only_show: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.store, self.only_show = store, only_show
+        self.store, self.only_show = store_of(store), only_show
 
     def execute(self, context: Context) -> list[str]:
         """Collect; return the places."""

@@ -16,9 +16,10 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
-from txsaga.provider.ambient import AMBIENT, STORE
+from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.options import every, store_of
 from txsaga.provider.sensors.answer import AnswerArg
-from txsaga.provider.triggers.wait import INTERVAL, WaitTrigger
+from txsaga.provider.triggers.wait import WaitTrigger
 from txsaga.provider.waits.kinds import Answer, Kind, Wait, wait_of
 from txsaga.provider.waits.looking import Looking
 
@@ -43,22 +44,23 @@ class WaitSensor(BaseSensorOperator):
         self,
         *,
         target: Mapping[str, Any],
-        store: str = STORE,
+        store: str | None = None,
         deferrable: bool = True,
-        look_every: float = INTERVAL,
+        look_every: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.skips = self.soft_fail or self.never_fail
-        self.target, self.store, self.deferrable, self.look_every = dict(target), store, deferrable, look_every
+        self.target, self.store, self.deferrable = dict(target), store_of(store), deferrable
+        self.look_every = every(look_every)
         self.start_from_trigger = deferrable and all(map(_is_plain, self.target.values()))
         self.start_trigger_args = replace(
             type(self).start_trigger_args,
             trigger_kwargs={
                 "kind": self.kind.value,
                 "target": self.target if self.start_from_trigger else {},
-                "store": store,
-                "interval": look_every,
+                "store": self.store,
+                "interval": self.look_every,
                 "skips": self.skips,
             },
             timeout=timedelta(seconds=self.timeout),

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import BaseEventTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
 from txsaga.errors import ConfigError
+from txsaga.provider.options import every
 from txsaga.provider.reaching import reach_evidence
 from txsaga.provider.triggers.watch import Answers, watch_of
 from txsaga.provider.waits.kinds import wait_of
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from txsaga.engine.broker import Broker
 
-INTERVAL = 1.0
-"""Seconds between two looks at a store."""
 PATIENCE = 20.0
 """Seconds that a connection is waited for."""
 
@@ -37,11 +36,11 @@ class WaitTrigger(BaseEventTrigger):
     """Waits for one thing in a store."""
 
     def __init__(
-        self, kind: str, target: Mapping[str, Any], store: str, interval: float = INTERVAL, skips: bool = False
+        self, kind: str, target: Mapping[str, Any], store: str, interval: float | None = None, skips: bool = False
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.skips = skips  # the task is skipped where it would fail
-        self.kind, self.target, self.store, self.interval = kind, dict(target), store, interval
+        self.kind, self.target, self.store, self.interval = kind, dict(target), store, every(interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Say how to make it again."""
@@ -56,7 +55,7 @@ class WaitTrigger(BaseEventTrigger):
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncGenerator[Answers, None]:
         """Look at the store, once for everybody in each round."""
-        store, interval = kwargs["store"], kwargs.get("interval", INTERVAL)  # whoever is first opens it for all
+        store, interval = kwargs["store"], every(kwargs.get("interval"))  # whoever is first opens it for all
         connection, loop = await BaseHook.aget_connection(store), asyncio.get_running_loop()
 
         def named(name: str) -> Any:  # a connection, for a thread

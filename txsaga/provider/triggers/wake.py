@@ -13,7 +13,8 @@ from typing import Any
 
 from airflow.triggers.base import TriggerEvent
 
-from txsaga.provider.triggers.wait import INTERVAL, WaitTrigger
+from txsaga.provider.options import store_of
+from txsaga.provider.triggers.wait import WaitTrigger
 from txsaga.provider.triggers.watch import Answers, watch_of
 from txsaga.provider.waits.kinds import Kind, wait_of
 
@@ -23,9 +24,9 @@ SELDOM = 30.0
 class WakeUpTrigger(WaitTrigger):
     """Fires again and again while a topic holds messages for a group."""
 
-    def __init__(self, topic: str, group: str, store: str, every: float = 1.0, at_least: int = 1) -> None:
+    def __init__(self, topic: str, group: str, store: str | None = None, every: float = 1.0, at_least: int = 1) -> None:
         target = {"topic": topic, "group": group, "at_least": at_least}
-        super().__init__(Kind.MESSAGES.value, target, store, INTERVAL)
+        super().__init__(Kind.MESSAGES.value, target, store_of(store))
         self.every = every
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

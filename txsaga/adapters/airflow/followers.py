@@ -1,0 +1,78 @@
+"""
+The DAGs of an Airflow that follow flows: told of a commit by an event of each asset.
+
+The last task of a flow makes its events as any task does, with its success. Only when the run is over is what is
+missing made by REST: so an event is there once, whoever decided. If the process dies between an event and its word
+that all is told, the events are looked through again and nothing is made twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from txsaga.adapters.airflow.instance import airflow_name, run_of
+from txsaga.adapters.airflow.rest import Airflow
+from txsaga.adapters.airflow.runs import AirflowRuns
+from txsaga.model.follow_up import AssetName, FollowUp, carries
+from txsaga.ports.runs import Runs, RunState
+
+logger = logging.getLogger("txsaga")
+PAGE = 100
+SKEW = timedelta(hours=1)
+"""Clocks differ: events are looked through from so long before the message."""
+
+
+class AirflowFollowers:
+    """The followers in one Airflow, by its name."""
+
+    def __init__(self, airflow: Airflow, runs: Runs, *, name: str = "") -> None:
+        self._airflow, self._runs, self.name = airflow, runs, name
+
+    def tell(self, committed: FollowUp, since: datetime) -> bool:
+        """Make the events that are missing once the run is over."""
+        run = run_of(committed.run)
+        if run is None or run.airflow not in ("", self.name):
+            return True  # another host's, which has a group of its own
+        over = self._runs.state(committed.run) is RunState.OVER  # before the look: who ends meanwhile is seen by it
+        missing = [each for each in map(self._asset, committed.assets) if each is not None]
+        missing = [each for each in missing if not self._is_told(each, committed.txid, since)]
+        if over:
+            for asset in missing:
+                self._airflow.ask("POST", "assets/events", {"asset_id": asset, "extra": committed.extra()})
+                logger.info("asset %d gets its event of transaction %d: its run is over", asset, committed.txid)
+        return over or not missing
+
+    def _asset(self, named: AssetName) -> int | None:
+        """Return the number of an asset; none where no DAG has it any more."""
+        asked = {"uri_pattern": named.uri} if named.name is None else {"name_pattern": named.name}
+        for found in self._pages("assets", "assets", {name: text for name, text in asked.items() if text}):
+            if named.name in (None, found["name"]) and named.uri in (None, found["uri"]):
+                return int(found["id"])
+        logger.warning("there is no asset %s in Airflow any more: nobody follows it", named.name or named.uri)
+        return None
+
+    def _is_told(self, asset: int, txid: int, since: datetime) -> bool:
+        asked = {"asset_id": str(asset), "timestamp_gte": (since - SKEW).isoformat(), "order_by": "-timestamp"}
+        found = self._pages("assets/events", "asset_events", asked)
+        return any(carries(each.get("extra"), txid) for each in found)
+
+    def _pages(self, path: str, key: str, asked: dict[str, str]) -> Iterator[dict[str, Any]]:
+        offset = 0
+        while True:
+            query = urlencode({**asked, "limit": PAGE, "offset": offset})
+            page = (self._airflow.ask("GET", f"{path}?{query}") or {}).get(key) or []
+            yield from page
+            offset += PAGE
+            if len(page) < PAGE:
+                return
+
+
+def airflow_at(url: str, name: str | None) -> tuple[AirflowRuns, AirflowFollowers]:
+    """Return the runs of an Airflow and who follows them, by the name that was given or one made of the address."""
+    airflow, known = Airflow(url), airflow_name(name, url)
+    runs = AirflowRuns(airflow, name=known)
+    return runs, AirflowFollowers(airflow, runs, name=known)

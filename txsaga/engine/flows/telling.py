@@ -1,0 +1,83 @@
+"""
+Telling who follows a flow of its commit, where the run of the flow has not done so.
+
+It works off what flows wrote beside their decision. The run's own last task tells first: only when the run is over is
+what is missing made up for. If this never runs, a follow-up whose run died behind the decision waits until it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from txsaga.engine.consumer import Consumer
+from txsaga.engine.groups import create_group
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.received import Received
+from txsaga.errors import RightsMissing, UnknownTopic
+from txsaga.errors.host import HostFailed
+from txsaga.model.claim import Policy
+from txsaga.model.follow_up import TOPIC, FollowUp
+from txsaga.ports.followers import Followers
+
+logger = logging.getLogger("txsaga")
+PATIENT = Policy(max_attempts=None, first_retry=timedelta(seconds=2), longest_retry=timedelta(minutes=1))
+"""A run may live for days behind its decision: a message that waits for it is never given up."""
+AT_ONCE = 32
+HELD = timedelta(minutes=5)
+"""A round that asks for all of them is over by then."""
+
+
+class Telling:
+    """Works off what committed flows have to tell."""
+
+    name = "asset events"
+    pause, rest = 1.0, 5.0
+
+    def __init__(self, kernel: Kernel, followers: Followers, consumer: Callable[..., Consumer]) -> None:
+        self._kernel, self._followers, self._open = kernel, followers, consumer
+        self._group = f"{TOPIC}-{followers.name}" if followers.name else TOPIC
+        self._consumer: Consumer | None = None
+        self._refused = False
+
+    def run_once(self) -> int:
+        """Tell of what there is; return of how much."""
+        return 0 if self._refused else self._tell_all(self._received())
+
+    def _received(self) -> Sequence[Received]:
+        try:
+            if self._consumer is None:
+                self._kernel.store.registry.topic(TOPIC)
+                create_group(self._kernel, self._group, PATIENT)
+                self._consumer = self._open(self._group, [TOPIC], invisible=HELD)
+            return self._consumer.receive(AT_ONCE)
+        except UnknownTopic:
+            return ()  # no flow has followers yet
+        except RightsMissing as missing:
+            self._refused = True
+            logger.warning("nobody is told here of commits whose run died: %s", missing, extra={"role": self.name})
+            return ()
+
+    def _tell_all(self, messages: Sequence[Received]) -> int:
+        done, silent = 0, ""
+        for message in messages:
+            try:
+                told = not silent and self._tell(message)
+            except HostFailed as failure:
+                told, silent = False, str(failure)
+                logger.warning("who follows flows is told later: %s", failure, extra={"role": self.name})
+            if told:
+                message.ack()
+                done += 1
+            else:
+                message.nack(silent or "its run goes on")
+        return done
+
+    def _tell(self, message: Received) -> bool:
+        try:
+            committed = FollowUp.read(message.body)
+        except ValueError as strange:
+            logger.error("message %s of topic %r is left out, no flow wrote it: %s", message.id, TOPIC, strange)
+            return True
+        return self._followers.tell(committed, message.delivered.born)

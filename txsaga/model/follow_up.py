@@ -1,0 +1,60 @@
+"""
+What a committed flow tells those who follow it: its number, its id, and the assets of its host that get an event.
+
+It travels as the body of a message of the flow itself, so it is there exactly if the flow commits, whoever decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+TOPIC = "asset-events"
+"""Where flows say it; of type `transaction`."""
+
+
+class AssetName(NamedTuple):
+    """What names an asset: both, or one of them."""
+
+    name: str | None
+    uri: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUp:
+    """The events that a commit is followed by."""
+
+    run: str
+    txid: int
+    id: str
+    assets: tuple[AssetName, ...]
+
+    def extra(self) -> dict[str, object]:
+        """Return what each event carries."""
+        return {"txid": self.txid, "id": self.id}
+
+    def body(self) -> bytes:
+        """Return it as the body of a message."""
+        assets = [each._asdict() for each in self.assets]
+        return json.dumps({"run": self.run, "assets": assets, **self.extra()}).encode()
+
+    @classmethod
+    def read(cls, body: bytes) -> FollowUp:
+        """Read such a body; ValueError where it is none."""
+        try:
+            found = json.loads(body)
+            assets = tuple(AssetName(_text(each.get("name")), _text(each.get("uri"))) for each in found["assets"])
+            return cls(run=str(found["run"]), txid=int(found["txid"]), id=str(found["id"]), assets=assets)
+        except (TypeError, KeyError, AttributeError) as strange:
+            raise ValueError(f"{strange!r}") from strange
+
+
+def carries(extra: object, txid: int) -> bool:
+    """Tell whether an event carries this transaction."""
+    return isinstance(extra, Mapping) and extra.get("txid") == txid
+
+
+def _text(given: Any) -> str | None:  # noqa: ANN401  # of JSON
+    return None if given is None else str(given)

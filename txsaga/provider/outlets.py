@@ -1,0 +1,79 @@
+"""
+The assets of a flow: its last task makes their events, and has written before the decision which ones these are.
+
+What is written is a message of the flow itself, so it is there exactly if the flow commits. If its last task dies
+behind the decision, an engine that knows its Airflow makes the events once the run is over; without one nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, Context
+from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
+
+from txsaga.errors import ConfigError, RightsMissing, UnknownTopic
+from txsaga.errors.flows import StepDone
+from txsaga.model.follow_up import TOPIC, AssetName, FollowUp, carries
+from txsaga.provider.reference import run_name_of
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+    from txsaga.provider.operators.flow_task import JoinedFlow
+
+STEP = "asset events of {task}"
+
+
+def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:
+    """Return what names the assets among the outlets of a task."""
+    found = []
+    for each in outlets:
+        if isinstance(each, Asset):
+            found.append(AssetName(each.name, each.uri))
+        elif isinstance(each, AssetNameRef):
+            found.append(AssetName(each.name, None))
+        elif isinstance(each, AssetUriRef):
+            found.append(AssetName(None, each.uri))
+    return tuple(found)
+
+
+def make_room(broker: Broker) -> None:
+    """Make the topic where flows say who follows them, before the first work."""
+    try:
+        broker.kernel.store.registry.topic(TOPIC)
+    except UnknownTopic:
+        try:
+            broker.create_topic(TOPIC, "transaction", queues=1)
+        except RightsMissing:
+            raise ConfigError(
+                f"a flow with outlets= needs the topic {TOPIC!r}, and this login may not create it; "
+                f"ask an operator for `txsaga topic create {TOPIC} --type transaction --queues 1`"
+            ) from None
+
+
+def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) -> None:
+    """Write into a flow which events its commit is followed by; an attempt before may have done it."""
+    ti = context["ti"]
+    if not (assets := assets_of(outlets)):
+        return
+    told = FollowUp(run=run_name_of(ti), txid=flow.txid, id=flow.reference["id"], assets=assets)
+    make_room(flow.broker)
+    try:
+        with flow.flow.step(STEP.format(task=ti.task_id)):
+            flow.flow.send(TOPIC, told.body())
+    except StepDone:
+        return
+
+
+def untold(outlets: Iterable[Any], txid: int) -> list[Any]:
+    """Return the outlets that have no event of this transaction: a task that is run again makes none twice."""
+    return [each for each in outlets if not any(carries(extra, txid) for extra in _extras(each))]
+
+
+def _extras(outlet: object) -> Iterable[object]:
+    from airflow.sdk.execution_time.context import InletEventsAccessor
+
+    for named in assets_of([outlet]):
+        for event in InletEventsAccessor(asset_name=named.name, asset_uri=named.uri).ascending(False):
+            yield event.extra
