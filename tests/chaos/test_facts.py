@@ -56,7 +56,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.StepWork, SqlSteps): {"run", "fence"},
     (ports.FlowLedger, PostgresFlowLedger): {
         *{"enrol", "start", "close", "record", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
-        *{"declare", "mark", "let_stand"},
+        *{"declare", "mark", "let_stand", "amend"},
     },
     (ports.Flows, PostgresFlows): set(),
     (ports.Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
@@ -128,6 +128,7 @@ READS = {
         "output",
         "compensates",
         "flows",
+        "amendment",
     },
     *{"enrolled", "steps", "journal", "units", "overdue"},
     *{"waiting", "due", "of", "is_held", "rests", "backlog", "alive", "ids", "producer_groups", "read_many"},

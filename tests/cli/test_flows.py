@@ -68,3 +68,20 @@ def test_the_status_tells_what_flows_hold(bare: Cli, own_url: str, flow: Flow) -
     lines = bare("status", TXSAGA_URL=own_url).lines
     assert any(line.split()[:3] == ["current", "1", "1"] for line in lines)
     flow.roll_back()
+
+
+def test_what_amends_a_flow_and_what_is_amended_name_each_other(bare: Cli, own_url: str, flow: Flow) -> None:
+    with flow.step("debit", on="current") as connection:
+        pay(connection, -10)
+    flow.end()
+    with txsaga.connect(own_url, roles=False, answering=False, env={}) as broker:
+        producer = broker.producer("bank", checker=lambda _: None)
+        amending = producer.begin_flow(key="transfer-7", amend="by hand")
+        amending.end()
+    old, new = (bare("tx", "show", str(each.txid), "--json", TXSAGA_URL=own_url).document for each in (flow, amending))
+    assert (old["amended_as"], new["amends"]) == (new["txid"], old["txid"])
+    assert f"amended by transaction {amending.txid}" in [each["what"] for each in old["timeline"]["steps"]]
+    assert [each["what"] for each in new["timeline"]["steps"]][:2] == [
+        "opened under key transfer-7, life 2",
+        f"amends transaction {flow.txid}",
+    ]

@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk.serde import deserialize
 
 from tests.provider.house import House
+from txsaga.errors import FlowRefused
 from txsaga.provider import SparkStep, SqlStep, message_flow, step
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.results import find_result, keep_result
@@ -80,6 +81,61 @@ def test_a_result_that_can_not_be_handed_on_fails_the_step_before_it_is_done(
     assert notes.rows("pg_one", "SELECT what FROM note") == []
     told = capfd.readouterr()
     assert "the step returns a module that can't be handed on" in told.out + told.err
+
+
+@pytest.mark.parametrize("coordinated", [True, False])
+def test_a_result_that_is_too_large_fails_the_step_before_it_is_done(
+    notes: House, coordinated: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @message_flow(resources={"one": "pg_one"}, coordinated=coordinated, schedule=None, default_args=AGAIN)
+    def large() -> None:
+        @step.python(on="one", max_result=1000)
+        def fits(connection: Any) -> str:
+            return "x" * 998
+
+        @step.python(on="one", max_result=1000, do_xcom_push=False)
+        def kept_to_itself(connection: Any) -> str:
+            return "x" * 1000
+
+        @step.python(on="one", max_result=1000)
+        def made(connection: Any) -> str:
+            connection.exec_driver_sql("INSERT INTO note VALUES ('x')")
+            return "x" * 999
+
+        fits() >> kept_to_itself() >> made()
+
+    run = notes.run(large())
+    assert {name: run.tasks[name] for name in ("fits", "kept_to_itself", "made")} == {
+        "fits": "success",
+        "kept_to_itself": "success",
+        "made": "failed",
+    }
+    assert run.tries()["made"] == 1
+    assert notes.rows("pg_one", "SELECT what FROM note") == []
+    told = capfd.readouterr()
+    line = "the step returns 1,001 bytes, and at most 1,000 are handed on, by way of Airflow's database; keep them in"
+    assert line in told.out + told.err
+
+
+def test_a_call_that_returns_too_much_fails_and_is_undone(notes: House, capfd: pytest.CaptureFixture[str]) -> None:
+    @message_flow(schedule=None, default_args={**AGAIN, "max_result": 100})
+    def calling() -> None:
+        step.call("call", lambda: "x" * 100)
+
+    run = notes.run(calling())
+    assert (run.tasks["call"], run.tasks["end"], run.tries()["call"]) == ("failed", "failed", 1)
+    told = capfd.readouterr()
+    assert "the step returns 102 bytes, and at most 100 are handed on" in told.out + told.err
+
+
+@pytest.mark.parametrize("said", [0, True, "1 MiB"])
+def test_a_limit_that_is_no_number_of_bytes_is_refused_when_the_file_is_parsed(said: object) -> None:
+    @message_flow(schedule=None)
+    def limited() -> None:
+        SqlStep(task_id="limited", on="home", sql="DELETE FROM x", max_result=said)
+
+    with pytest.raises(FlowRefused, match=r"max_result of step 'limited' is .*; give a number of bytes, 1 or more"):
+        limited()
 
 
 class Kept(dict[str, str]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.provider.verdict import Shape, Verdict, judge
+from txsaga.provider.verdict import Shape, Verdict, judge, left_behind
 
 SEALED = Shape(steps=["debit", "credit"], seal="seal")
 DONE = {"seal": "success", "debit": "success", "credit": "success"}
@@ -61,3 +61,11 @@ def test_a_failure_counts_as_dealt_with_when_its_handler_is_done() -> None:
 def test_the_first_causes_are_told_and_not_what_lies_behind_them() -> None:
     verdict = judge({**DONE, "debit": "failed", "credit": "upstream_failed"}, SEALED)
     assert verdict.why == "task 'debit' is failed"
+
+
+@pytest.mark.rule("R4")
+def test_what_counts_as_done_without_a_step_of_this_life_is_left_behind_in_an_earlier_one() -> None:
+    states = {"debit": "success", "credit_0": "success", "credit_1": "skipped", "tell": "success", "plain": "success"}
+    earlier = {"debit", "credit[0]", "credit[1]", "credit[2]", "tell", "gone"}
+    assert left_behind(states, earlier, here={"tell", "new"}) == ["credit_0", "debit"]
+    assert left_behind(states, set(), here=set()) == []

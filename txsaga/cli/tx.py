@@ -240,7 +240,8 @@ def _decide(context: typer.Context, id: str, decision: Decision, reason: str, fo
 
 
 def _links(trace: Trace) -> dict[str, object]:
-    links = {"replays": trace.replays, "replayed_as": trace.replayed_as}
+    links = {"replays": trace.replays, "replayed_as": trace.replayed_as, "amends": trace.amends}
+    links["amended_as"] = None if trace.amended_as is None else trace.amended_as.txid
     return {name: txid for name, txid in links.items() if txid is not None}
 
 

@@ -88,6 +88,8 @@ class Lives:
                 case TxState.ROLLED_BACK:
                     if ledger.compensates(life.txid):
                         raise NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
+                    if (of := amended(ledger, life)) is not None:
+                        raise AlreadyCommitted(of, key)
                     return ledger.create(group.id, key, life.epoch + 1, run)
                 case _:
                     return life
@@ -116,3 +118,11 @@ class Lives:
             raise Superseded(life.txid)
         if current.state is not TxState.ACTIVE:
             raise TransactionClosed(f"transaction {life.txid} is closed; nothing can be added any more")
+
+
+def amended(ledger: Ledger, life: Life) -> int | None:
+    """Return the committed transaction that a life of its key amends."""
+    if life.epoch == 1:
+        return None
+    found = ledger.flows.amendment(life.txid)
+    return None if found is None else found.of

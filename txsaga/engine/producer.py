@@ -16,7 +16,7 @@ from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.search import PAGE, Recovered, Scope, Search
 from txsaga.engine.ending import Endings
 from txsaga.engine.flows.flow import Flow, enrolled
-from txsaga.engine.flows.opening import Opening
+from txsaga.engine.flows.opening import Begin, Opening
 from txsaga.engine.half import admit, as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
@@ -26,7 +26,7 @@ from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionLis
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
-from txsaga.model.arguments import check_count, check_duration, check_function, check_seconds
+from txsaga.model.arguments import check_count, check_duration, check_function, check_kind, check_seconds
 from txsaga.model.checks import LONGEST
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import BUDGET, LEASE
@@ -164,17 +164,21 @@ class Producer:
         lease: timedelta = LEASE,
         budget: timedelta | Mapping[str, timedelta] = BUDGET,
         run: str | None = None,
+        amend: str | None = None,
     ) -> Flow:
         """Begin a flow: one transaction whose steps run in processes of their own. Begun again it is joined.
 
         Its steps may work in these resources, and in lanes of these. It is rolled back when nobody is heard of for
-        its lease. Locks that it holds for longer than a budget (of all, or by resource) are told of.
+        its lease. Locks that it holds for longer than a budget (of all, or by resource) are told of. Where its key is
+        committed it is refused; with `amend` it begins a new life that amends what was committed, once for each word.
         """
         self._require_checker()
         validate_key(key)
         check_duration(lease, "lease", LONGEST)
-        named = enrolled(resources, lanes, budget)
-        return Flow(self._kernel, self.group, Opening(self._kernel).begin(self.group, key, named, lease, run))
+        if amend is not None:
+            check_kind(amend, str, "amend", "give a word that is the same whenever this amendment is begun again")
+        said = Begin(enrolled(resources, lanes, budget), lease, run, amend)
+        return Flow(self._kernel, self.group, Opening(self._kernel).begin(self.group, key, said))
 
     def flow(self, key: str) -> Flow:
         """Join the flow that was begun under a key."""

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.life import amended
 from txsaga.engine.patience import patiently
 from txsaga.errors import AlreadyCommitted, ConfigError, InDoubt, TransactionError, UnknownTransaction
 from txsaga.model import facts
@@ -96,7 +97,7 @@ class Replays:
                 continue
 
     def _make(self, ledger: Ledger, trace: Trace, key: str | None, latest: Life | None, by: By) -> int:
-        life = ledger.create(trace.group, key, _next_epoch(latest))
+        life = ledger.create(trace.group, key, _next_epoch(ledger, latest))
         if life is None or not ledger.tie(trace.txid, life.txid):
             raise _Rival
         if not ledger.copy(trace.txid, life):
@@ -108,7 +109,7 @@ class Replays:
         return life.txid
 
 
-def _next_epoch(latest: Life | None) -> int:
+def _next_epoch(ledger: Ledger, latest: Life | None) -> int:
     """Return the next life of a key; refuse one that a retry of the program has committed, or works on."""
     if latest is None:
         return 1
@@ -116,6 +117,8 @@ def _next_epoch(latest: Life | None) -> int:
         raise AlreadyCommitted(latest.txid, str(latest.key))
     if latest.state is not TxState.ROLLED_BACK:
         raise InDoubt(f"key {latest.key!r} is in use: transaction {latest.txid} is {latest.state}; settle it first")
+    if (of := amended(ledger, latest)) is not None:
+        raise AlreadyCommitted(of, str(latest.key))  # what amends it is replayed under another key
     return latest.epoch + 1
 
 

@@ -76,6 +76,12 @@ def _opened(trace: Trace) -> Iterator[Step]:
         return
     under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
     yield Step(what=under, kind=Kind.CHANGE, phase=Phase.OPENED, at=life.opened)
+    if trace.amends is not None:
+        what = f"amends transaction {trace.amends}"
+        yield Step(what=what, kind=Kind.HELD, phase=Phase.OPENED, at=life.opened)
+    if trace.amended_as is not None:
+        what = f"amended by transaction {trace.amended_as.txid}"
+        yield Step(what=what, kind=Kind.NONE, phase=Phase.AFTER, at=trace.amended_as.at)
     if life.state is TxState.ACTIVE and life.touched > life.opened:
         who = "somebody" if life.flow else f"owner {life.owner}"
         yield Step(what=f"{who} was last seen", kind=Kind.HELD, phase=Phase.STORED, at=life.touched)

@@ -97,6 +97,13 @@ class Op(NamedTuple):
     before: datetime | None  # a tick had seen it then
 
 
+class Amended(NamedTuple):
+    """The transaction that amends this one, and when it was committed."""
+
+    txid: int
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """Everything durable of one transaction."""
@@ -119,6 +126,8 @@ class Trace:
     flow_units: tuple[FlowUnit, ...] = ()
     replays: int | None = None
     replayed_as: int | None = None
+    amends: int | None = None
+    amended_as: Amended | None = None
 
     @property
     def decision(self) -> Decision | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from txsaga.model.amendment import Amendment
 from txsaga.model.branch import BranchId, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
@@ -30,6 +31,12 @@ class FlowLedger(Protocol):
 
     def enrolled(self, txid: int) -> Sequence[Enrolled]:
         """Return what a flow may work in, by name."""
+
+    def amend(self, txid: int, amendment: Amendment) -> None:
+        """Keep why a life was begun, and what it amends; said again, the last word counts."""
+
+    def amendment(self, txid: int) -> Amendment | None:
+        """Return why a life was begun, where that was said."""
 
     def steps(self, txid: int) -> Sequence[FlowStep]:
         """Return every attempt of every step, in order."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.errors import ConfigError, FlowRefused
 from txsaga.model.ballot import Ballot
+from txsaga.provider.moments import require_zones
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import Said
 
@@ -44,6 +45,7 @@ def message_flow(
     group: str | None = ...,
     lease: timedelta | None = ...,
     budget: timedelta | None = ...,
+    allow_amend: bool = ...,
     **dag_options: Any,
 ) -> Callable[[Body], Made]: ...
 
@@ -59,14 +61,23 @@ def message_flow(
     group: str | None = None,
     lease: timedelta | None = None,
     budget: timedelta | None = None,
+    allow_amend: bool = False,
     **dag_options: Any,
 ) -> Made | Callable[[Body], Made]:
-    """Make a DAG of a function whose tasks are one flow; its `outlets` get an event exactly if the flow commits."""
+    """Make a DAG of a function whose tasks are one flow; its `outlets` get an event exactly if the flow commits.
+
+    With `allow_amend` a run that is cleared behind its commit begins a transaction that amends the committed one.
+    """
     said: dict[str, Any] = {"resources": resources, "coordinated": coordinated, "ballots": ballots}
-    said |= {"store": store, "group": group, "lease": lease, "budget": budget}
+    said |= {"store": store, "group": group, "lease": lease, "budget": budget, "allow_amend": allow_amend}
 
     def decorate(body: Body) -> Made:
         from airflow.sdk import dag
+
+        try:
+            require_zones(dag_options, "start_date", "end_date")
+        except ConfigError as wrong:
+            raise FlowRefused(f"{_place(body)}: flow {body.__name__!r} can't be made: {wrong}") from wrong
 
         @functools.wraps(body)  # @dag reads name, signature and docstring from here
         def enclosed(*args: object, **kwargs: object) -> object:
@@ -83,7 +94,7 @@ def _enclosed(body: Body, said: dict[str, Any], outlets: Sequence[Any], args: An
     from txsaga.provider.operators.begin import FlowBegin
     from txsaga.provider.operators.end import FlowEnd
 
-    place = f"{body.__code__.co_filename}, line {body.__code__.co_firstlineno}"
+    place = _place(body)
     try:
         begin = FlowBegin(task_id=BEGIN, **said)
         result = _written(body, args, kwargs)
@@ -96,6 +107,10 @@ def _enclosed(body: Body, said: dict[str, Any], outlets: Sequence[Any], args: An
     except ConfigError as wrong:
         raise FlowRefused(f"{place}: flow {body.__name__!r} can't be made: {wrong}") from wrong
     return result
+
+
+def _place(body: Body) -> str:
+    return f"{body.__code__.co_filename}, line {body.__code__.co_firstlineno}"
 
 
 def _written(body: Body, args: Any, kwargs: Any) -> object:

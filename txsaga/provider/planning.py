@@ -40,7 +40,11 @@ COORDINATOR = "txsaga"
 def planned(begin: FlowBegin, tasks: Sequence[Any], place: str) -> Plan:
     """Return the plan of a DAG's flow, or raise one error with everything that is wrong with it."""
     found = plan(declared_flow(begin, tasks))
-    wrong = [*map(str, found.found if isinstance(found, Problems) else ()), *_never_held(begin, tasks)]
+    wrong = [
+        *map(str, found.found if isinstance(found, Problems) else ()),
+        *_never_held(begin, tasks),
+        *_never_amended(begin, tasks),
+    ]
     if wrong or isinstance(found, Problems):
         told = "".join(f"\n  - {each}" for each in wrong)
         raise FlowRefused(f"{place}: flow {begin.dag_id!r} can't run as it is declared:{told}")
@@ -56,6 +60,14 @@ def _never_held(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
             alone = mode is ResourceMode.LOCAL or (mode is ResourceMode.MAIN and not begin.coordinated)
             if (alone or task.mode is StepMode.COMMIT) and (why := ask()):
                 yield why
+
+
+def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield what is wrong with steps that can't be done again behind a commit."""
+    for task in tasks if begin.allow_amend else ():
+        ask = getattr(task, "not_amended", None)
+        if callable(ask):
+            yield ask()
 
 
 def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> Flow:

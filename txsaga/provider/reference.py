@@ -2,7 +2,8 @@
 How the tasks of a run find their flow: a plain dict in the XCom of the task that began it, and names made of the run.
 
 The reference is no state: the store alone says what became of the flow. A run keeps its key when it is cleared, so a
-retry joins the same life, and a run that is cleared after a rollback opens the next epoch.
+retry joins the same life, and a run that is cleared after a rollback opens the next epoch, or after a commit where its
+flow may be amended.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class FlowReference(TypedDict):
     id: str  # store and transaction, for people and links
     key: str
     epoch: int
+    amends: str | None  # the id of what was committed under the key before
     group: str
     store: str  # the Airflow connection of the store
     coordinated: bool
@@ -71,6 +73,14 @@ def key_of(ti: Any, airflow: str | None = None) -> str:  # a task instance
     """Return the key of the flow that a task begins in a run of its DAG."""
     run, step = _run_of(ti, airflow), step_name_of(ti)
     return run if step == BEGIN else f"{run}/{step}"
+
+
+def clearing_of(run: Any) -> str:  # a run as its tasks see it
+    """Return what tells one clearing of a run from the next, and from one of the same id that is made anew.
+
+    A task that is tried again finds the same.
+    """
+    return f"cleared {run.clear_number or 0} times, started {run.start_date}"
 
 
 def own_key_of(ti: Any) -> str:  # a task instance

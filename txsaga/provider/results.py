@@ -15,17 +15,22 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from txsaga.errors import ConfigError
+
 logger = logging.getLogger(__name__)
 
 PLACE = "txsaga_result"
+MAX_RESULT = 1024 * 1024
+"""Bytes of a result, as it lies in Airflow's database."""
 
 
-def keep_result(context: Context, txid: int, result: object) -> None:
-    """Keep the result of a step before it is done; one that Airflow could not hand on fails its task."""
+def keep_result(context: Context, txid: int, result: object, most: int | None = None) -> None:
+    """Keep the result of a step before it is done; one that can't be handed on, or is too large, fails its task."""
+    plain = as_plain(result, most)
     store: Any = context.get("task_state_store")
     if store is None or (result is None and context["ti"].try_number <= 1):
         return  # nothing to keep, and no attempt before has kept anything
-    store.set(PLACE, json.dumps({"txid": txid, "result": as_plain(result)}))
+    store.set(PLACE, json.dumps({"txid": txid, "result": plain}))
 
 
 def find_result(context: Context, txid: int) -> object:
@@ -40,18 +45,23 @@ def find_result(context: Context, txid: int) -> object:
     return None
 
 
-def as_plain(result: object) -> object:
-    """Return a result as JSON, as Airflow keeps XComs; what it can't keep is refused."""
+def as_plain(result: object, most: int | None = None) -> object:
+    """Return a result as JSON, as Airflow keeps XComs; what it can't keep, or what is more than `most`, is refused."""
     from airflow.sdk.serde import serialize
 
     try:
         plain = serialize(result)
-        json.dumps(plain)
+        size = len(json.dumps(plain))
     except (TypeError, ValueError, AttributeError, RecursionError) as reason:
         raise AirflowFailException(
             f"the step returns a {type(result).__name__} that can't be handed on ({reason}); "
             "return plain values, or set do_xcom_push=False"
         ) from None
+    if most is not None and size > most:
+        raise AirflowFailException(
+            f"the step returns {size:,} bytes, and at most {most:,} are handed on, by way of Airflow's database; keep "
+            "them in a table or a file and return its name, allow more by max_result=, or set do_xcom_push=False"
+        )
     return plain
 
 
@@ -66,3 +76,10 @@ def from_plain(kept: Any) -> object:
             f"the result of the attempt that did the step can't be read: {refused}; "
             "name its class in allowed_deserialization_classes of Airflow's [core]"
         ) from None
+
+
+def result_limit(said: object, task: str) -> int:
+    """Read how many bytes a step may hand on."""
+    if type(said) is not int or said < 1:
+        raise ConfigError(f"max_result of step {task!r} is {said!r}; give a number of bytes, 1 or more")
+    return said

@@ -58,6 +58,12 @@ def judge(states: Mapping[str, str | None], shape: Shape) -> Verdict:
     return Verdict(commit=True, handled=tuple(handled), left_out=frozenset(left_out))
 
 
+def left_behind(states: Mapping[str, str | None], earlier: Collection[str], here: Collection[str]) -> list[str]:
+    """Return the tasks that count as done though this life has no step of theirs, and an earlier one had."""
+    names = (_task_of(step) for step in sorted(set(earlier) - set(here)))
+    return [name for name in names if states.get(name) == "success"]
+
+
 def _handled(parts: Mapping[str, Mapping[str, str | None]], shape: Shape) -> list[str]:
     return [
         step
@@ -75,6 +81,12 @@ def _parts(states: Mapping[str, str | None], step: str, steps: Collection[str]) 
 def _step_of(task: str, name: str) -> str:
     """Return the name of the step that a task, or a part of a mapped one, does."""
     return task if name == task else f"{task}[{name[len(task) + 1 :]}]"
+
+
+def _task_of(step: str) -> str:
+    """Return how the states of a run call the task of a step."""
+    task, mapped, number = step.partition("[")
+    return f"{task}_{number.removesuffix(']')}" if mapped else task
 
 
 def _is_part(name: str, step: str) -> bool:

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from txsaga.errors import TransactionClosed
+from txsaga.model.amendment import Amendment
 from txsaga.model.branch import BranchEvent, BranchState, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow import Hold
@@ -19,7 +20,7 @@ from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Life
 from txsaga.ports.branches import Noted
 from txsaga.ports.store import Store
-from txsaga.testing.samples import COMMIT, ROLLBACK, new_group
+from txsaga.testing.samples import COMMIT, ROLLBACK, decide_life, new_group
 from txsaga.testing.timing import Later
 
 HOUR = timedelta(hours=1)
@@ -193,3 +194,31 @@ class FlowContract:
         assert [each.number for each in trace.flow_units] == [1]
         assert trace.life is not None
         assert trace.life.flow
+
+    def test_why_a_life_was_begun_is_kept_and_both_are_shown_what_amends_them(self, store: Store) -> None:
+        first = begun(store)
+        with store.ledgers.open() as ledger:
+            assert ledger.flows.amendment(first.txid) is None
+            ledger.flows.amend(first.txid, Amendment("monday"))
+            decide_life(ledger, first.txid, COMMIT)
+            second = ledger.create(first.group, first.key, 2, lease=HOUR)
+            assert second is not None
+            for word in ("tuesday", "wednesday"):
+                ledger.flows.amend(second.txid, Amendment(word, first.txid))
+        with store.ledgers.open() as ledger:
+            assert ledger.flows.amendment(first.txid) == Amendment("monday", None)
+            assert ledger.flows.amendment(second.txid) == Amendment("wednesday", first.txid)
+        assert amended(store, first, second) == [(None, None), (first.txid, None)]
+        with store.ledgers.open() as ledger:
+            decide_life(ledger, second.txid, COMMIT)
+        assert amended(store, first, second) == [(None, second.txid), (first.txid, None)]
+
+
+def amended(store: Store, *lives: Life) -> list[tuple[int | None, int | None]]:
+    """Return what lives amend, and what amends them, as they are shown."""
+    found = []
+    for life in lives:
+        trace = store.overview.trace(life.txid)
+        assert trace is not None
+        found.append((trace.amends, trace.amended_as and trace.amended_as.txid))
+    return found

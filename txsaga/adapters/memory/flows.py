@@ -10,6 +10,7 @@ from txsaga.adapters.memory import step_moves
 from txsaga.adapters.memory.home import Home
 from txsaga.adapters.memory.rows import BranchRow, Kept, Opened, SagaRow
 from txsaga.errors import EffectConflict, TransactionClosed
+from txsaga.model.amendment import Amendment
 from txsaga.model.branch import BRANCH, BranchEvent, BranchState, Vote
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
@@ -37,6 +38,14 @@ class MemoryFlowLedger:
     def enrolled(self, txid: int) -> Sequence[Enrolled]:
         """Return what a flow may work in."""
         return self._kept.enrolled.get(txid, ())
+
+    def amend(self, txid: int, amendment: Amendment) -> None:
+        """Keep why a life was begun."""
+        self._kept.amendments[txid] = amendment
+
+    def amendment(self, txid: int) -> Amendment | None:
+        """Return why a life was begun."""
+        return self._kept.amendments.get(txid)
 
     def steps(self, txid: int) -> Sequence[FlowStep]:
         """Return every attempt of every step."""

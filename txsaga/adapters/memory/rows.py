@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from txsaga.model.amendment import Amendment
 from txsaga.model.asking import Ask, Remark
 from txsaga.model.ballot import Polled
 from txsaga.model.branch import BranchState
@@ -204,6 +205,7 @@ class Kept:
     pointers: dict[TableName, str] = field(default_factory=dict)
     table_intents: dict[tuple[TableName, str], int] = field(default_factory=dict)
     scheduled: dict[int, datetime] = field(default_factory=dict)  # when messages for later are due
+    amendments: dict[int, Amendment] = field(default_factory=dict)
     enrolled: dict[int, tuple[Enrolled, ...]] = field(default_factory=dict)
     flow_steps: dict[tuple[int, int, int], FlowStep] = field(default_factory=dict)  # by number and attempt
     units: dict[tuple[int, str, int], FlowUnit] = field(default_factory=dict)

@@ -13,9 +13,10 @@ from txsaga.adapters.memory.names import Names
 from txsaga.adapters.memory.rows import Kept, Opened, StoredHalf
 from txsaga.model import trace as model
 from txsaga.model.branch import Branch
+from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
 from txsaga.model.topic import TopicType
-from txsaga.model.trace import Bound, Given, Life, Listed, Op, Place, Sent, Trace
+from txsaga.model.trace import Amended, Bound, Given, Life, Listed, Op, Place, Sent, Trace
 
 
 def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: int) -> Trace | None:
@@ -47,7 +48,16 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         flow_units=tuple(units_of(kept, txid)),
         replays=next((old for old, new in kept.replays.items() if new == txid), None),
         replayed_as=kept.replays.get(txid),
+        amends=kept.amendments[txid].of if txid in kept.amendments else None,
+        amended_as=next(_amended(kept, txid), None),
     )
+
+
+def _amended(kept: Kept, txid: int) -> Iterator[Amended]:
+    for new, amendment in sorted(kept.amendments.items()):
+        opened = kept.lives[new]
+        if amendment.of == txid and opened.life.state is TxState.COMMITTED:
+            yield Amended(new, opened.touched)
 
 
 def _life(opened: Opened) -> Life:

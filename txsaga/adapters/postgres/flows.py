@@ -19,6 +19,7 @@ from txsaga.adapters.postgres import declaring, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.errors.xa import VotedNo
+from txsaga.model.amendment import Amendment
 from txsaga.model.asking import kept
 from txsaga.model.branch import BRANCH, BranchEvent, BranchState, Vote
 from txsaga.model.decision import Decision
@@ -30,13 +31,15 @@ from txsaga.model.step import Left, StepEvent
 from txsaga.ports.flows import Named
 from txsaga.ports.steps import Start
 
-tx, branch = schema.tx, schema.branch
+tx, branch, effect = schema.tx, schema.branch, schema.effect
 resource_of, step_of, unit_of, statement_of = (
     schema.flow_resource,
     schema.flow_step,
     schema.flow_unit,
     schema.flow_statement,
 )
+AMENDS = -1
+"""The place of an amendment among the effects of its transaction: before ties and late bodies."""
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 SETTLED = {Decision.COMMIT: BranchState.PREPARED.value, Decision.ROLLBACK: branch.c.state}
@@ -79,6 +82,18 @@ class PostgresFlowLedger:
         c = resource_of.c
         rows = self._run(select(c.resource, c.lane, c.budget).where(c.txid == txid).order_by(c.resource, c.lane))
         return [Enrolled(row.resource, row.lane, timedelta(seconds=row.budget)) for row in rows]
+
+    def amend(self, txid: int, amendment: Amendment) -> None:
+        """Keep why a life was begun."""
+        self._run(delete(effect).where(effect.c.txid == txid, effect.c.seq == AMENDS))
+        row = {"txid": txid, "seq": AMENDS, "kind": "amends", "payload": amendment._asdict()}
+        self._run(insert(effect).values(row))
+
+    def amendment(self, txid: int) -> Amendment | None:
+        """Return why a life was begun."""
+        c = effect.c
+        found = self._run(select(c.payload).where(c.txid == txid, c.seq == AMENDS)).scalar()
+        return None if found is None else Amendment(**found)
 
     def steps(self, txid: int) -> Sequence[FlowStep]:
         """Return every attempt of every step."""

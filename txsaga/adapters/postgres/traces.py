@@ -25,7 +25,7 @@ from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
 from txsaga.model.records import Resource
 from txsaga.model.topic import TopicType
-from txsaga.model.trace import Bound, Given, Kept, Life, Listed, Op, Place, Sent, Trace
+from txsaga.model.trace import Amended, Bound, Given, Kept, Life, Listed, Op, Place, Sent, Trace
 
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 SLACK = timedelta(seconds=10)
@@ -53,6 +53,11 @@ UNION ALL
 SELECT c.grp, coalesce(c.member, ''), t.name, q.idx, c.base, c.base + c.size - 1
   FROM {s}.claim c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE c.txid = :txid
  ORDER BY 1, 3, 4, 5""",
+    "amended": """
+SELECT n.txid, n.touched AS at
+  FROM {s}.tx t JOIN {s}.tx n ON n.pgroup = t.pgroup AND n.key = t.key AND n.epoch > t.epoch AND n.state = 'committed'
+  JOIN {s}.effect e ON e.txid = n.txid AND e.kind = 'amends' AND (e.payload ->> 'of')::int8 = t.txid
+ WHERE t.txid = :txid ORDER BY n.epoch LIMIT 1""",
     "due": "SELECT at FROM {s}.scheduled WHERE txid = :txid",
     # Remarks came later than the table: read in this way, one without them has none.
     "doubt": """
@@ -80,6 +85,7 @@ class Rows(NamedTuple):
     halves: Sequence[Any]
     effects: Sequence[Any]
     bound: Sequence[Any]
+    amended: Sequence[Any]
     due: Sequence[Any]
     doubt: Sequence[Any]
     audits: Sequence[Any]
@@ -125,6 +131,8 @@ def _trace(txid: int, found: Rows, resource: Resource | None, given: tuple[Given
         steps=tuple(map(step_of, found.steps)),
         replays=others.get("replay"),
         replayed_as=others.get("replayed"),
+        amends=others.get("amends"),
+        amended_as=next((Amended(row.txid, row.at) for row in found.amended), None),
     )
 
 

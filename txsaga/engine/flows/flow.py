@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -32,12 +33,14 @@ from txsaga.engine.flows.tables import FlowTables
 from txsaga.engine.flows.undoing import undo, undo_after
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.life import amended
 from txsaga.engine.received import Received
 from txsaga.engine.saga.asking import asked
 from txsaga.engine.saga.naming import Doing
 from txsaga.engine.table import Table
 from txsaga.errors import ConfigError, TransactionError
 from txsaga.model import facts
+from txsaga.model.amendment import AMENDS, NO_OTHER_INPUT
 from txsaga.model.arguments import check_duration
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.decision import Decision
@@ -62,6 +65,7 @@ class Flow:
         self._kernel, self._group, self._life = kernel, group, life
         with kernel.store.ledgers.open() as ledger:
             self._enrolled = {(each.resource, each.lane) for each in ledger.flows.enrolled(life.txid)}
+            self._amended = amended(ledger, life)
         self._step: StepWork | None = None
         self._listeners: list[Callable[[Decision], None]] = []
         self.decision: Decision | None = None
@@ -75,6 +79,11 @@ class Flow:
     def id(self) -> str:
         """The id that names store and transaction."""
         return self._kernel.store.registry.identity.transaction(self.txid)
+
+    @property
+    def amends(self) -> str | None:
+        """The id of the committed transaction that it amends: what it publishes takes the place of that one's."""
+        return None if self._amended is None else self._kernel.store.registry.identity.transaction(self._amended)
 
     def __enter__(self) -> Self:
         """Work in it."""
@@ -146,7 +155,10 @@ class Flow:
         """Add a message in the step that is open; it counts when the step is done."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("sends"))
-        self._step.outbox.add(as_message(topic, body, options))
+        message = as_message(topic, body, options)
+        if self.amends is not None:
+            message = _amending(message, self.amends)
+        self._step.outbox.add(message)
 
     def table(self, name: str) -> Table:
         """Return a table of the home catalog, in the step that is open; what is written counts when that is done."""
@@ -180,6 +192,8 @@ class Flow:
         """Keep what was consumed for the end of the step that is open."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("consumes"))
+        if self._amended is not None:
+            raise ConfigError(f"flow {self.txid} amends transaction {self._amended}, and {NO_OTHER_INPUT}")
         ours = self._kernel.store.registry.identity.uuid
         if portion.store.uuid != ours:
             raise TransactionError(f"it lies in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
@@ -291,6 +305,12 @@ def enrolled(
     for each in budgets.values():
         check_duration(each, "budget", timedelta(days=365))
     return [Enrolled(name, lane, budgets.get(name, BUDGET)) for name, lane in named]
+
+
+def _amending(message: Message, transaction: str) -> Message:
+    """Name the transaction whose messages this one takes the place of; what are no headers is told at the door."""
+    headers = message.headers or {}
+    return replace(message, headers={**headers, AMENDS: transaction}) if isinstance(headers, Mapping) else message
 
 
 def _check_name(name: object) -> None:

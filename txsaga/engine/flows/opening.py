@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from txsaga.engine.coordinator.lanes import able
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.life import Lives
+from txsaga.engine.life import Lives, amended
 from txsaga.engine.saga.entering import undo
 from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, OutcomeUnknown, TransactionClosed
 from txsaga.errors.flows import FlowUnknown
 from txsaga.errors.saga import NotCompensated
 from txsaga.model import facts
+from txsaga.model.amendment import Amendment
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Enrolled
 from txsaga.model.lifecycle import TxState
@@ -28,22 +30,29 @@ JOINED = 1
 """The owner of a flow to which steps can be added."""
 
 
+class Begin(NamedTuple):
+    """What is said of a flow when it is begun."""
+
+    enrolled: Sequence[Enrolled]
+    lease: timedelta
+    run: str | None = None
+    amend: str | None = None  # by which word it is begun; without one what is committed stays as it is
+
+
 class Opening:
     """Finds flows, or begins them."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._lives = kernel, Lives(kernel)
 
-    def begin(
-        self, group: Group, key: str, enrolled: Sequence[Enrolled], lease: timedelta, run: str | None = None
-    ) -> Life:
+    def begin(self, group: Group, key: str, said: Begin) -> Life:
         """Begin a flow, or join the one that was begun like that under its key."""
-        for each in enrolled:
+        for each in said.enrolled:
             able(self._kernel, each.resource) if each.lane else self._kernel.participant(each.resource)
         with self._kernel.announce.around(facts.Declaring, about=key):
             while True:
                 try:
-                    life = self._try(group, key, enrolled, lease, run)
+                    life = self._try(group, key, said)
                 except OutcomeUnknown:
                     continue  # whatever was done is found again under the key
                 except NotCompensated as left:
@@ -53,7 +62,7 @@ class Opening:
                     continue
                 if life.state is TxState.ACTIVE:
                     return life
-                self._lives.settle_first(life, key)
+                self._settle(life, key, said)
 
     def join(self, group: Group, key: str) -> Life:
         """Join the flow of a key."""
@@ -71,40 +80,61 @@ class Opening:
             raise FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
         return _joined(life, life.key or "")
 
-    def _try(
-        self, group: Group, key: str, enrolled: Sequence[Enrolled], lease: timedelta, run: str | None
-    ) -> Life | None:
+    def _settle(self, life: Life, key: str, said: Begin) -> None:
+        """Find out what became of a flow whose end is written: where it is committed it may be amended."""
+        try:
+            self._lives.settle_first(life, key)
+        except AlreadyCommitted:
+            if said.amend is None:
+                raise
+
+    def _try(self, group: Group, key: str, said: Begin) -> Life | None:
         with self._kernel.store.ledgers.open() as ledger:
             life = ledger.latest(group.id, key)
             match life:
                 case None:
-                    return self._fresh(ledger, group, key, 1, enrolled, lease, run)
+                    return _fresh(ledger, group, key, 1, said)
                 case Life(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
                     raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
                 case Life(state=TxState.ROLLED_BACK, epoch=epoch):
-                    return self._fresh(ledger, group, key, epoch + 1, enrolled, lease, run)
-                case Life(state=TxState.COMMITTED, txid=txid):
+                    return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
+                case Life(state=TxState.COMMITTED, txid=txid, lease=None):
                     raise AlreadyCommitted(txid, key)
+                case Life(state=TxState.COMMITTED, txid=txid, epoch=epoch):
+                    return _fresh(ledger, group, key, epoch + 1, said, txid)
                 case Life(state=TxState.ACTIVE, txid=txid):
                     _joined(life, key)
-                    _require_same(txid, ledger.flows.enrolled(txid), enrolled)
+                    _require_same(txid, ledger.flows.enrolled(txid), said.enrolled)
+                    _amend(ledger, life, said, amended(ledger, life))
                     ledger.touch(txid)
             return life
 
-    def _fresh(
-        self,
-        ledger: Ledger,
-        group: Group,
-        key: str,
-        epoch: int,
-        enrolled: Sequence[Enrolled],
-        lease: timedelta,
-        run: str | None,
-    ) -> Life | None:
-        life = ledger.create(group.id, key, epoch, run, lease=lease)
-        if life is not None:
-            ledger.flows.enrol(life.txid, enrolled)
-        return life
+
+def _fresh(ledger: Ledger, group: Group, key: str, epoch: int, said: Begin, of: int | None = None) -> Life | None:
+    """Open a life of a key; behind one that was committed only where it is said by which word that is amended."""
+    if of is not None and (done := of if said.amend is None else _done_by(ledger, group, key, said.amend)) is not None:
+        raise AlreadyCommitted(done, key)
+    life = ledger.create(group.id, key, epoch, said.run, lease=said.lease)
+    if life is not None:
+        ledger.flows.enrol(life.txid, said.enrolled)
+        _amend(ledger, life, said, of)
+    return life
+
+
+def _done_by(ledger: Ledger, group: Group, key: str, word: str) -> int | None:
+    """Return the transaction that was begun by a word and committed: nobody who says it late amends anything."""
+    life = ledger.latest(group.id, key)
+    while life is not None:
+        found = ledger.flows.amendment(life.txid)
+        if life.state is TxState.COMMITTED and found is not None and found.by == word:
+            return life.txid
+        life = ledger.latest(group.id, key, before=life.epoch)
+    return None
+
+
+def _amend(ledger: Ledger, life: Life, said: Begin, of: int | None) -> None:
+    if said.amend is not None:
+        ledger.flows.amend(life.txid, Amendment(said.amend, of))
 
 
 def opened(ledger: Ledger, life: Life) -> Life:

@@ -8,12 +8,13 @@ stored at once: from then on the flow can only roll back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 from txsaga.engine import gates
 from txsaga.engine.flows.attempts import current_attempt
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.life import amended
 from txsaga.engine.table import Table, TableWrites
 from txsaga.errors import ConfigError
 from txsaga.model.ballot import Result
@@ -54,6 +55,20 @@ class FlowTables(TableWrites):
             ledger.win(life.txid, self._part, life.owner)
         for part, attempt in self._won:
             ledger.win(life.txid, part, attempt)
+
+    def write(
+        self,
+        name: TableName,
+        rows: object,
+        mode: WriteMode,
+        where: Mapping[str, object] | None,
+        properties: Mapping[str, str],
+        gate: Gate | None = None,
+    ) -> TableWrite | None:
+        """Stage rows; an amendment appends to no table that holds what it amends."""
+        if mode is WriteMode.APPEND:
+            self._require_not_twice(name)
+        return super().write(name, rows, mode, where, properties, gate)
 
     def check_staged(self, said: str, gate: Gate) -> Judged:
         """Let a gate look at what the steps before this one have staged for a table."""
@@ -100,6 +115,21 @@ class FlowTables(TableWrites):
             self.recorded.append(Effect(TABLE_EFFECT, self._part, life.owner, write.payload()))
         if found is not None:
             self._judged.append(found)
+
+    def _require_not_twice(self, name: TableName) -> None:
+        """Refuse to append to a table that the amended transaction wrote to: what it wrote would stay beside it."""
+        life = self.life("write to a table")
+        if life.epoch == 1:
+            return
+        with self._kernel.store.ledgers.open() as ledger:
+            of = amended(ledger, life)
+            effects = [] if of is None else [each for each in ledger.effects(of) if each.kind == TABLE_EFFECT]
+        writes = [TableWrite.read(each.payload) for each in effects]
+        if any(each.name == name and each.mode is not WriteMode.CREATE for each in writes):
+            raise ConfigError(
+                f"table {name} has rows of transaction {of}, which is amended: appended ones would stand beside them; "
+                "replace them by overwrite(rows, where=…)"
+            )
 
     def _find_created(self) -> None:
         life = self.life("write to a table")

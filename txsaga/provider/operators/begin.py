@@ -2,7 +2,8 @@
 The task that begins a flow, as the set-up of a DAG's steps.
 
 Run again it joins what it began: a retry, or a run that is cleared while its flow is open. After a rollback it opens
-the next epoch; when the flow is committed it refuses. If it never runs, nothing was begun, no step finds a flow.
+the next epoch; when the flow is committed it refuses, or begins what amends it (`allow_amend`), once for each clearing.
+If it never runs, nothing was begun, no step finds a flow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from txsaga.provider.links import TransactionLink
 from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, seconds_of, store_of
 from txsaga.provider.outlets import make_room
 from txsaga.provider.patience import RETRIES, RETRY_DELAY
-from txsaga.provider.reference import FlowReference, group_of, key_of, run_name_of
+from txsaga.provider.reference import FlowReference, clearing_of, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
 from txsaga.provider.tracing import named, traced
@@ -49,6 +50,7 @@ class FlowBegin(BaseOperator):
         key: str | None = None,
         lease: timedelta | None = None,
         budget: timedelta | None = None,
+        allow_amend: bool = False,
         retries: int = RETRIES,
         retry_delay: timedelta | float = RETRY_DELAY,
         **options: Any,
@@ -59,6 +61,7 @@ class FlowBegin(BaseOperator):
         self.store, self.group, self.key = store_of(store), group, key
         self.lease, self.budget = seconds_of(lease, FLOW_LEASE), seconds_of(budget, FLOW_BUDGET)
         self.is_followed = False  # whether its end has outlets
+        self.allow_amend = allow_amend
 
     def execute(self, context: Context) -> dict[str, object]:
         """Begin it."""
@@ -75,27 +78,39 @@ class FlowBegin(BaseOperator):
         if self.is_followed:
             make_room(broker)
         main, lanes = self._enrolled()
+        said: dict[str, Any] = {
+            "lanes": lanes,
+            "key": key,
+            "lease": self.lease,
+            "budget": self.budget,
+            "run": run_name_of(ti),
+        }
+        amend = clearing_of(context["dag_run"]) if self.allow_amend else None
         try:
-            flow = producer_of(broker, group).begin_flow(
-                *main, lanes=lanes, key=key, lease=self.lease, budget=self.budget, run=run_name_of(ti)
-            )
+            flow = producer_of(broker, group).begin_flow(*main, **said, amend=amend)
         except AlreadyCommitted as done:
-            raise AirflowFailException(
-                f"this run committed transaction {done.txid}, and what is committed is not run again; "
-                "trigger a new run instead"
-            ) from None
+            raise AirflowFailException(self._not_again(done.txid)) from None
         self._call_ballots(flow)
         self.log.info("flow %s is begun under key %r", flow.id, key)
+        if flow.amends is not None:
+            self.log.info("it amends %s, which stays committed", flow.amends)
         return FlowReference(
             txid=flow.txid,
             id=flow.id,
             key=key,
             epoch=flow.join_life().epoch,
+            amends=flow.amends,
             group=group,
             store=self.store,
             coordinated=self.coordinated,
             resources=kept(self.flow_resources),
         )
+
+    def _not_again(self, txid: int) -> str:
+        told = f"this run committed transaction {txid}"
+        if self.allow_amend:
+            return f"{told} since it was cleared; clear the whole run once more to amend that"
+        return f"{told}, and what is committed is not run again; trigger a new run instead, or say allow_amend=True"
 
     def _enrolled(self) -> tuple[list[str], list[str]]:
         """Return where work is held for the flow, and where for a lane; everything else is settled by its steps."""

@@ -23,6 +23,7 @@ from txsaga.model.flow import Statement, Step, StepMode
 from txsaga.model.flow_step import HOME
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator, skipped_as_left_out
+from txsaga.provider.results import as_plain
 
 
 class CallStep(StepOperator):
@@ -54,7 +55,10 @@ class CallStep(StepOperator):
         @functools.wraps(self.python_callable)
         def called(*args: object, **kwargs: object) -> object:
             with skipped_as_left_out():
-                return self.python_callable(*args, **kwargs)
+                result = self.python_callable(*args, **kwargs)
+            if self.do_xcom_push:
+                as_plain(result, self.max_result)
+            return result
 
         return called
 

@@ -65,6 +65,13 @@ class ConsumeStep(StepOperator):
         self.consumer_group, self.batch, self.max_bytes, self.wait = consumer_group, batch, max_bytes, wait
         self.skip_when_empty = skip_when_empty
 
+    def not_amended(self) -> str:
+        """Say why a flow with this step can't be amended."""
+        return (
+            f"step {self.task_id!r} takes messages, and those that a commit took are done: an amendment would take "
+            "others; leave allow_amend= out"
+        )
+
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Take them, unless an attempt before did."""
         known: object

@@ -21,14 +21,20 @@ from txsaga.model.decision import Decision
 from txsaga.model.flow_step import FlowStep, StepState, last_attempts
 from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow, opened
+from txsaga.provider.operators.publish import PublishMode
 from txsaga.provider.outlets import untold, write_down
 from txsaga.provider.patience import RETRIES, RETRY_DELAY
+from txsaga.provider.reference import FlowReference
 from txsaga.provider.refusing import CLEAR_ALL, FlowRolledBack, refused_for_good
 from txsaga.provider.tracing import timed, traced
-from txsaga.provider.verdict import Shape, Verdict, judge
+from txsaga.provider.verdict import Shape, Verdict, judge, left_behind
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
+
+
+OUTSIDE = (PublishMode.PLAIN, PublishMode.TRANSACTIONAL)
+"""Ways of publishing that leave no step behind."""
 
 
 class FlowEnd(FlowOperator):
@@ -58,7 +64,7 @@ class FlowEnd(FlowOperator):
                 flow = broker.flow(reference["txid"])
             except AlreadyCommitted:
                 self.outlets = untold(self.outlets, reference["txid"])
-                return self._committed(context, reference["txid"], reference["id"])
+                return self._committed(context, reference)
             except DecidedOtherwise:
                 undo_the_rest(broker, reference["txid"])
                 raise _rolled_back(reference["txid"], "it was decided before") from None
@@ -67,20 +73,30 @@ class FlowEnd(FlowOperator):
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Decide it."""
         verdict = self.verdict(context)
+        if verdict.commit and (left := self._left_behind(context, flow)):
+            why = f"{_listed(left)} did its work in an earlier life of the transaction, and was not run in this one"
+            verdict = Verdict(commit=False, why=why)
         about: dict[str, Any] = {"txid": flow.txid, "id": flow.reference["id"], "commit": verdict.commit}
         with traced("decide", **about), timed("flow.deciding", dag_id=self.dag_id):
             if not verdict.commit:
                 _roll_back(flow, verdict.why)
                 raise _rolled_back(flow.txid, verdict.why)
             self._commit(context, flow, verdict)
-        return self._committed(context, flow.txid, flow.reference["id"])
+        return self._committed(context, flow.reference)
 
     def verdict(self, context: Context) -> Verdict:
         """Judge the run."""
-        ti = context["ti"]
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])[ti.run_id]
-        plain = {name: None if state is None else str(getattr(state, "value", state)) for name, state in states.items()}
-        return judge(plain, self._shape())
+        return judge(_states(context), self._shape())
+
+    def _left_behind(self, context: Context, flow: JoinedFlow) -> list[str]:
+        """Return the tasks that were not cleared with their run: Airflow calls them done, their work is not there."""
+        if flow.reference["epoch"] == 1:
+            return []
+        earlier, here = _done_before(flow)
+        dag = self.get_dag()
+        assert dag is not None
+        still = {step for step in earlier if _does_step(dag.task_dict.get(step.partition("[")[0]))}
+        return left_behind(_states(context), still, here)
 
     def _shape(self) -> Shape:
         upstream = self.get_flat_relatives(upstream=True)
@@ -119,10 +135,13 @@ class FlowEnd(FlowOperator):
                 raise _rolled_back(flow.txid, str(reason)) from reason
             raise
 
-    def _committed(self, context: Context, txid: int, id: str) -> dict[str, object]:
+    def _committed(self, context: Context, reference: FlowReference) -> dict[str, object]:
+        told: dict[str, Any] = {"txid": reference["txid"], "id": reference["id"]}
+        if reference.get("amends"):
+            told["amends"] = reference["amends"]
         for outlet in self.outlets:
-            context["outlet_events"][outlet].extra = {"txid": txid, "id": id}
-        return {"txid": txid, "id": id, "decision": Decision.COMMIT.name}
+            context["outlet_events"][outlet].extra = dict(told)
+        return {**told, "decision": Decision.COMMIT.name}
 
 
 def undo_the_rest(broker: Broker, txid: int) -> None:
@@ -150,6 +169,36 @@ def _steps_of_handled(flow: JoinedFlow, verdict: Verdict) -> tuple[list[FlowStep
         last = last_attempts(ledger.flows.steps(flow.txid))
     skipped = [each for each in last if each.name in verdict.left_out and each.state is StepState.FAILED]
     return [each for each in last if each.name.partition("[")[0] in verdict.handled], skipped
+
+
+def _states(context: Context) -> dict[str, str | None]:
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])[ti.run_id]
+    return {name: None if state is None else str(getattr(state, "value", state)) for name, state in states.items()}
+
+
+def _done_before(flow: JoinedFlow) -> tuple[set[str], set[str]]:
+    """Return the steps that were done in earlier lives of the flow's key, and those of this one."""
+    life, earlier = flow.flow.join_life(), set[str]()
+    with flow.broker.kernel.store.ledgers.open() as ledger:
+        here = {each.name for each in ledger.flows.steps(life.txid)}
+        before = ledger.latest(life.group, str(life.key), before=life.epoch)
+        while before is not None:
+            steps = last_attempts(ledger.flows.steps(before.txid))
+            earlier |= {each.name for each in steps if each.state is StepState.DONE}
+            before = ledger.latest(life.group, str(life.key), before=before.epoch)
+    return earlier, here
+
+
+def _does_step(task: Any) -> bool:
+    """Tell whether a task, as its DAG is now, does a step of the flow: it may have done one when it was another."""
+    mode = getattr(task, "publish_mode", None) or getattr(task, "partial_kwargs", {}).get("mode")
+    kind = getattr(task, "operator_class", type(task))
+    return isinstance(kind, type) and issubclass(kind, FlowOperator) and mode not in OUTSIDE
+
+
+def _listed(tasks: list[str]) -> str:
+    return f"task{'s' if len(tasks) > 1 else ''} {', '.join(map(repr, tasks))}"
 
 
 def _rolled_back(txid: int, why: str) -> FlowRolledBack:

@@ -16,6 +16,7 @@ from txsaga.errors import ConfigError
 from txsaga.model.flow import Step
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
+from txsaga.provider.results import as_plain
 
 
 class HttpStep(StepOperator):
@@ -42,13 +43,16 @@ class HttpStep(StepOperator):
         """Call it, unless an attempt before heard its answer."""
         from txsaga.model.saga import Http
 
-        return flow.flow.call(
+        answer: object = flow.flow.call(
             self.step_name(context),
             Http(self.url, method=self.method, headers=dict(self.headers or {})),
             input=dict(self.input or {}),
             compensate=self.compensate,
             timeout=self.timeout,
         )
+        if self.do_xcom_push:
+            as_plain(answer, self.max_result)
+        return answer
 
     def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
         """Never: a call is no held work."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +23,7 @@ from airflow.sdk import Context
 from txsaga.errors import AlreadyCommitted, ConfigError
 from txsaga.model.flow import Output, TransactionMode
 from txsaga.provider.ambient import AMBIENT, producer_of
+from txsaga.provider.moments import moment_of, require_zone
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
 from txsaga.provider.options import store_of
@@ -43,7 +45,7 @@ class PublishMode(StrEnum):
 class Publish(StepOperator):
     """Publish a message."""
 
-    template_fields: Collection[str] = ("flow", "body", "key", "headers")
+    template_fields: Collection[str] = ("flow", "body", "key", "headers", "deliver_at")
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Publish(StepOperator):
         key: str | None = None,
         tag: str | None = None,
         headers: Mapping[str, str] | None = None,
+        deliver_at: datetime | str | None = None,
+        delay: timedelta | None = None,
         mode: PublishMode | str = PublishMode.JOINED,
         store: str | None = None,
         group: str | None = None,
@@ -62,6 +66,13 @@ class Publish(StepOperator):
         self.topic, self.body, self.key, self.tag, self.headers = topic, body, key, tag, headers
         self.publish_mode = PublishMode(mode)
         self.store, self.group = store_of(store), group
+        self.deliver_at, self.delay = deliver_at, delay
+        if (deliver_at or delay) and self.publish_mode is not PublishMode.PLAIN:
+            raise ConfigError(
+                f"task {self.task_id!r} publishes with a transaction, and what is decided can't come later: "
+                'say mode="plain", or leave deliver_at= and delay= out'
+            )
+        require_zone(deliver_at, self._moment)
 
     def execute(self, context: Context) -> object:
         """Publish it."""
@@ -71,7 +82,8 @@ class Publish(StepOperator):
             ti = context["ti"]
             broker, group = AMBIENT.broker(self.store), self.group or group_of(ti.dag_id)
             if self.publish_mode is PublishMode.PLAIN:
-                return broker.producer(group + PLAIN).send(self.topic, body_of(self.body), **self._options()).txid
+                said = self._options() | self._later()
+                return broker.producer(group + PLAIN).send(self.topic, body_of(self.body), **said).txid
             key = own_key_of(ti)
             try:
                 with producer_of(broker, group).transaction(key=key) as transaction:
@@ -94,6 +106,14 @@ class Publish(StepOperator):
         joins = self.publish_mode is PublishMode.JOINED
         transaction = TransactionMode.AUTOMATIC if joins else TransactionMode.NO
         return Output(name=self.task_id, topic=self.topic, transaction=transaction)
+
+    @property
+    def _moment(self) -> str:
+        return f"deliver_at of task {self.task_id!r}"
+
+    def _later(self) -> dict[str, object]:
+        said = {"deliver_at": moment_of(self.deliver_at, self._moment), "delay": self.delay}
+        return {name: value for name, value in said.items() if value is not None}
 
     def _options(self) -> dict[str, object]:
         said = {"key": self.key, "tag": self.tag, "headers": self.headers}

@@ -29,7 +29,7 @@ from txsaga.errors.lake import LakeMissing
 from txsaga.model.flow import Step
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
 from txsaga.provider.reference import step_name_of
-from txsaga.provider.results import find_result, keep_result
+from txsaga.provider.results import MAX_RESULT, find_result, keep_result, result_limit
 
 PATIENCE = 20.0
 """Seconds that a process has to end by itself when its task is killed."""
@@ -50,9 +50,11 @@ class SparkStep(FlowOperator):
         submit: bool = False,
         conf: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        max_result: int = MAX_RESULT,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        self.max_result = result_limit(max_result, self.task_id)
         self.program, self.arguments, self.master = program, dict(arguments or {}), master
         self.submit, self.conf, self.env = submit, dict(conf or {}), dict(env or {})
         self._process: subprocess.Popen[str] | None = None
@@ -69,7 +71,7 @@ class SparkStep(FlowOperator):
             result = Path(folder) / "result.json"
 
             def keep() -> None:
-                keep_result(context, flow.txid, json.loads(result.read_text("utf-8")))
+                keep_result(context, flow.txid, json.loads(result.read_text("utf-8")), self.max_result)
                 kept_place(result).touch()
 
             said = self._run(self._command(context, flow, name, result), self._environment(context, flow), keep)

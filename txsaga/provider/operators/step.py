@@ -27,7 +27,7 @@ from txsaga.errors.saga import StepLeftOut
 from txsaga.model.flow import Hold, Step, StepMode
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
 from txsaga.provider.reference import step_name_of
-from txsaga.provider.results import as_plain, find_result, from_plain, keep_result
+from txsaga.provider.results import MAX_RESULT, as_plain, find_result, from_plain, keep_result, result_limit
 
 if TYPE_CHECKING:
     from txsaga.engine.saga.naming import Doing
@@ -47,10 +47,11 @@ class StepOperator(FlowOperator):
         mode: StepMode | str = StepMode.AUTOMATIC,
         compensate: Doing | Undo | None = None,
         input: Mapping[str, object] | None = None,
+        max_result: int = MAX_RESULT,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.on = on
+        self.on, self.max_result = on, result_limit(max_result, self.task_id)
         self.hold = None if hold is None else Hold(hold)
         self.mode = StepMode(mode)
         self.compensate, self.input = compensate, input
@@ -71,7 +72,7 @@ class StepOperator(FlowOperator):
         try:
             with flow.step(self.step_name(context), on=self.on, hold=self.hold, **self._undone()) as handle:
                 result = self._do(context, flow, handle)
-                keep_result(context, flow.txid, result if self.do_xcom_push else None)
+                keep_result(context, flow.txid, result if self.do_xcom_push else None, self.max_result)
                 return result
         except StepDone as done:
             self.log.info("%s", done)
@@ -113,7 +114,7 @@ class StepOperator(FlowOperator):
 
         def work(connection: Any, **_: object) -> object:
             results.append(self._do(context, flow, connection))
-            return as_plain(results[0]) if self.do_xcom_push else None
+            return as_plain(results[0], self.max_result) if self.do_xcom_push else None
 
         kept = flow.flow.call(self.step_name(context), work, on=flow.stored(self.on), **self._undone())
         return results[0] if results else from_plain(kept)
