@@ -17,6 +17,7 @@ from tests.services.databases import fresh_name
 from txsaga.engine.flows.telling import Telling
 from txsaga.model.follow_up import TOPIC, FollowUp
 from txsaga.provider import FlowBegin, FlowEnd, Publish, enclose
+from txsaga.provider.reference import FlowReference
 
 pytestmark = pytest.mark.rule("R18")
 
@@ -33,12 +34,12 @@ class TwiceEnd(FlowEnd):
 
     tries: ClassVar[list[int]] = []
 
-    def _committed(self, context: Any, txid: int, id: str) -> dict[str, object]:
-        self.tries.append(txid)
+    def _committed(self, context: Any, reference: FlowReference) -> dict[str, object]:
+        self.tries.append(reference["txid"])
         if len(self.tries) == 1:
-            make_event(self.outlets[0].name, {"txid": txid, "id": id})
+            make_event(self.outlets[0].name, {"txid": reference["txid"], "id": reference["id"]})
             raise RuntimeError("told, and killed")
-        return super()._committed(context, txid, id)
+        return super()._committed(context, reference)
 
 
 def flow(house: House, name: str, end: type[FlowEnd] = FlowEnd, *, retries: int = 0, topic: str = "told") -> DAG:

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, Context, task
 
 from txsaga.provider import FlowBegin, FlowEnd, PythonStep, enclose
+from txsaga.provider.reference import FlowReference
 
 moved = Asset("moved")
 
@@ -17,10 +18,10 @@ moved = Asset("moved")
 class DyingEnd(FlowEnd):
     """An end that is killed behind its decision where its run asks for that."""
 
-    def _committed(self, context: Context, txid: int, id: str) -> dict[str, object]:
+    def _committed(self, context: Context, reference: FlowReference) -> dict[str, object]:
         if (context["dag_run"].conf or {}).get("die"):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super()._committed(context, txid, id)
+        return super()._committed(context, reference)
 
 
 with DAG("followed", schedule=None):
