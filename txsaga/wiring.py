@@ -23,8 +23,9 @@ from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
 from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.enlisting import Participants
 from txsaga.adapters.evidence import SqlEvidence
-from txsaga.adapters.lake.opening import open_lake
+from txsaga.adapters.lake.opening import open_lake, reachable
 from txsaga.adapters.postgres.cuts import PostgresCuts
+from txsaga.adapters.postgres.home_rows import PostgresHomeRows
 from txsaga.adapters.postgres.joining import JoinedSends
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.adapters.services import call_service
@@ -40,7 +41,7 @@ from txsaga.engine.saga.code import CODE
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
 from txsaga.model.arguments import check_count, check_function, check_kind, check_seconds, list_of
 from txsaga.model.cluster import Cluster, check, check_one, read
-from txsaga.model.table import TABLE_EFFECT
+from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
 from txsaga.ports.participants import Enlistable, Participant
@@ -223,6 +224,7 @@ def connect(
     listening = [*passed, *(load(name, "observer") for name in settings.observers)]
     store = others.store = patiently(partial(_store, address, settings, patience), standby)
     lake = open_lake(store, settings, warehouse, embedded=address is None, load=load)
+    rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
     kernel = Kernel(
         store,
         evidence=found.find,
@@ -230,12 +232,12 @@ def connect(
         announce=Announcer(listening),
         member=new_member(),
         auto_create=settings.auto_create if auto_create is None else auto_create,
-        effects={TABLE_EFFECT: lake},
+        effects={TABLE_EFFECT: lake, ROWS_EFFECT: rows},
         tables=lake,
+        rows=rows,
         services=call_service,
         jitter=jitter,
     )
-
     if settings.airflow:
         kernel.runs, kernel.followers = airflow_at(settings.airflow, settings.airflow_name)
 

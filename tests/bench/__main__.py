@@ -42,6 +42,12 @@ def _w5(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]
     return w5.run(server, seconds, rounds)
 
 
+def _w7(server: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
+    from tests.bench import w7  # it takes Spark
+
+    return w7.run(server, seconds, rounds)
+
+
 WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W1": ("tx/s", w1.run, False),
     "W1L": ("tx/s", w1l.run, False),
@@ -55,6 +61,7 @@ WORKLOADS: dict[str, tuple[str, Run, bool]] = {
     "W4g": ("s", _w4g, True),
     "W5": ("s", _w5, True),
     "W6": ("sagas/s", w6.run, False),
+    "W7": ("s", _w7, True),
     "W8": ("tx/s", w8.run, False),
 }
 

@@ -11,23 +11,17 @@ from __future__ import annotations
 import os
 import resource
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-import txsaga
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
+from tests.bench.spark_home import Clock, opened, spark_beside
 from txsaga.engine.broker import Broker
-from txsaga.model.fact import Fact
-from txsaga.spark import session
-from txsaga.wiring import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,46 +34,13 @@ EDGE = 20
 """Commits at either end that are compared."""
 
 
-class Clock:
-    """Hears when a decision began and stood."""
-
-    def __init__(self) -> None:
-        self._begun = 0.0
-        self.decisions: list[float] = []
-
-    def __call__(self, fact: Fact) -> None:
-        if fact.name == "Deciding":
-            self._begun = time.perf_counter()
-        elif fact.name == "Decided":
-            self.decisions.append((time.perf_counter() - self._begun) * 1e3)
-
-
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     skipped = [] if os.environ.get("TXSAGA_SPARK_JARS") else ["plain-append: set TXSAGA_SPARK_JARS (make jars)"]
-    with _opened(home) as (broker, clock), _spark(broker) as spark:
+    with opened(home) as (broker, clock), spark_beside(broker) as spark:
         three = _three_tables(broker, clock, spark, rounds, plain=not skipped)
-    with _opened(home) as (broker, clock):
+    with opened(home) as (broker, clock):
         thousand = _many_commits(broker, clock)
     return [three, thousand], skipped
-
-
-@contextmanager
-def _opened(home: Home) -> Iterator[tuple[Broker, Clock]]:
-    address, clock = home.server.url("bench", driver="psycopg"), Clock()  # Java knows no sockets of files
-    url = f"{address}?namespace={home.namespace().rpartition('=')[2]}"
-    open_store(url).close()
-    with tempfile.TemporaryDirectory() as folder:
-        options: dict[str, Any] = {"roles": False, "answering": False, "auto_create": True, "env": {}}
-        with txsaga.connect(url, warehouse=Path(folder), observers=[clock], **options) as broker:
-            yield broker, clock
-
-
-@contextmanager
-def _spark(broker: Broker) -> Iterator[SparkSession]:
-    spark = session(broker, "local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    spark.sparkContext.setLogLevel("ERROR")
-    yield spark
-    spark.stop()
 
 
 def _three_tables(broker: Broker, clock: Clock, spark: SparkSession, rounds: int, *, plain: bool) -> Row:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pyarrow as pa
+from sqlalchemy import text
 
 from tests.chaos import coordinated
 from tests.chaos.agreement import assert_evidence_follows, assert_nothing_is_held, assert_store_is_final, booked
@@ -25,6 +26,7 @@ COLUMNS = {"id": "long not null", "part": "long"}
 WRITES = tuple(
     f"{fact}:{number}" for fact in ("Staging", "Staged", "Filing", "Filed", "Building", "Built") for number in (2, 3)
 )
+FILLS = tuple(f"{fact}:2" for fact in ("Staging", "Staged", "Filing", "Filed", "Building", "Built"))
 DECIDES = tuple(f"{fact}:2" for fact in ("Ending", "Ended", "Deciding", "Decided"))
 
 
@@ -55,6 +57,20 @@ def write(broker: Broker, world: World) -> None:
             with producer.transaction(key=str(id)) as tx:
                 for name in (LEDGER, POSTING):
                     tx.table(name).append(entry(id))
+                tx.send(CREDITS, str(id).encode(), key=str(id))
+            world.note("acknowledged", str(id))
+    recover(broker, world)
+
+
+def fill(broker: Broker, world: World) -> None:
+    """Write two entries into a table of the home database itself, two rows each, as often as it takes."""
+    producer = clerk(broker)
+    with database(world.home_database) as engine, engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE IF NOT EXISTS {shop(world)} (id int)"))
+    for id in (1, 2):
+        with suppress(AlreadyCommitted):
+            with producer.transaction(key=str(id)) as tx:
+                tx.rows(shop(world)).insert(pa.table({"id": [id, id]}))
                 tx.send(CREDITS, str(id).encode(), key=str(id))
             world.note("acknowledged", str(id))
     recover(broker, world)
@@ -119,6 +135,38 @@ def tables_agree(world: World) -> None:
     assert found[LEDGER] == found[POSTING] == sorted(told)
     assert len(told) == len(set(told))
     assert {int(line.split()[0]) for line in world.notes("acknowledged")} <= set(told)
+
+
+def shop(world: World) -> str:
+    """Name the table of the home database that belongs to a world."""
+    return f"public.shop_{world.name}"
+
+
+def rows_agree(world: World) -> None:
+    """The table of the home database has both rows of what the messages tell of, each once."""
+    told = sorted(int(line.split()[0]) for line in delivered(world, CREDITS))
+    assert sold(world) == sorted([*told, *told])
+    assert {int(line.split()[0]) for line in world.notes("acknowledged")} <= set(told)
+
+
+def sold(world: World) -> list[int]:
+    """Read that table; one that is not there has nothing."""
+    with database(world.home_database) as engine, engine.connect() as connection:
+        if connection.execute(text("SELECT to_regclass(:name)"), {"name": shop(world)}).scalar() is None:
+            return []
+        return list(connection.execute(text(f"SELECT id FROM {shop(world)} ORDER BY id")).scalars())
+
+
+def rows_are_there(world: World) -> None:
+    """In the end both entries are there, and nothing that was staged beside them."""
+    import txsaga
+
+    assert sold(world) == [1, 1, 2, 2]
+    with txsaga.connect(world.home, roles=False, answering=False, env={}) as broker:
+        broker.kernel.rows.collect()
+        assert not broker.kernel.rows.collect(dry_run=True)
+    with database(world.home_database) as engine, engine.begin() as connection:
+        connection.execute(text(f"DROP TABLE {shop(world)}"))
 
 
 def bank_agrees(world: World) -> None:

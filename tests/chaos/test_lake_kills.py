@@ -30,6 +30,15 @@ AT_ONCE = Scenario(
     check=programs.tables_agree,
     end=programs.both_are_there,
 )
+HOME = Scenario(
+    name="rows for a table of the home database, and messages, tried again",
+    roles_from=ROLES,
+    sure=(*programs.FILLS, *programs.DECIDES),
+    run=programs.fill,
+    after=(programs.recover, programs.fill),
+    check=programs.rows_agree,
+    end=programs.rows_are_there,
+)
 LOCAL = Scenario(
     name="two tables, a message and a row of a bank",
     roles_from=ROLES,
@@ -48,7 +57,7 @@ DATABASES = Scenario(
     check=programs.databases_agree,
     end=programs.both_are_there,
 )
-SCENARIOS = (WRITE, AT_ONCE, LOCAL, DATABASES)
+SCENARIOS = (WRITE, AT_ONCE, HOME, LOCAL, DATABASES)
 
 
 @pytest.mark.req("RMQ-01", "IBM-02", "IBM-08")

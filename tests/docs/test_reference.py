@@ -24,6 +24,7 @@ from txsaga.engine.flows.flow import Flow
 from txsaga.engine.flows.journal import Journal
 from txsaga.engine.flows.lanes import FlowLane
 from txsaga.engine.groups import DeadLetters
+from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.late import Slot
 from txsaga.engine.producer import Producer
 from txsaga.engine.received import Received
@@ -52,6 +53,7 @@ PUBLIC: Mapping[str, type] = {
     "FlowLane": FlowLane,
     "Journal": Journal,
     "Table": Table,
+    "HomeTable": HomeTable,
     "Saga": Saga,
     "BrokerCluster": BrokerCluster,
     "ClusterProducer": ClusterProducer,
@@ -90,6 +92,7 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     Consumer: {"group", "member"},
     Received: {"delivered"},
     Table: {"name"},
+    HomeTable: {"name"},
 }
 ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"TXSAGA_[A-Z]+(?:_[A-Z]+)*")

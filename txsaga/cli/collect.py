@@ -23,9 +23,11 @@ def collect(
     """Take away staged files of transactions that rolled back, and of attempts that lost."""
     options = options_of(context)
     with opened(options) as broker:
-        gone = broker.kernel.tables.collect(dry_run=dry_run, keep_rejected=keep_rejected or timedelta(0))
+        kernel = broker.kernel
+        gone = [*kernel.rows.collect(dry_run=dry_run)]
+        gone += kernel.tables.collect(dry_run=dry_run, keep_rejected=keep_rejected or timedelta(0))
     if options.json:
-        document({"collected": list(gone), "dry_run": dry_run})
+        document({"collected": gone, "dry_run": dry_run})
         return
     for place in gone:
         say(place)

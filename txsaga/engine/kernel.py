@@ -36,6 +36,7 @@ from txsaga.ports.branches import Call
 from txsaga.ports.effects import HomeEffect
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.followers import Followers
+from txsaga.ports.home_rows import HomeRows
 from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
 from txsaga.ports.services import Reply, Services
@@ -73,6 +74,7 @@ class Kernel:
         auto_create: bool = False,
         effects: Mapping[str, HomeEffect] | None = None,
         tables: Tables | None = None,
+        rows: HomeRows | None = None,
         services: Services = _no_service,
         jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
@@ -89,7 +91,7 @@ class Kernel:
         self.beside = Beside()
         self.hooks = EndHooks()
         self.decider = Decider(store.ledgers, announce, effects=effects)
-        self._tables = tables
+        self._tables, self._rows = tables, rows
         self._writing = Writing(store.halves, announce)
         judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
         self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
@@ -137,6 +139,13 @@ class Kernel:
         if self._tables is None:
             raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
         return self._tables
+
+    @property
+    def rows(self) -> HomeRows:
+        """The tables of the home database that are not ours."""
+        if self._rows is None:
+            raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
+        return self._rows
 
     def reach(self, name: str) -> Participant:
         """Return a registered resource for whoever finishes what others began in it: nothing is written for that."""

@@ -3,6 +3,7 @@ Writing into tables inside a transaction: staged at once, visible with its decis
 
     tx.table("bank.ledger").append(rows)
     tx.table("bank.balance").overwrite(rows, where={"day": day}, gate=expect("balances"))
+    tx.rows("shop.sale").insert(frame)  # a table of the home database itself
 
 Each write is staged where nobody reads, then its record is stored; from there on whoever decides publishes it (R2).
 If a writer stops between the two, its files are nobody's, and are collected.
@@ -16,6 +17,7 @@ from itertools import count
 from weakref import WeakMethod
 
 from txsaga.engine import gates
+from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.errors import TransactionError
@@ -24,8 +26,9 @@ from txsaga.model import facts
 from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Result
 from txsaga.model.gate import Judged, Subject
+from txsaga.model.home_rows import RowsWay
 from txsaga.model.records import Life
-from txsaga.model.table import TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
 from txsaga.ports.gates import Gate
 from txsaga.ports.ledger import Ledger
 from txsaga.ports.tables import Place, Staging
@@ -55,6 +58,11 @@ class TableWrites:
     def table(self, said: str) -> Table:
         """Return a table by its name."""
         return Table(self, self._kernel.tables.name(said))
+
+    def rows(self, said: str) -> HomeTable:
+        """Return a table of the home database by its name."""
+        check_kind(said, str, "the table", "give its name, with its schema")
+        return HomeTable(self, said)
 
     def create(
         self, name: TableName, columns: object, partitions: Sequence[str], properties: Mapping[str, str]
@@ -108,6 +116,18 @@ class TableWrites:
         if write is not None or found is not None:
             self._record(life, name, write, found)
         return write
+
+    def put(self, table: str, rows: object, way: RowsWay) -> int:
+        """Stage rows for a table of the home database, and store the record; return how many."""
+        life = self.life("write rows")
+        with self._kernel.announce.around(facts.Staging, life.txid, about=table):
+            write = self._kernel.rows.stage(table, rows, self._identity(life), way)
+        effect = Effect(ROWS_EFFECT, self._part, life.owner, write.payload())
+        with self._recording(life, table) as ledger:
+            ledger.keep(life.txid, effect)
+        self.recorded.append(effect)
+        self.may_conflict = True
+        return write.rows
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
         """Let a gate look at rows that are written somewhere else, and store its vote."""

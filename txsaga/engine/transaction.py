@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Self, overload
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.contribution import PART, Contribution
 from txsaga.engine.gathering import FLUSH, Gathering
+from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.late import Slot
 from txsaga.engine.local_work import LocalWork
@@ -122,6 +123,11 @@ class Transaction(Gathering):
         self._require_open("write to a table")
         return self._tables.table(name)
 
+    def rows(self, table: str) -> HomeTable:
+        """Return a table of the home database; what is staged for it is put in its place by the decision."""
+        self._require_open("write rows")
+        return self._tables.rows(table)
+
     def check(self, about: str, rows: object, gate: Gate) -> None:
         """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
         self._require_open("check rows")
@@ -134,7 +140,7 @@ class Transaction(Gathering):
         if self._tables.may_conflict:
             raise ConfigError(
                 "a transaction can't commit local work and then be refused by a table that it creates or overwrites, "
-                'or by a gate; use producer.coordinated("…"), or only append to tables'
+                'by rows or by a gate; use producer.coordinated("…"), or only append to tables'
             )
         recorded, evidence = self._kernel.resource(resource)
         self._close(recorded.id)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from zlib import crc32
@@ -51,10 +51,23 @@ def encode(columns: Sequence[Column]) -> bytes:
             if len(column) != len(body):
                 raise ValueError(f"column {COLUMNS[at]} has {len(column)} values for {len(body)} bodies")
             kinds[at] = _write(column, pieces)
+    return _sealed(len(body), kinds, pieces)
+
+
+def encode_raw(count: int, columns: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+    """Lay out columns that have a value for each record and lie as a chunk keeps them: offsets from 0, joined bytes."""
+    kinds, pieces = bytearray(len(COLUMNS)), [b""]
+    for at in sorted(columns):
+        kinds[at] = _ALL
+        pieces += map(_padded, columns[at])
+    return _sealed(count, kinds, pieces)
+
+
+def _sealed(count: int, kinds: bytearray, pieces: list[bytes]) -> bytes:
     pieces[0] = bytes(kinds)
     rest = b"".join(pieces)
-    checksum = crc32(rest, crc32(_COUNTS.pack(VERSION, len(COLUMNS), 0, len(body))))
-    return _HEADER.pack(VERSION, len(COLUMNS), 0, len(body), checksum, 0) + rest
+    checksum = crc32(rest, crc32(_COUNTS.pack(VERSION, len(COLUMNS), 0, count)))
+    return _HEADER.pack(VERSION, len(COLUMNS), 0, count, checksum, 0) + rest
 
 
 def _write(column: Sequence[bytes | None], pieces: list[bytes]) -> int:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 TABLE_EFFECT = "table"
 """The kind of a home effect that swaps a table's pointer."""
+ROWS_EFFECT = "rows"
+"""The kind of one that puts staged rows of the home database in their place."""
 
 
 class TableName(NamedTuple):

@@ -61,6 +61,12 @@ def validate_columns(bodies: Sequence[bytes], keys: Sequence[str] | None, tags: 
     return size
 
 
+def validate_sizes(body: int, key: int, tag: int) -> None:
+    """Raise `InvalidMessage` unless messages whose longest parts are these can be stored."""
+    for what, size, most in (("a body", body, MAX_BODY), ("a key", key, MAX_KEY), ("a tag", tag, MAX_TAG)):
+        _at_most(what, size, most)
+
+
 def validate_key(key: object) -> None:
     """Raise `InvalidMessage` unless a transaction may have this key."""
     _text("the key", key, MAX_KEY)

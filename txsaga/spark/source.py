@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -33,23 +32,21 @@ from pyspark.sql.types import StructType
 
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.announce import Announcer
-from txsaga.engine.outbox import Outbox
 from txsaga.engine.topics import Topics
-from txsaga.errors import InvalidMessage, Superseded, TransactionClosed, UnknownTransaction
+from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
-from txsaga.model import chunk
-from txsaga.model.chunk import Chunk
 from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life, LogEntry
+from txsaga.model.records import Life, Row
 from txsaga.model.topic import Way
 from txsaga.ports.ledger import Ledger
+from txsaga.spark import arrow
+from txsaga.spark.laying import Laying, together
 
 FORMAT = "txsaga"
 READ = "queue int, offset long, key string, tag string, body binary"
 WRITTEN = {"body": ("binary", "string"), "key": ("string",), "tag": ("string",)}
 ATTEMPTS = 1 << 20
 """An attempt of a task is this owner's, and has a number drawn among so many: rivals of one part differ."""
-FLUSH = 8 * 1024 * 1024
 ENTRIES = 64
 """Chunks that are read at a time."""
 
@@ -129,15 +126,11 @@ class Sink(DataSourceArrowWriter):
         part, attempt, count = self._base + task.partitionId(), self._owner * ATTEMPTS + randbelow(ATTEMPTS), 0
         store = PostgresStore.open(self._url)
         try:
-            outbox = Outbox(Topics(store.registry, Announcer()), Way.HALF)
-            for batch in iterator:
-                for piece in _pieces(batch):
-                    outbox.add_many(self._topic, *_columns(piece))
-                    count += piece.num_rows
-                    if outbox.bytes > FLUSH:
-                        self._store(store, outbox, part, attempt)
-            if outbox.count:
-                self._store(store, outbox, part, attempt)
+            topics = Topics(store.registry, Announcer())
+            laying = Laying(topics.admit_many(self._topic, Way.HALF), topics.turn)
+            for rows in map(laying.rows, together(iterator)):
+                self._store(store, part, attempt, rows)
+                count += sum(row.count for row in rows)
         finally:
             store.close()
         return Won(part, attempt, count)
@@ -160,12 +153,10 @@ class Sink(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave it: an attempt that nobody named does not count."""
 
-    def _store(self, store: PostgresStore, outbox: Outbox, part: int, attempt: int) -> None:
-        from dataclasses import replace
-
+    def _store(self, store: PostgresStore, part: int, attempt: int, rows: Sequence[Row]) -> None:
         with store.ledgers.open() as ledger:
             life = self._hold(ledger)
-            ledger.add(replace(life, owner=attempt), part, outbox.take())
+            ledger.add(replace(life, owner=attempt), part, rows)
 
     def _hold(self, ledger: Ledger) -> Life:
         life = ledger.share(self._txid)
@@ -236,49 +227,15 @@ class StreamReader(DataSourceStreamReader):
 
 
 def batches(url: str, queue: Queue, tag: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield messages of a queue as Arrow batches, a few chunks at a time."""
+    """Yield messages of a queue as Arrow batches, many chunks in each."""
     store, at = PostgresStore.open(url), queue.start
     try:
         while at < queue.end:
             entries = store.log.fetch(queue.qid, at, ENTRIES, queue.end)
-            for entry in entries:
-                batch = _batch(queue, entry, max(at, entry.base), min(queue.end, entry.behind))
-                yield batch if tag is None else batch.filter(pa.compute.equal(batch.column("tag"), tag))
-                at = min(queue.end, entry.behind)
+            for found in arrow.batches(entries, queue.index, at, queue.end):
+                yield found if tag is None else found.filter(pa.compute.equal(found.column("tag"), tag))
             if not entries:
                 return
+            at = min(queue.end, entries[-1].behind)
     finally:
         store.close()
-
-
-def _batch(queue: Queue, entry: LogEntry, start: int, end: int) -> pa.RecordBatch:
-    read, first, last = Chunk(entry.body), start - entry.base, end - entry.base
-    columns = {
-        "queue": pa.array([queue.index] * (end - start), pa.int32()),
-        "offset": pa.array(range(start, end), pa.int64()),
-    }
-    for name, at in (("key", chunk.KEY), ("tag", chunk.TAG)):
-        values = read.column(at, first, last)
-        texts = [None if each is None else each.decode() for each in values] if values else [None] * (end - start)
-        columns[name] = pa.array(texts, pa.string())
-    columns["body"] = pa.array(read.column(chunk.BODY, first, last), pa.binary())
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch so that what is stored in one step stays small enough."""
-    rows = max(1, min(batch.num_rows, FLUSH * batch.num_rows // max(1, batch.nbytes)))
-    yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
-
-
-def _columns(batch: pa.RecordBatch) -> tuple[list[bytes], list[str] | None, list[str] | None]:
-    body = batch.column("body")
-    if body.null_count:
-        raise InvalidMessage(f"{body.null_count} messages have no body; leave those rows out")
-    found: list[Any] = [body.cast(pa.binary()).to_pylist()]
-    for name in ("key", "tag"):
-        column = batch.column(name) if name in batch.schema.names else None
-        if column is not None and column.null_count:
-            raise InvalidMessage(f"column {name!r} of the messages is NULL in {column.null_count} rows; fill it")
-        found.append(None if column is None else column.to_pylist())
-    return found[0], found[1], found[2]

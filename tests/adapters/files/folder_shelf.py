@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from txsaga.adapters.files import FolderParticipant
+import pyarrow as pa
+from pyarrow import parquet
+
+from txsaga.adapters.files import Folder, FolderParticipant
 from txsaga.adapters.files.staging import FolderWork
 from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
@@ -59,3 +62,21 @@ class FolderShelf:
         theirs.write_text("{}")
         yield
         assert theirs.read_text() == "{}"
+
+
+class ParquetShelf(FolderShelf):
+    """Items are rows, two to each append, in two files."""
+
+    def put(self, handle: object, item: int) -> None:
+        """Append an item through the handle of a branch."""
+        assert isinstance(handle, FolderWork)
+        rows = pa.table({"item": [item, item], "half": [0, 1]})
+        assert handle.append("items", rows, partitions=["half"]) == 2
+
+    def items(self) -> set[int]:
+        """Return the items whose files are all there."""
+        halves = [set[int](), set[int]()]
+        for path in Folder(self._root).files("items"):
+            halves[int(path.parent.name[-1])] |= set(parquet.ParquetFile(path).read().column("item").to_pylist())
+        assert halves[0] == halves[1]
+        return halves[0]

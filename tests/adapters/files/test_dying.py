@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.files import dying
+from tests.adapters.files import dying, dying_sets
 
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.timeout(300)  # hundreds of processes, one after the other
 @pytest.mark.rule("R9")
 @pytest.mark.req("IBM-40")
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_branch_in_a_folder_survives_a_kill_at_every_line(tmp_path: Path, stride: int) -> None:
-    command = [sys.executable, "-m", dying.__name__, str(tmp_path / "reports"), str(stride)]
-    died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+@pytest.mark.parametrize("program", [dying.__name__, dying_sets.__name__])
+def test_a_branch_in_a_folder_survives_a_kill_at_every_line(tmp_path: Path, program: str, stride: int) -> None:
+    command = [sys.executable, "-m", program, str(tmp_path / "reports"), str(stride)]
+    died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert died.returncode == 0, died.stderr
     lines = [int(line) for line in died.stdout.split()]
     assert len(lines) == 3

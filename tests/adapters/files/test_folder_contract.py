@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.files.folder_shelf import FolderShelf
+from tests.adapters.files.folder_shelf import FolderShelf, ParquetShelf
 from txsaga.adapters.files import FolderParticipant
 from txsaga.testing import ParticipantContract
 
@@ -38,3 +38,17 @@ def next_door(tmp_path: Path) -> tuple[FolderParticipant, FolderShelf]:
 @pytest.mark.req("IBM-40", "IBM-48")
 class TestFolder(ParticipantContract):
     """The published suite."""
+
+
+@pytest.mark.req("IBM-40", "IBM-48")
+class TestParquet(ParticipantContract):
+    """The published suite once more: items are rows that are appended to a directory of Parquet."""
+
+    @pytest.fixture
+    def shelf(self, tmp_path: Path, another: FolderParticipant) -> ParquetShelf:
+        return ParquetShelf(tmp_path / "reports", another)
+
+    @pytest.fixture
+    def next_door(self, tmp_path: Path) -> tuple[FolderParticipant, ParquetShelf]:
+        participant = made(tmp_path / "letters")
+        return participant, ParquetShelf(tmp_path / "letters", made(tmp_path / "letters"))

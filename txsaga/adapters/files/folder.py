@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from txsaga.adapters.files.branch import FolderBranch, ended
+from txsaga.adapters.files.complete import complete
 from txsaga.adapters.files.disk import make_folder, remove, remove_folder, sync_folder
 from txsaga.adapters.files.layout import Layout
 from txsaga.errors import ConfigError, StoreUnavailable, xa
@@ -34,6 +35,11 @@ class Folder:
     def __init__(self, path: str | Path) -> None:
         check_kind(path, (str, Path), "the folder", "give its path")
         self.path = Path(path)
+
+    def files(self, directory: str | Path) -> list[Path]:
+        """Return the Parquet files of a directory in it, of each transaction all or none."""
+        layout = Layout(self.path.absolute())
+        return complete(layout, layout.checked(directory))
 
     def participant(self, name: str, store: Store) -> FolderParticipant:
         """Return it as a participant."""

@@ -62,7 +62,7 @@ class Layout:
         return name
 
     def prepared(self, store: str) -> Iterator[BranchId]:
-        """Yield every branch that voted yes for a store."""
+        """Yield every branch that voted yes for a store; '*' is any."""
         for manifest in sorted(self.own.glob(f"{store}-*/*/{MANIFEST}")):
             try:
                 yield BranchId.parse(f"{PREFIX}:{manifest.parts[-3]}:{manifest.parts[-2]}")

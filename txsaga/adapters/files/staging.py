@@ -1,18 +1,22 @@
 """
 What a user works with in a folder: files that are written beside their places.
 
-Modes are those of `open`: "xb" for a file that must be new, "wb" for one that may take another's place. Nothing lies
-under its own name before the decision. What is not closed is closed by the vote. If the process dies, what lies here is
-removed with its branch.
+Modes are those of `open`: "xb" for a file that must be new, "wb" for one that may take another's place. Rows are
+appended to a directory as new files. Nothing lies under its own name before the decision. What is not closed is closed
+by the vote. If the process dies, what lies here is removed with its branch.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from shutil import rmtree
 from stat import S_IMODE, S_ISREG
 from typing import BinaryIO, NamedTuple
 
+from txsaga.adapters.files import parquet
+from txsaga.adapters.files.complete import SUFFIX
 from txsaga.adapters.files.layout import Layout
 from txsaga.adapters.files.manifest import Entry, Stamp, entry, stamp
 from txsaga.errors import ConfigError, TransactionClosed, xa
@@ -24,8 +28,13 @@ MODES = ("xb", "wb")
 
 class _Staged(NamedTuple):
     path: Path
-    file: BinaryIO
+    file: BinaryIO | None
     found: Stamp
+
+    def close(self) -> None:
+        """Close the file, if it is written here."""
+        if self.file is not None:
+            self.file.close()
 
 
 class FolderWork:
@@ -47,8 +56,7 @@ class FolderWork:
 
     def open(self, path: str | Path, mode: str = "xb") -> BinaryIO:
         """Open a file for writing; the same path again begins it anew."""
-        if self._closed:
-            raise TransactionClosed("this branch was asked for its vote: it is too late to write")
+        self._require_open()
         if mode not in MODES:
             raise ConfigError(f"mode {mode!r} can't be coordinated; open a new file as 'xb', one to replace as 'wb'")
         target = self._layout.checked(path)
@@ -57,9 +65,8 @@ class FolderWork:
             raise FileExistsError(f"{target!r} is in the folder already; open it as 'wb' to replace it")
         permissions = _permissions(self._layout.target(target))
         if target in self._staged:
-            self._staged[target].file.close()
-        self._count += 1
-        staged = self._layout.staging(self._branch) / str(self._count)
+            self._staged[target].close()
+        staged = self._next()
         file = staged.open("xb")
         if permissions is not None:
             os.fchmod(file.fileno(), permissions)
@@ -72,12 +79,33 @@ class FolderWork:
         with self.open(path, mode) as file:
             file.write(data)
 
+    def append(self, directory: str | Path, rows: object, *, partitions: Sequence[str] = ()) -> int:
+        """Stage rows as new part files of a directory of Parquet; return how many rows.
+
+        They are an Arrow table, batch or reader, or a Spark DataFrame; `partitions` are columns, one folder per value.
+        """
+        self._require_open()
+        name, place = self._layout.checked(directory), self._next()
+        parquet.write(rows, place, partitions)
+        written = list(parquet.written(place))
+        for path, _ in written[:1]:
+            parquet.require_like(path, place, self._layout.target(name))
+        fresh: dict[str, _Staged] = {}
+        for path, _ in written:
+            staged = self._next()
+            part = f"part-{self._branch.transaction}-{self._branch.qualifier}-{staged.name}{SUFFIX}"
+            target = self._layout.checked(PurePosixPath(name) / path.relative_to(place).parent / part)
+            fresh[target] = _Staged(path.rename(staged), None, None)
+        self._staged |= fresh
+        rmtree(place, ignore_errors=True)
+        return sum(count for _, count in written)
+
     def entries(self) -> list[Entry]:
         """Take nothing more; sync everything and describe it. A target that has changed since is a no."""
         self._closed = True
         self._require_session()
         for target, each in self._staged.items():
-            each.file.close()
+            each.close()
             if stamp(self._layout.target(target)) != each.found:
                 raise xa.IntegrityViolated(
                     f"branch {self._branch.gid} votes no: {target!r} was changed by others since it was opened"
@@ -88,7 +116,15 @@ class FolderWork:
         """Close what is open; what was buffered and not voted for is dropped with the branch."""
         self._closed = True
         for each in self._staged.values():
-            each.file.close()
+            each.close()
+
+    def _next(self) -> Path:
+        self._count += 1
+        return self._layout.staging(self._branch) / str(self._count)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise TransactionClosed("this branch was asked for its vote: it is too late to write")
 
     def _require_session(self) -> None:
         mine, there = os.fstat(self._session), self._layout.staging(self._branch).stat()

@@ -218,6 +218,15 @@ class LakeOpener:
         return turn
 
 
+def reachable(store: PostgresStore, settings: Settings) -> URL:
+    """Return an address of the home database that programs in Java can reach: no socket."""
+    url = store.engine.url
+    if url.host and not url.host.startswith("/"):
+        return url
+    server = EmbeddedServer.from_env(settings.embedded).ensure()
+    return make_url(server.url(str(url.database), driver="psycopg"))
+
+
 def open_lake(
     store: PostgresStore,
     settings: Settings,
@@ -238,19 +247,11 @@ def open_lake(
         said = WRITERS.get(type(rows).__module__.partition(".")[0])
         return None if said is None else load(said, "writer")
 
-    def tcp() -> URL:
-        """Return an address that programs in Java can reach: no socket."""
-        url = store.engine.url
-        if url.host and not url.host.startswith("/"):
-            return url
-        server = EmbeddedServer.from_env(settings.embedded).ensure()
-        return make_url(server.url(str(url.database), driver="psycopg"))
-
     return LakeOpener(
         store,
         catalog=settings.catalog,
         warehouse=beside if place is None else str(place),
         writer_of=writer_of,
-        tcp=tcp,
+        tcp=lambda: reachable(store, settings),
         frames=lambda: load("txsaga.spark.reading:Frames", "reader"),
     )

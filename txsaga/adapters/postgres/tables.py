@@ -44,6 +44,11 @@ class PostgresTables:
     _connection: Connection
     _schema: str
 
+    @property
+    def connection(self) -> Connection:
+        """The connection, for what only this database can do."""
+        return self._connection
+
     def keep(self, txid: int, kept: Effect) -> None:
         """Keep what the decision shall do."""
         self._require_undecided(txid)

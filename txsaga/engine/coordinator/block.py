@@ -33,6 +33,7 @@ from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
 from txsaga.engine.coordinator.work import Told
 from txsaga.engine.gathering import FLUSH, Gathering
+from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
@@ -155,6 +156,13 @@ class Coordinated(Gathering):
         self._owner.refuse_last_resource("write to a table")
         self._bound = self._owner.with_effects = True
         return self._tables.table(name)
+
+    def rows(self, table: str) -> HomeTable:
+        """Return a table of the home database; what is staged for it is put in its place by the decision."""
+        self._require_open("write rows")
+        self._owner.refuse_last_resource("write rows")
+        self._bound = self._owner.with_effects = True
+        return self._tables.rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> None:
         """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""

@@ -102,7 +102,8 @@ class CollectStaged(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Collect; return the places."""
-        gone = list(AMBIENT.broker(self.store).kernel.tables.collect(dry_run=self.only_show))
+        kernel = AMBIENT.broker(self.store).kernel
+        gone = [*kernel.rows.collect(dry_run=self.only_show), *kernel.tables.collect(dry_run=self.only_show)]
         self.log.info("%d %s", len(gone), "would go" if self.only_show else "taken away")
         return gone
 

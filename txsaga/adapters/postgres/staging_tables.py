@@ -1,0 +1,235 @@
+"""
+Staging tables in the home database: made like the table that is meant, sealed, put in their place, dropped.
+
+What each is for stands in its comment, which only its owner can write: the record alone makes nobody touch a table. All
+of it runs inside the caller's database transaction; if that is rolled back, none of it was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.errors import ConfigError, EffectConflict, InDoubt
+from txsaga.errors.lake import ColumnsDiffer
+from txsaga.model.home_rows import RowsMode, RowsWay, RowsWrite
+
+PREFIX = "txsaga_staged_"
+NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
+REFUSED = ("22", "23", "2B", "42", "44", "P0")
+"""Classes of errors that the same rows would meet again."""
+NO_RIGHT = "42501"
+
+FIND = """
+SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
+       quote_ident(c.relname) AS short, c.relkind IN ('r', 'p') AS is_table
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:said)"""
+COLUMNS = """
+SELECT attname, attgenerated <> '' OR attidentity = 'a' AS made FROM pg_attribute
+ WHERE attrelid = :oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+# What a table that takes another's place would lack, without a word.
+LOST = """
+SELECT what FROM pg_class c, LATERAL (VALUES
+    ('triggers', EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)),
+    ('foreign keys', EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND c.oid IN (conrelid, confrelid))),
+    ('policies', c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)),
+    ('grants', c.relacl IS NOT NULL),
+    ('another owner', pg_get_userbyid(c.relowner) <> current_user),
+    ('partitions', c.relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))),
+    ('an identity column', EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attidentity <> '')),
+    ('a publication', EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid))
+  ) AS has (what, it_has) WHERE c.oid = :oid AND it_has"""
+OWN = """
+SELECT pg_get_userbyid(relowner) = current_user AS ours, obj_description(oid, 'pg_class') AS said
+  FROM pg_class WHERE oid = to_regclass(:staging)"""
+LEFT = f"""
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS staging, obj_description(c.oid, 'pg_class') AS said
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE starts_with(c.relname, '{PREFIX}') AND c.relkind = 'r' AND NOT c.relispartition
+   AND pg_get_userbyid(c.relowner) = current_user ORDER BY 1"""
+
+
+class Target(NamedTuple):
+    """A table as the server knows it."""
+
+    oid: int
+    schema: str
+    name: str
+    short: str
+
+
+def run(connection: Connection, sql: str) -> Any:
+    """Run a statement as it stands."""
+    return connection.exec_driver_sql(sql.replace("%", "%%"))
+
+
+def find(connection: Connection, said: str, ours: str) -> Target:
+    """Find a table by its name; ours are refused."""
+    row = connection.execute(text(FIND), {"said": said}).one_or_none()
+    if row is None or not row.is_table:
+        raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
+    if row.schema == ours:
+        raise ConfigError(f"{said!r} is a table of txsaga's own; give one of yours")
+    return Target(row.oid, row.schema, row.name, row.short)
+
+
+def make(connection: Connection, target: Target, columns: Sequence[str], transaction: str, way: RowsWay) -> RowsWrite:
+    """Make an empty staging table for these columns."""
+    _require_columns(connection, target, columns, whole=way.mode is not RowsMode.INSERT)
+    staging = f"{quoted(target.schema)}.{PREFIX}{token_hex(8)}"
+    write = RowsWrite(
+        transaction=transaction,
+        target=target.name,
+        staging=staging,
+        mode=way.mode,
+        columns=tuple(columns),
+        partition=way.partition,
+        bounds=way.bounds,
+    )
+    _create(connection, target, write)
+    if way.mode is RowsMode.ATTACH:
+        _try_attaching(connection, write)
+    elif way.mode is RowsMode.REPLACE:
+        _try_replacing(connection, target, write)
+    run(connection, f"ALTER TABLE {staging} ADD COLUMN {NUMBER} bigint")
+    run(connection, f"COMMENT ON TABLE {staging} IS {literal(json.dumps(write.mark()))}")
+    return write
+
+
+def seal(connection: Connection, write: RowsWrite) -> int:
+    """Let nobody add rows any more; return how many there are, each of them once."""
+    run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {SEALED} CHECK (false) NOT VALID")
+    count, different = run(connection, f"SELECT count(*), count(DISTINCT {NUMBER}) FROM {write.staging}").one()
+    if count != different:
+        raise ColumnsDiffer(f"a task wrote its rows for {write.target} twice: {count} rows, {different} different")
+    run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {NUMBER}")
+    return int(count)
+
+
+def place(connection: Connection, write: RowsWrite) -> None:
+    """Put staged rows in their place; `EffectConflict` when they can't be, `InDoubt` when another login has to."""
+    own = connection.execute(text(OWN), {"staging": write.staging}).one_or_none()
+    if own is None:
+        raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
+    if not own.ours:
+        raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
+    if own.said is None or json.loads(own.said) != write.mark():
+        raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
+    with _placing(write):
+        {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
+
+
+def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
+    like = "INCLUDING CONSTRAINTS" if write.mode is RowsMode.INSERT else "INCLUDING ALL EXCLUDING IDENTITY"
+    run(connection, f"CREATE TABLE {write.staging} (LIKE {target.name} {like})")
+    if write.mode is RowsMode.INSERT:
+        others = [name for name, _ in _columns(connection, target) if name not in write.columns]
+        for name in others:
+            run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {quoted(name)}")
+
+
+def _try_attaching(connection: Connection, write: RowsWrite) -> None:
+    """Attach the empty table and take it back; what its bounds mean is checked row by row, not by the decision."""
+    if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
+        raise ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
+    with _refusing(write), connection.begin_nested() as trial:
+        run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {write.staging} {write.bounds}")
+        query = f"SELECT pg_get_partition_constraintdef({literal(write.staging)}::regclass)"
+        bounds = run(connection, query).scalar()
+        trial.rollback()
+    if bounds is not None:
+        run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {BOUNDS} CHECK ({bounds})")
+
+
+def _try_replacing(connection: Connection, target: Target, write: RowsWrite) -> None:
+    lost = [row.what for row in connection.execute(text(LOST), {"oid": target.oid})]
+    if lost:
+        raise ConfigError(f"{write.target} has {', '.join(lost)}, which a table in its place would lack; insert rows")
+    with _refusing(write), connection.begin_nested() as trial:
+        _swap(connection, write)
+        trial.rollback()
+
+
+def _insert(connection: Connection, write: RowsWrite) -> None:
+    columns = ", ".join(map(quoted, write.columns))
+    run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
+    run(connection, f"DROP TABLE {write.staging}")
+
+
+def _attach(connection: Connection, write: RowsWrite) -> None:
+    schema, name = write.staging.rpartition(".")[0], quoted(write.partition)
+    run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
+    run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    run(connection, f"ALTER TABLE {write.staging} RENAME TO {name}")
+    run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {schema}.{name} {write.bounds}")
+    run(connection, f"ALTER TABLE {schema}.{name} DROP CONSTRAINT IF EXISTS {BOUNDS}")
+
+
+def _replace(connection: Connection, write: RowsWrite) -> None:
+    run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
+    run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    _swap(connection, write)
+
+
+def _swap(connection: Connection, write: RowsWrite) -> None:
+    short = run(connection, f"SELECT quote_ident(relname) FROM pg_class WHERE oid = {literal(write.target)}::regclass")
+    name, old = short.scalar_one(), f"{PREFIX}old_{token_hex(8)}"
+    run(connection, f"ALTER TABLE {write.target} RENAME TO {old}")
+    run(connection, f"ALTER TABLE {write.staging} RENAME TO {name}")
+    run(connection, f"DROP TABLE {write.staging.rpartition('.')[0]}.{old}")
+
+
+def _columns(connection: Connection, target: Target) -> list[tuple[str, bool]]:
+    return [(row.attname, row.made) for row in connection.execute(text(COLUMNS), {"oid": target.oid})]
+
+
+def _require_columns(connection: Connection, target: Target, given: Sequence[str], *, whole: bool) -> None:
+    there = _columns(connection, target)
+    wanted = [name for name, made in there if not made]
+    if strange := sorted(set(given) - set(wanted)):
+        raise ColumnsDiffer(f"{target.name} takes no column {strange[0]!r}; it has {', '.join(wanted)}")
+    if missing := [name for name in wanted if whole and name not in given]:
+        raise ColumnsDiffer(f"the rows for {target.name} lack column {missing[0]!r}; add it, as NULL if need be")
+
+
+def quoted(name: str) -> str:
+    """Write a name as SQL says it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """Write a text as SQL says it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+@contextmanager
+def _placing(write: RowsWrite) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if (said := _refusal(error)) is None:
+            raise
+        raise EffectConflict(f"the rows for {write.target} can't be placed: {said}; begin anew") from error
+
+
+@contextmanager
+def _refusing(write: RowsWrite) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if (said := _refusal(error)) is None:
+            raise
+        raise ConfigError(f"{write.target} can't take rows this way: {said}") from error
+
+
+def _refusal(error: DBAPIError) -> str | None:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if state == NO_RIGHT or not state.startswith(REFUSED):
+        return None
+    return " ".join(str(error.orig).split())

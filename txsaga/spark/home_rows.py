@@ -1,0 +1,45 @@
+"""
+A DataFrame as rows of a staging table, by Spark's own JDBC writer.
+
+That writer commits every task by itself, so it never sees the table that is meant. Each row carries a number that a
+second run of its task gives out again: rows of a task that committed twice are found, and not taken for more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from txsaga.errors import StoreError
+from txsaga.errors.lake import FormatRefused, LakeMissing
+
+if TYPE_CHECKING:
+    from txsaga.adapters.postgres.home_rows import Access
+
+DRIVER = "org.postgresql.Driver"
+BATCH = 5000
+SAID = re.compile(r"PSQLException: ERROR: (.+)")
+MISSING = "this session lacks the JDBC driver of PostgreSQL: `make jars`, set TXSAGA_SPARK_JARS, begin a session anew"
+
+
+def columns(frame: Any) -> list[str]:
+    """Return the columns of a frame that can be written."""
+    if frame.isStreaming:
+        raise FormatRefused("the rows are a stream; write each batch of it, with foreachBatch")
+    return list(frame.columns)
+
+
+def write(frame: Any, staging: str, number: str, access: Access) -> None:
+    """Write a frame, and a number for each row, into a table that is there."""
+    from pyspark.sql import functions as F  # as everybody calls them
+
+    numbered = frame.withColumn(number, F.monotonically_increasing_id())
+    writer = numbered.write.format("jdbc").mode("append")
+    try:
+        writer.options(**access.jdbc, dbtable=staging, driver=DRIVER, batchsize=BATCH).save()
+    except Exception as error:
+        if "ClassNotFoundException" in str(error) and DRIVER in str(error):
+            raise LakeMissing(MISSING) from error
+        if (refused := SAID.search(str(error))) is not None:
+            raise StoreError(f"the home database did not take the rows: {refused[1]}") from error
+        raise

@@ -1,0 +1,103 @@
+"""
+Arrow batches as chunks: rows are spread over the queues of a topic and copied as they lie, not one by one.
+
+It lays out what `Outbox.add_many` lays out from lists. If it differed, a consumer would read other messages than the
+DataFrame has, or find one key in two queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txsaga.errors import InvalidMessage
+from txsaga.model import chunk
+from txsaga.model.records import Row
+from txsaga.model.topic import Topic
+from txsaga.model.validation import validate_sizes
+
+FLUSH = 8 * 1024 * 1024
+"""Bytes that are laid out and stored in one step."""
+COLUMNS = {"body": chunk.BODY, "key": chunk.KEY, "tag": chunk.TAG}
+
+
+class Laying:
+    """Lays out the rows of one task attempt."""
+
+    def __init__(self, topic: Topic, turn: Callable[[], int]) -> None:
+        self._topic, self._turn, self._chunks = topic, turn, dict[int, int]()
+
+    def rows(self, batch: pa.RecordBatch) -> list[Row]:
+        """Lay out a batch."""
+        binary = _checked(batch)
+        return [self._row(qid, piece) for qid, piece in self._spread(binary)]
+
+    def _row(self, qid: int, piece: pa.RecordBatch) -> Row:
+        number = self._chunks.get(qid, 0)
+        self._chunks[qid] = number + 1
+        columns = {COLUMNS[name]: _raw(piece.column(name)) for name in piece.schema.names}
+        return Row(qid, number, piece.num_rows, chunk.encode_raw(piece.num_rows, columns))
+
+    def _spread(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield which rows go to which queue: by key, or a chunk each by turns."""
+        if "key" not in batch.schema.names:
+            yield from ((self._topic.queue_for(None, self._turn()), piece) for piece in _cut(batch))
+            return
+        keys = batch.column("key").dictionary_encode()
+        queues = pa.array([self._topic.queue_for(key.decode(), 0) for key in keys.dictionary.to_pylist()], pa.int64())
+        found = queues.take(keys.indices)
+        ordered, at = batch.take(pc.array_sort_indices(found)), 0  # it keeps the order of what is equal
+        for each in sorted(pc.value_counts(found).to_pylist(), key=lambda count: count["values"]):
+            yield from ((each["values"], piece) for piece in _cut(ordered.slice(at, each["counts"])))
+            at += each["counts"]
+
+
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a size that is stored in one step: small ones put together, big ones cut."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        rows = max(1, min(batch.num_rows, FLUSH * batch.num_rows // max(1, batch.nbytes)))
+        for piece in (batch.slice(at, rows) for at in range(0, batch.num_rows, rows)):
+            if held and size + piece.nbytes > FLUSH:
+                yield pa.concat_batches(held)
+                held, size = [], 0
+            held.append(piece)
+            size += piece.nbytes
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Refuse what is no message; return its columns as bytes."""
+    longest = dict.fromkeys(COLUMNS, 0)
+    found = {}
+    for name in batch.schema.names:
+        column = batch.column(name).cast(pa.binary())
+        if column.null_count:
+            missing = "have no body; leave those rows out" if name == "body" else f"have no {name}; fill that column"
+            raise InvalidMessage(f"{column.null_count} messages {missing}")
+        longest[name] = pc.max(pc.binary_length(column)).as_py() or 0
+        found[name] = column
+    validate_sizes(**longest)
+    return pa.RecordBatch.from_pydict(found)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut rows of one queue into what one chunk each may hold."""
+    sizes = [0] * batch.num_rows
+    if batch.nbytes > chunk.MAX_BYTES:
+        lengths = [pc.binary_length(column).to_pylist() for column in batch.columns]
+        sizes = [sum(row) for row in zip(*lengths, strict=True)]
+    yield from (batch.slice(piece.start, len(piece)) for piece in chunk.pieces(sizes))
+
+
+def _raw(column: pa.Array) -> tuple[bytes, bytes]:
+    """Return offsets from 0 and the joined bytes."""
+    count = len(column) + 1
+    _, offsets, data = column.buffers()
+    found = pa.Array.from_buffers(pa.int32(), count, [None, offsets], offset=column.offset)
+    first, last = found[0].as_py(), found[count - 1].as_py()
+    moved = pc.subtract(found, pa.scalar(first, pa.int32())).buffers()[1]
+    return moved.to_pybytes()[: 4 * count], b"" if data is None else data.slice(first, last - first).to_pybytes()
