@@ -4,7 +4,8 @@ W5: flows in Airflow, with real processes.
 `10 tasks`: ten plain tasks against the same as a message flow, in seconds from the start of the first to the end of
 the last; `overhead` is ours over theirs, `ms_per_step` what a step of ours takes longer. `200 waiting`: what two
 hundred sensors cost while they wait and the engine is stopped: `tx_per_s` of the store's database, `core` of the
-triggerer. `parse`: the flow's file against the plain one's, in milliseconds.
+triggerer. `burst`: a thousand messages at once (see `w5_burst`). `parse`: the flow's file against the plain one's, in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from sqlalchemy import create_engine, text
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.bench.home import Home
 from tests.bench.report import Row
+from tests.bench.w5_burst import burst
 from txsaga.adapters.airflow.parts import Part
 from txsaga.adapters.airflow.processes import processes
 from txsaga.adapters.embedded import EmbeddedServer
@@ -55,7 +57,10 @@ print(json.dumps(times[2:]))
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     """Measure on an Airflow of its own."""
     with hosted(prepare=_databases, dags=DAGS) as host:
-        tasks, waiting = Row("10 tasks", baselines={"plain": []}), Row("200 waiting")
+        tasks, waiting, bursts = Row("10 tasks", baselines={"plain": []}), Row("200 waiting"), Row("burst")
+        burst(host, 10)  # for warmth
+        for _ in range(rounds):
+            bursts.add(burst(host))
         for _ in range(rounds + 1):  # the first one is for warmth
             plain, flow = _run(host, "w5_plain"), _run(host, "w5_flow")
             tasks.baselines["plain"].append(plain["span"])
@@ -69,7 +74,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
         plain_ms, flow_ms = _parsed("plain"), _parsed("flow")
         parse.baselines["plain"].append(plain_ms)
         parse.add({"txsaga": flow_ms, "overhead": flow_ms / plain_ms})
-    return [tasks, waiting, parse], []
+    return [tasks, waiting, bursts, parse], []
 
 
 def _databases(server: EmbeddedServer) -> dict[str, str]:
@@ -79,7 +84,8 @@ def _databases(server: EmbeddedServer) -> dict[str, str]:
         urls[f"TXSAGA_RESOURCE_{name.upper()}"] = url = server.ensure().database(name).url(name)
         engine = create_engine(url)
         with engine.begin() as connection:
-            connection.execute(text("CREATE TABLE w5 (n int)"))
+            for table in ("w5 (n int)", "w5_burst (id text)"):
+                connection.execute(text(f"CREATE TABLE {table}"))
         engine.dispose()
     return urls
 
