@@ -12,7 +12,7 @@ import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.engine.broker import Broker
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, FlowRefused
 from txsaga.provider import ConsumeStep, message_flow
 
 
@@ -90,3 +90,12 @@ def test_a_message_that_alone_is_too_large_is_refused_and_not_lost(
     told = capfd.readouterr()
     assert "has 5000 bytes, and step 'take' hands on no more than 3000 in all" in told.out + told.err
     assert [each.attempts for each in broker.consumer("takers", [topic]).receive()] == [1]
+
+
+def test_a_task_that_takes_messages_is_not_mapped() -> None:
+    @message_flow(schedule=None)
+    def taking_side_by_side() -> None:
+        ConsumeStep.partial(task_id="take", consumer_group="takers").expand(topics=["one", "two"])
+
+    with pytest.raises(FlowRefused, match=r"task 'take' takes messages and can't be mapped: .*; raise batch="):
+        taking_side_by_side()

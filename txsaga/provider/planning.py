@@ -44,6 +44,7 @@ def planned(begin: FlowBegin, tasks: Sequence[Any], place: str) -> Plan:
         *map(str, found.found if isinstance(found, Problems) else ()),
         *_never_held(begin, tasks),
         *_never_amended(begin, tasks),
+        *_never_mapped(tasks),
     ]
     if wrong or isinstance(found, Problems):
         told = "".join(f"\n  - {each}" for each in wrong)
@@ -68,6 +69,13 @@ def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
         ask = getattr(task, "not_amended", None)
         if callable(ask):
             yield ask()
+
+
+def _never_mapped(tasks: Iterable[Any]) -> Iterator[str]:
+    """Yield what is wrong with tasks that Airflow would run any number of."""
+    for task in tasks:
+        if why := getattr(getattr(task, "operator_class", None), "never_mapped", ""):
+            yield f"task {task.task_id!r} {why}"
 
 
 def declared_flow(begin: FlowBegin, tasks: Sequence[Any]) -> Flow:

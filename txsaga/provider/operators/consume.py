@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -44,6 +44,10 @@ class ConsumeStep(StepOperator):
     """
 
     template_fields: Collection[str] = ("flow",)
+    never_mapped: ClassVar[str] = (
+        "takes messages and can't be mapped: where one of several finds none, what lies behind all of them is skipped, "
+        "and what the others took would be done without it; raise batch=, or let the flow have several runs at once"
+    )
 
     def __init__(
         self,
