@@ -62,7 +62,7 @@ def metrics() -> Metrics:
 @pytest.fixture
 def watched(own_url: str, metrics: Metrics) -> Iterator[Broker]:
     """Give a broker that the metrics listen to, on a store of its own."""
-    with txsaga.connect(own_url, roles=False, observers=[metrics], env={}) as broker:
+    with txsaga.connect(own_url, roles=False, answering=False, observers=[metrics], env={}) as broker:
         metrics.registry.register(Gauges(broker.kernel.store))
         yield broker
 

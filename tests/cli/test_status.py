@@ -20,7 +20,7 @@ from txsaga.testing.samples import park
 @pytest.fixture
 def busy(bare: Cli, own_url: str) -> Iterator[Broker]:
     """Give a store with two halves, one of them parked, four messages, and a group that has read one of them."""
-    with txsaga.connect(own_url, roles=False, env={}) as broker:
+    with txsaga.connect(own_url, roles=False, answering=False, env={}) as broker:
         broker.create_topic("news", queues=1)
         broker.create_topic("orders", "transaction", queues=2)
         shop, plain = broker.producer("shop", checker=lambda question: None), broker.producer("plain")
