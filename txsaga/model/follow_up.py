@@ -51,9 +51,9 @@ class FollowUp:
             raise ValueError(f"{strange!r}") from strange
 
 
-def carries(extra: object, txid: int) -> bool:
-    """Tell whether an event carries this transaction."""
-    return isinstance(extra, Mapping) and extra.get("txid") == txid
+def carries(extra: object, id: str) -> bool:
+    """Tell whether an event carries this transaction; its id names the store, whose numbers others have too."""
+    return isinstance(extra, Mapping) and extra.get("id") == id
 
 
 def _text(given: Any) -> str | None:  # noqa: ANN401  # of JSON

@@ -66,9 +66,9 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
         return
 
 
-def untold(outlets: Iterable[Any], txid: int) -> list[Any]:
+def untold(outlets: Iterable[Any], id: str) -> list[Any]:
     """Return the outlets that have no event of this transaction: a task that is run again makes none twice."""
-    return [each for each in outlets if not any(carries(extra, txid) for extra in _extras(each))]
+    return [each for each in outlets if not any(carries(extra, id) for extra in _extras(each))]
 
 
 def _extras(outlet: object) -> Iterable[object]:
