@@ -30,14 +30,15 @@ class DyingEnd(FlowEnd):
 
 
 class TwiceEnd(FlowEnd):
-    """An end that is run again when its event is there already."""
+    """An end that is run again when its event is there already, or another store's with the same number."""
 
     tries: ClassVar[list[int]] = []
+    store: ClassVar[str] = ""
 
     def _committed(self, context: Any, reference: FlowReference) -> dict[str, object]:
         self.tries.append(reference["txid"])
         if len(self.tries) == 1:
-            make_event(self.outlets[0].name, {"txid": reference["txid"], "id": reference["id"]})
+            make_event(self.outlets[0].name, {"txid": reference["txid"], "id": self.store or reference["id"]})
             raise RuntimeError("told, and killed")
         return super()._committed(context, reference)
 
@@ -133,12 +134,18 @@ def test_what_follows_is_written_down_exactly_with_the_commit(house: House, good
     assert [(each.txid, each.assets[0].name) for each in told] == ([(run.xcom("begin")["txid"], name)] if good else [])
 
 
-def test_an_end_that_is_run_again_makes_no_second_event(house: House) -> None:
+@pytest.mark.parametrize("store", ["", "another"])
+def test_an_end_that_is_run_again_makes_no_second_event(
+    house: House, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
     name = fresh_name("again")
     TwiceEnd.tries.clear()
+    monkeypatch.setattr(TwiceEnd, "store", store)
     run = house.run(flow(house, name, TwiceEnd, retries=1))
     assert (run.state, len(TwiceEnd.tries)) == ("success", 2), run.tasks
-    assert [each["txid"] for each in extras(name)] == [run.xcom("begin")["txid"]]
+    begun = run.xcom("begin")
+    assert [each["id"] for each in extras(name)] == ([store] if store else []) + [begun["id"]]
+    assert {each["txid"] for each in extras(name)} == {begun["txid"]}
 
 
 def test_a_login_that_may_not_make_the_topic_is_told_before_any_work(

@@ -46,8 +46,10 @@ class FollowUp:
         try:
             found = json.loads(body)
             assets = tuple(AssetName(_text(each.get("name")), _text(each.get("uri"))) for each in found["assets"])
+            if (None, None) in assets:
+                raise ValueError("an asset has no name")
             return cls(run=str(found["run"]), txid=int(found["txid"]), id=str(found["id"]), assets=assets)
-        except (TypeError, KeyError, AttributeError) as strange:
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as strange:
             raise ValueError(f"{strange!r}") from strange
 
 
@@ -57,4 +59,8 @@ def carries(extra: object, id: str) -> bool:
 
 
 def _text(given: Any) -> str | None:  # noqa: ANN401  # of JSON
-    return None if given is None else str(given)
+    if given is None:
+        return None
+    text = str(given)
+    text.encode()  # what can't be written is asked for nowhere
+    return text or None

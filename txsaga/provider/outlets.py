@@ -57,7 +57,8 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
     ti = context["ti"]
     if not (assets := assets_of(outlets)):
         return
-    told = FollowUp(run=run_name_of(ti), txid=flow.txid, id=flow.reference["id"], assets=assets)
+    run = flow.flow.join_life().run or run_name_of(ti)  # by a key of its own a run may join what another began
+    told = FollowUp(run=run, txid=flow.txid, id=flow.reference["id"], assets=assets)
     make_room(flow.broker)
     try:
         with flow.flow.step(STEP.format(task=ti.task_id)):

@@ -3,6 +3,7 @@ Telling who follows a flow of its commit, where the run of the flow has not done
 
 It works off what flows wrote beside their decision. The run's own last task tells first: only when the run is over is
 what is missing made up for. If this never runs, a follow-up whose run died behind the decision waits until it does.
+Whoever may send can write into the topic: only what a flow says of itself is told.
 """
 
 from __future__ import annotations
@@ -76,8 +77,19 @@ class Telling:
 
     def _tell(self, message: Received) -> bool:
         try:
-            committed = FollowUp.read(message.body)
+            committed = self._read(message)
         except ValueError as strange:
             logger.error("message %s of topic %r is left out, no flow wrote it: %s", message.id, TOPIC, strange)
             return True
         return self._followers.tell(committed, message.delivered.born)
+
+    def _read(self, message: Received) -> FollowUp:
+        """Read what a flow says of itself; ValueError where somebody else says it, or of another run."""
+        committed, half = FollowUp.read(message.body), message.delivered.half
+        if (committed.txid, committed.id) != (half.txid, half.transaction):
+            raise ValueError(f"it was sent by transaction {half.transaction}, and is about {committed.id}")
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.share(half.txid)
+        if life is None or life.run != committed.run:
+            raise ValueError(f"transaction {half.transaction} is not of run {committed.run}")
+        return committed
