@@ -162,4 +162,14 @@ def test_a_login_that_may_not_make_the_topic_is_told_before_any_work(
     run = house.run(dag)
     assert run.tasks["begin"] == "failed"
     told = capfd.readouterr()
-    assert "txsaga topic create asset-events --type transaction" in told.out + told.err
+    assert "txsaga topic create asset-events --type transaction --queues 1 --retention 2592000" in told.out + told.err
+
+
+def test_the_topic_is_kept_for_a_time_and_of_another_type_is_refused_before_any_work(
+    house: House, capfd: pytest.CaptureFixture[str]
+) -> None:
+    house.topic(TOPIC, "normal")
+    refused = house.run(flow(house, fresh_name("other")))
+    assert refused.tasks["begin"] == "failed"
+    told = capfd.readouterr()
+    assert "of type transaction, and here it is of type normal" in told.out + told.err

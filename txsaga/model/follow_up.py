@@ -30,10 +30,12 @@ class FollowUp:
     txid: int
     id: str
     assets: tuple[AssetName, ...]
+    amends: str | None = None  # the id of what was committed before
 
     def extra(self) -> dict[str, object]:
         """Return what each event carries."""
-        return {"txid": self.txid, "id": self.id}
+        told: dict[str, object] = {"txid": self.txid, "id": self.id}
+        return told | ({"amends": self.amends} if self.amends else {})
 
     def body(self) -> bytes:
         """Return it as the body of a message."""
@@ -48,7 +50,8 @@ class FollowUp:
             assets = tuple(AssetName(_text(each.get("name")), _text(each.get("uri"))) for each in found["assets"])
             if (None, None) in assets:
                 raise ValueError("an asset has no name")
-            return cls(run=str(found["run"]), txid=int(found["txid"]), id=str(found["id"]), assets=assets)
+            told = {name: str(found[name]) for name in ("run", "id")}
+            return cls(txid=int(found["txid"]), assets=assets, amends=_text(found.get("amends")), **told)
         except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as strange:
             raise ValueError(f"{strange!r}") from strange
 

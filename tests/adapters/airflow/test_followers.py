@@ -42,6 +42,12 @@ def test_what_a_run_that_is_over_has_not_told_is_told_once(fake: FakeAirflow) ->
     assert fake.events == [{"asset_id": 2, "extra": {"txid": 7, "id": "store/7"}}]
 
 
+def test_an_event_says_what_its_transaction_amends(fake: FakeAirflow) -> None:
+    amending = FollowUp.read(replace(MOVED, amends="store/3").body())
+    assert followers(fake).tell(amending, SINCE)
+    assert [each["extra"] for each in fake.events] == [{"txid": 7, "id": "store/7", "amends": "store/3"}]
+
+
 @pytest.mark.parametrize("state", ["running", "success"])
 def test_what_the_run_has_told_is_not_told_again(fake: FakeAirflow, state: str) -> None:
     fake.runs["bank/one"] = state
