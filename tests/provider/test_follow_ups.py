@@ -15,6 +15,7 @@ from tests.adapters.airflow.fake import FakeAirflow, fake_airflow
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.engine.flows.telling import Telling
+from txsaga.model.decision import LocalState
 from txsaga.model.follow_up import TOPIC, FollowUp
 from txsaga.provider import FlowBegin, FlowEnd, Publish, enclose
 from txsaga.provider.reference import FlowReference
@@ -30,23 +31,32 @@ class DyingEnd(FlowEnd):
 
 
 class TwiceEnd(FlowEnd):
-    """An end that is run again when its event is there already."""
+    """An end that is run again when its event is there already, or another store's with the same number."""
 
     tries: ClassVar[list[int]] = []
+    store: ClassVar[str] = ""
 
     def _committed(self, context: Any, reference: FlowReference) -> dict[str, object]:
         self.tries.append(reference["txid"])
         if len(self.tries) == 1:
-            make_event(self.outlets[0].name, {"txid": reference["txid"], "id": reference["id"]})
+            make_event(self.outlets[0].name, {"txid": reference["txid"], "id": self.store or reference["id"]})
             raise RuntimeError("told, and killed")
         return super()._committed(context, reference)
 
 
-def flow(house: House, name: str, end: type[FlowEnd] = FlowEnd, *, retries: int = 0, topic: str = "told") -> DAG:
+def flow(
+    house: House,
+    name: str,
+    end: type[FlowEnd] = FlowEnd,
+    *,
+    retries: int = 0,
+    topic: str = "told",
+    key: str | None = None,
+) -> DAG:
     """Make a flow that an asset of its name follows."""
     house.topic("told")
     with DAG(name, schedule=None) as dag:
-        begin = FlowBegin(task_id="begin")
+        begin = FlowBegin(task_id="begin", key=key)
         Publish(task_id="tell", topic=topic, body="x")
         enclose(begin, end(task_id="end", outlets=[Asset(name)], retries=retries, retry_delay=0.0))
     return dag
@@ -119,6 +129,7 @@ def test_what_waits_for_its_run_comes_again_and_is_never_given_up(house: House) 
         group = kernel.store.groups.find(role._group)
         assert group is not None
         assert group.policy.max_attempts is None
+        assert kernel.store.registry.topic(TOPIC).retention_seconds == 30 * 24 * 3600
         readings = [each for each in kernel.store.overview.readings() if each.topic == TOPIC]
         assert [each.lag + each.held + each.resting for each in readings] == [1]
         assert fake.events == []
@@ -133,12 +144,29 @@ def test_what_follows_is_written_down_exactly_with_the_commit(house: House, good
     assert [(each.txid, each.assets[0].name) for each in told] == ([(run.xcom("begin")["txid"], name)] if good else [])
 
 
-def test_an_end_that_is_run_again_makes_no_second_event(house: House) -> None:
+def test_a_run_that_joins_what_another_began_names_the_run_that_the_store_knows(house: House) -> None:
+    name = fresh_name("joined")
+    dag = flow(house, name, key=name)
+    with txsaga.connect(house.home_url, roles=False, answering=False, env={}) as broker:
+        producer = broker.producer(name, checker=lambda question: LocalState.UNKNOWN)
+        begun = producer.begin_flow(key=name, run="airflow:elsewhere/first")
+    assert house.run(dag).state == "success"
+    told = [FollowUp.read(each) for each in house.seen(TOPIC)]
+    assert [(each.run, each.txid) for each in told] == [("airflow:elsewhere/first", begun.txid)]
+
+
+@pytest.mark.parametrize("store", ["", "another"])
+def test_an_end_that_is_run_again_makes_no_second_event(
+    house: House, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
     name = fresh_name("again")
     TwiceEnd.tries.clear()
+    monkeypatch.setattr(TwiceEnd, "store", store)
     run = house.run(flow(house, name, TwiceEnd, retries=1))
     assert (run.state, len(TwiceEnd.tries)) == ("success", 2), run.tasks
-    assert [each["txid"] for each in extras(name)] == [run.xcom("begin")["txid"]]
+    begun = run.xcom("begin")
+    assert [each["id"] for each in extras(name)] == ([store] if store else []) + [begun["id"]]
+    assert {each["txid"] for each in extras(name)} == {begun["txid"]}
 
 
 def test_a_login_that_may_not_make_the_topic_is_told_before_any_work(
@@ -155,4 +183,12 @@ def test_a_login_that_may_not_make_the_topic_is_told_before_any_work(
     run = house.run(dag)
     assert run.tasks["begin"] == "failed"
     told = capfd.readouterr()
-    assert "txsaga topic create asset-events --type transaction" in told.out + told.err
+    assert "txsaga topic create asset-events --type transaction --queues 1 --retention 2592000" in told.out + told.err
+
+
+def test_a_topic_of_another_type_is_refused_before_any_work(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+    house.topic(TOPIC, "normal")
+    refused = house.run(flow(house, fresh_name("other")))
+    assert refused.tasks["begin"] == "failed"
+    told = capfd.readouterr()
+    assert "of type transaction, and here it is of type normal" in told.out + told.err

@@ -30,10 +30,12 @@ class FollowUp:
     txid: int
     id: str
     assets: tuple[AssetName, ...]
+    amends: str | None = None  # the id of what was committed before
 
     def extra(self) -> dict[str, object]:
         """Return what each event carries."""
-        return {"txid": self.txid, "id": self.id}
+        told: dict[str, object] = {"txid": self.txid, "id": self.id}
+        return told | ({"amends": self.amends} if self.amends else {})
 
     def body(self) -> bytes:
         """Return it as the body of a message."""
@@ -46,15 +48,22 @@ class FollowUp:
         try:
             found = json.loads(body)
             assets = tuple(AssetName(_text(each.get("name")), _text(each.get("uri"))) for each in found["assets"])
-            return cls(run=str(found["run"]), txid=int(found["txid"]), id=str(found["id"]), assets=assets)
-        except (TypeError, KeyError, AttributeError) as strange:
+            if (None, None) in assets:
+                raise ValueError("an asset has no name")
+            told = {name: str(found[name]) for name in ("run", "id")}
+            return cls(txid=int(found["txid"]), assets=assets, amends=_text(found.get("amends")), **told)
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as strange:
             raise ValueError(f"{strange!r}") from strange
 
 
-def carries(extra: object, txid: int) -> bool:
-    """Tell whether an event carries this transaction."""
-    return isinstance(extra, Mapping) and extra.get("txid") == txid
+def carries(extra: object, id: str) -> bool:
+    """Tell whether an event carries this transaction; its id names the store, whose numbers others have too."""
+    return isinstance(extra, Mapping) and extra.get("id") == id
 
 
 def _text(given: Any) -> str | None:  # noqa: ANN401  # of JSON
-    return None if given is None else str(given)
+    if given is None:
+        return None
+    text = str(given)
+    text.encode()  # what can't be written is asked for nowhere
+    return text or None

@@ -8,6 +8,7 @@ behind the decision, an engine that knows its Airflow makes the events once the 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, Context
@@ -16,6 +17,7 @@ from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 from txsaga.errors import ConfigError, RightsMissing, UnknownTopic
 from txsaga.errors.flows import StepDone
 from txsaga.model.follow_up import TOPIC, AssetName, FollowUp, carries
+from txsaga.model.topic import TopicType
 from txsaga.provider.reference import run_name_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from txsaga.provider.operators.flow_task import JoinedFlow
 
 STEP = "asset events of {task}"
+KEPT = timedelta(days=30)
+"""For an engine that is told of its Airflow later."""
+SKEW = timedelta(hours=1)
+"""Clocks differ: events are looked through from so long before."""
 
 
 def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:
@@ -41,15 +47,25 @@ def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:
 def make_room(broker: Broker) -> None:
     """Make the topic where flows say who follows them, before the first work."""
     try:
-        broker.kernel.store.registry.topic(TOPIC)
+        found = broker.kernel.store.registry.topic(TOPIC)
     except UnknownTopic:
-        try:
-            broker.create_topic(TOPIC, "transaction", queues=1)
-        except RightsMissing:
-            raise ConfigError(
-                f"a flow with outlets= needs the topic {TOPIC!r}, and this login may not create it; "
-                f"ask an operator for `txsaga topic create {TOPIC} --type transaction --queues 1`"
-            ) from None
+        _make(broker)
+        return
+    if found.type is not TopicType.TRANSACTION:
+        raise ConfigError(
+            f"a flow with outlets= needs the topic {TOPIC!r} of type transaction, and here it is of type {found.type}, "
+            "which never changes; leave outlets= out in this store"
+        )
+
+
+def _make(broker: Broker) -> None:
+    try:
+        broker.create_topic(TOPIC, TopicType.TRANSACTION, queues=1, retention=KEPT)
+    except RightsMissing:
+        raise ConfigError(
+            f"a flow with outlets= needs the topic {TOPIC!r}, and this login may not create it; ask an operator for "
+            f"`txsaga topic create {TOPIC} --type transaction --queues 1 --retention {KEPT.total_seconds():.0f}`"
+        ) from None
 
 
 def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) -> None:
@@ -57,7 +73,9 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
     ti = context["ti"]
     if not (assets := assets_of(outlets)):
         return
-    told = FollowUp(run=run_name_of(ti), txid=flow.txid, id=flow.reference["id"], assets=assets)
+    run = flow.flow.join_life().run or run_name_of(ti)  # by a key of its own a run may join what another began
+    amends = flow.reference.get("amends")
+    told = FollowUp(run=run, txid=flow.txid, id=flow.reference["id"], assets=assets, amends=amends)
     make_room(flow.broker)
     try:
         with flow.flow.step(STEP.format(task=ti.task_id)):
@@ -66,14 +84,17 @@ def write_down(context: Context, flow: JoinedFlow, outlets: Iterable[object]) ->
         return
 
 
-def untold(outlets: Iterable[Any], txid: int) -> list[Any]:
-    """Return the outlets that have no event of this transaction: a task that is run again makes none twice."""
-    return [each for each in outlets if not any(carries(extra, txid) for extra in _extras(each))]
+def untold(outlets: Iterable[Any], id: str, since: datetime) -> list[Any]:
+    """Return the outlets that have no event of this transaction: a task that is run again makes none twice.
+
+    `since` is when its run was due: a clearing moves its start, and what it told before counts.
+    """
+    return [each for each in outlets if not any(carries(extra, id) for extra in _extras(each, since - SKEW))]
 
 
-def _extras(outlet: object) -> Iterable[object]:
+def _extras(outlet: object, since: datetime) -> Iterable[object]:
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     for named in assets_of([outlet]):
-        for event in InletEventsAccessor(asset_name=named.name, asset_uri=named.uri).ascending(False):
+        for event in InletEventsAccessor(asset_name=named.name, asset_uri=named.uri).after(since.isoformat()):
             yield event.extra

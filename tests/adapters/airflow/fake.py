@@ -22,6 +22,7 @@ class FakeAirflow:
         self.valid = "token-1"
         self.refuses = False
         self.broken = False
+        self.covered: set[str] = set()
         self.missing: dict[str, str] = {}
         self.asked: list[str] = []
         self.logins = 0
@@ -45,6 +46,8 @@ class FakeAirflow:
     def answer(self, path: str, token: str, body: object = None) -> tuple[int, object]:
         """Answer one request."""
         self.asked.append(path)
+        if ("GET" if body is None else "POST") in self.covered:
+            return 404, {}
         if path == "/auth/token":
             self.logins += 1
             return (401, {}) if self.refuses else (201, {"access_token": self.valid})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -18,7 +19,9 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     run_roles,
 )
 from txsaga.engine.broker import Broker
+from txsaga.engine.flows.flow import Flow
 from txsaga.engine.flows.telling import Telling
+from txsaga.engine.producer import Producer
 from txsaga.model.follow_up import TOPIC, AssetName, FollowUp
 from txsaga.model.rights import Right
 
@@ -40,18 +43,35 @@ class Heard:
         return True
 
 
+MOVED = (AssetName("moved", None),)
+
+
+def is_told(flow: Flow, about: FollowUp) -> None:
+    """Let a flow commit with what it says of itself, or of another."""
+    with flow.step("tell"):
+        flow.send(TOPIC, about.body())
+    flow.end()
+
+
+def said(flow: Flow, run: str = "airflow:a/b") -> FollowUp:
+    """Return what a flow says of itself."""
+    return FollowUp(run=run, txid=flow.txid, id=flow.id, assets=MOVED)
+
+
 @pytest.fixture
-def told(open_as: Open, operator: Broker, engine: Broker) -> int:
-    """Give a flow that committed with followers, behind a message that no flow wrote."""
+def producer(open_as: Open, operator: Broker) -> Producer:
+    """Give what may send, and may make no event."""
     operator.create_topic(TOPIC, "transaction", queues=1)
-    producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
+    return open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
+
+
+@pytest.fixture
+def told(producer: Producer, engine: Broker) -> int:
+    """Give a flow that committed with followers, behind a message that no flow wrote."""
     with producer.transaction() as transaction:
         transaction.send(TOPIC, b"[]")
-    flow = producer.begin_flow(key="a")
-    with flow.step("tell"):
-        assets = (AssetName("moved", None),)
-        flow.send(TOPIC, FollowUp(run="airflow:a/b", txid=flow.txid, id=flow.id, assets=assets).body())
-    flow.end()
+    flow = producer.begin_flow(key="a", run="airflow:a/b")
+    is_told(flow, said(flow))
     run_roles(engine)
     return flow.txid
 
@@ -64,6 +84,49 @@ def test_with_the_consumer_right_an_engine_tells_each_commit_once(
         Telling(broker.kernel, heard, broker.consumer).run_once()
     assert heard.txids == [told]
     assert "is left out, no flow wrote it" in caplog.text
+
+
+def test_what_a_transaction_says_of_another_or_of_another_run_is_left_out(
+    open_as: Open, producer: Producer, told: int, engine: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    other, stranger, nobody = (
+        producer.begin_flow(key=key, run=run) for key, run in (("b", "airflow:a/b"), ("c", "airflow:a/c"), ("d", None))
+    )
+    is_told(other, replace(said(other), txid=told, id=other.id.rpartition("-")[0] + f"-{told:x}"))
+    is_told(stranger, said(stranger))
+    is_told(nobody, said(nobody))
+    with producer.transaction() as transaction:
+        transaction.send(TOPIC, replace(said(other), run="None").body())
+    run_roles(engine)
+    broker, heard = open_as(Right.ENGINE, Right.CONSUMER), Heard()
+    telling = Telling(broker.kernel, heard, broker.consumer)
+    while telling.run_once():
+        pass
+    assert heard.txids == [told]
+    assert caplog.text.count("is left out, no flow wrote it") == 5
+    assert "is not of run airflow:a/b" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"run": "airflow:a/b", "txid": Infinity, "id": "x", "assets": []}',
+        b"[" * 100_000,
+        b'{"run": "airflow:a/b", "txid": 1, "id": "x", "assets": [{}]}',
+        b'{"run": "airflow:a/b", "txid": 1, "id": "x", "assets": [{"name": "\\ud800"}]}',
+    ],
+)
+def test_what_can_not_be_read_is_left_out_and_the_next_is_told(
+    open_as: Open, producer: Producer, engine: Broker, body: bytes
+) -> None:
+    with producer.transaction() as transaction:
+        transaction.send(TOPIC, body)
+    flow = producer.begin_flow(key="a", run="airflow:a/b")
+    is_told(flow, said(flow))
+    run_roles(engine)
+    broker, heard = open_as(Right.ENGINE, Right.CONSUMER), Heard()
+    assert Telling(broker.kernel, heard, broker.consumer).run_once() == 2
+    assert heard.txids == [flow.txid]
 
 
 def test_without_it_an_engine_says_so_once_and_goes_on(

@@ -3,7 +3,8 @@ The DAGs of an Airflow that follow flows: told of a commit by an event of each a
 
 The last task of a flow makes its events as any task does, with its success. Only when the run is over is what is
 missing made by REST: so an event is there once, whoever decided. If the process dies between an event and its word
-that all is told, the events are looked through again and nothing is made twice.
+that all is told, the events are looked through again and nothing is made twice. An answer that is none of Airflow's
+is silence: whoever took a proxy's for its word would lose events.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from txsaga.adapters.airflow.instance import airflow_name, run_of
+from txsaga.adapters.airflow.instance import SETTING, RunOf, airflow_name, run_of
 from txsaga.adapters.airflow.rest import Airflow
 from txsaga.adapters.airflow.runs import AirflowRuns
+from txsaga.errors.host import HostFailed
 from txsaga.model.follow_up import AssetName, FollowUp, carries
 from txsaga.ports.runs import Runs, RunState
 
@@ -31,20 +33,38 @@ class AirflowFollowers:
 
     def __init__(self, airflow: Airflow, runs: Runs, *, name: str = "") -> None:
         self._airflow, self._runs, self.name = airflow, runs, name
+        self._strangers: set[str] = set()
 
     def tell(self, committed: FollowUp, since: datetime) -> bool:
         """Make the events that are missing once the run is over."""
         run = run_of(committed.run)
-        if run is None or run.airflow not in ("", self.name):
+        if run is None or self._is_stranger(run):
             return True  # another host's, which has a group of its own
         over = self._runs.state(committed.run) is RunState.OVER  # before the look: who ends meanwhile is seen by it
-        missing = [each for each in map(self._asset, committed.assets) if each is not None]
-        missing = [each for each in missing if not self._is_told(each, committed.txid, since)]
-        if over:
-            for asset in missing:
-                self._airflow.ask("POST", "assets/events", {"asset_id": asset, "extra": committed.extra()})
-                logger.info("asset %d gets its event of transaction %d: its run is over", asset, committed.txid)
-        return over or not missing
+        found = {each: self._asset(each) for each in committed.assets}
+        unknown = [each for each, asset in found.items() if asset is None]
+        missing = [each for each in found.values() if each is not None and not self._is_told(each, committed.id, since)]
+        if not over:
+            return not missing and not unknown
+        for named in unknown:
+            logger.warning("there is no asset %s in Airflow any more: nobody follows it", named.name or named.uri)
+        for asset in missing:
+            self._asked("POST", "assets/events", {"asset_id": asset, "extra": committed.extra()})
+            logger.info("asset %d gets its event of transaction %d: its run is over", asset, committed.txid)
+        return True
+
+    def _is_stranger(self, run: RunOf) -> bool:
+        """Tell whether a run is another Airflow's, whose events only an engine of that one can make."""
+        if run.airflow in ("", self.name):
+            return False
+        if run.airflow not in self._strangers:
+            self._strangers.add(run.airflow)
+            logger.warning(
+                "asset events of Airflow %r are left to its own engine: this one knows Airflow %r; if it is the same "
+                "one, set %s alike for the engine and for Airflow",
+                run.airflow, self.name, SETTING,
+            )  # fmt: skip
+        return True
 
     def _asset(self, named: AssetName) -> int | None:
         """Return the number of an asset; none where no DAG has it any more."""
@@ -52,23 +72,30 @@ class AirflowFollowers:
         for found in self._pages("assets", "assets", {name: text for name, text in asked.items() if text}):
             if named.name in (None, found["name"]) and named.uri in (None, found["uri"]):
                 return int(found["id"])
-        logger.warning("there is no asset %s in Airflow any more: nobody follows it", named.name or named.uri)
         return None
 
-    def _is_told(self, asset: int, txid: int, since: datetime) -> bool:
+    def _is_told(self, asset: int, id: str, since: datetime) -> bool:
         asked = {"asset_id": str(asset), "timestamp_gte": (since - SKEW).isoformat(), "order_by": "-timestamp"}
         found = self._pages("assets/events", "asset_events", asked)
-        return any(carries(each.get("extra"), txid) for each in found)
+        return any(carries(each.get("extra"), id) for each in found)
 
     def _pages(self, path: str, key: str, asked: dict[str, str]) -> Iterator[dict[str, Any]]:
         offset = 0
         while True:
             query = urlencode({**asked, "limit": PAGE, "offset": offset})
-            page = (self._airflow.ask("GET", f"{path}?{query}") or {}).get(key) or []
+            page = self._asked("GET", f"{path}?{query}").get(key)
+            if not isinstance(page, list):
+                raise HostFailed(f"what listens at {self._airflow.address} does not answer as Airflow does: no {key}")
             yield from page
             offset += PAGE
             if len(page) < PAGE:
                 return
+
+    def _asked(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        answer = self._airflow.ask(method, path, body)
+        if not isinstance(answer, dict):
+            raise HostFailed(f"what listens at {self._airflow.address} does not answer as Airflow does to {path}")
+        return answer
 
 
 def airflow_at(url: str, name: str | None) -> tuple[AirflowRuns, AirflowFollowers]:

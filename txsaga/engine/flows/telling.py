@@ -3,6 +3,7 @@ Telling who follows a flow of its commit, where the run of the flow has not done
 
 It works off what flows wrote beside their decision. The run's own last task tells first: only when the run is over is
 what is missing made up for. If this never runs, a follow-up whose run died behind the decision waits until it does.
+Whoever may send can write into the topic: only what a flow says of itself is told.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from txsaga.ports.followers import Followers
 logger = logging.getLogger("txsaga")
 PATIENT = Policy(max_attempts=None, first_retry=timedelta(seconds=2), longest_retry=timedelta(minutes=1))
 """A run may live for days behind its decision: a message that waits for it is never given up."""
-AT_ONCE = 32
+AT_ONCE, PORTIONS = 4, 8
+"""Each message may take several calls of a slow host."""
 HELD = timedelta(minutes=5)
-"""A round that asks for all of them is over by then."""
+"""A portion is over by then, whatever it takes: else another engine would tell it beside this one."""
 
 
 class Telling:
@@ -43,7 +45,14 @@ class Telling:
 
     def run_once(self) -> int:
         """Tell of what there is; return of how much."""
-        return 0 if self._refused else self._tell_all(self._received())
+        done = 0
+        for _ in range(PORTIONS):
+            messages = () if self._refused else self._received()
+            told, silent = self._tell_all(messages)
+            done += told
+            if silent or not messages:
+                break
+        return done
 
     def _received(self) -> Sequence[Received]:
         try:
@@ -59,7 +68,8 @@ class Telling:
             logger.warning("nobody is told here of commits whose run died: %s", missing, extra={"role": self.name})
             return ()
 
-    def _tell_all(self, messages: Sequence[Received]) -> int:
+    def _tell_all(self, messages: Sequence[Received]) -> tuple[int, str]:
+        """Return of how many was told, and why the host is silent."""
         done, silent = 0, ""
         for message in messages:
             try:
@@ -72,12 +82,23 @@ class Telling:
                 done += 1
             else:
                 message.nack(silent or "its run goes on")
-        return done
+        return done, silent
 
     def _tell(self, message: Received) -> bool:
         try:
-            committed = FollowUp.read(message.body)
+            committed = self._read(message)
         except ValueError as strange:
             logger.error("message %s of topic %r is left out, no flow wrote it: %s", message.id, TOPIC, strange)
             return True
         return self._followers.tell(committed, message.delivered.born)
+
+    def _read(self, message: Received) -> FollowUp:
+        """Read what a flow says of itself; ValueError where somebody else says it, or of another run."""
+        committed, half = FollowUp.read(message.body), message.delivered.half
+        if (committed.txid, committed.id) != (half.txid, half.transaction):
+            raise ValueError(f"it was sent by transaction {half.transaction}, and is about {committed.id}")
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.share(half.txid)
+        if life is None or life.run != committed.run:
+            raise ValueError(f"transaction {half.transaction} is not of run {committed.run}")
+        return committed

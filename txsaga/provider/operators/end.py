@@ -63,7 +63,7 @@ class FlowEnd(FlowOperator):
             try:
                 flow = broker.flow(reference["txid"])
             except AlreadyCommitted:
-                self.outlets = untold(self.outlets, reference["txid"])
+                self.outlets = untold(self.outlets, reference["id"], context["dag_run"].run_after)
                 return self._committed(context, reference)
             except DecidedOtherwise:
                 undo_the_rest(broker, reference["txid"])
