@@ -63,6 +63,7 @@ class Placing:
         assert isinstance(ledger, PostgresLedger)
         for write in self._writes:
             staging_tables.place(ledger.connection, write)
+        staging_tables.require_kept(ledger.connection, [write.target for write in self._writes])
 
     def drop(self) -> None:
         """Nothing was made ready."""
