@@ -126,6 +126,15 @@ def make(connection: Connection, target: Target, columns: Sequence[str], transac
     return write
 
 
+def read_mark(said: str | None) -> dict[str, Any]:
+    """Read what a comment says a table was staged for; nothing if it is not one of ours."""
+    try:
+        found = json.loads(said or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def seal(connection: Connection, write: RowsWrite) -> int:
     """Let nobody add rows any more; return how many there are, each of them once."""
     run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {SEALED} CHECK (false) NOT VALID")
@@ -143,7 +152,7 @@ def place(connection: Connection, write: RowsWrite) -> None:
         raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
     if not own.ours:
         raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
-    if own.said is None or json.loads(own.said) != write.mark():
+    if read_mark(own.said) != write.mark():
         raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
     with _placing(write.target):
         {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
