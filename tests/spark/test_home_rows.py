@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.adapters.lake.books import Books
-from tests.adapters.postgres.test_home_rows import Shop, shop
+from tests.adapters.postgres.home_shop import Shop, shop
 from txsaga.errors import StoreError
 
 if TYPE_CHECKING:

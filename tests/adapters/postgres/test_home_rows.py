@@ -1,93 +1,42 @@
 """Rows for tables of the home database are in their place with the decision, whoever writes that, or nowhere."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Connection, text
 
+import txsaga
 from tests.adapters.lake.books import Books
 from tests.adapters.lake.conftest import books, open_books, warehouse
+from tests.adapters.postgres.home_shop import INSERT, Shop, made, sales, shop, told
+from tests.adapters.postgres.logins import logins
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import staging_tables
-from txsaga.adapters.postgres.connection import transaction
-from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.postgres import arrow_rows, staging_tables
+from txsaga.adapters.postgres.schema import SPAN
 from txsaga.errors import ConfigError, EffectConflict, InDoubt, StoreError
 from txsaga.errors.lake import ColumnsDiffer
 from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import LocalState
 from txsaga.model.home_rows import RowsMode, RowsWay, RowsWrite
+from txsaga.model.rights import Right
 from txsaga.testing.checking import check_once
 
-__all__ = ["books", "open_books", "warehouse"]
+__all__ = ["books", "open_books", "shop", "warehouse"]
 
 pytestmark = pytest.mark.postgres
 
 AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))
 MARCH = "FOR VALUES FROM ('2025-03-01') TO ('2025-04-01')"
-TABLES = """
-CREATE TABLE {s}.sale (id int PRIMARY KEY, cents int NOT NULL CHECK (cents >= 0), note text DEFAULT 'none',
-                       number int GENERATED ALWAYS AS IDENTITY);
-CREATE TABLE {s}.price (id int PRIMARY KEY, cents int NOT NULL);
-CREATE TABLE {s}.visit (id int, day date NOT NULL, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
-INSERT INTO {s}.price VALUES (1, 100), (2, 200);
-"""
 
 
 class Died(Exception):
     """What stands for the end of a process."""
 
 
-class Shop:
-    """Tables of somebody else's in the home database."""
-
-    def __init__(self, books: Books) -> None:
-        self.name, self._store = fresh_name("shop"), books.broker.kernel.store
-        assert isinstance(self._store, PostgresStore)
-
-    @contextmanager
-    def open(self) -> Iterator[Connection]:
-        assert isinstance(self._store, PostgresStore)
-        with transaction(self._store.engine) as connection:
-            yield connection
-
-    def run(self, sql: str) -> list[Any]:
-        with self.open() as connection:
-            found = connection.execute(text(sql.format(s=self.name)))
-            return list(found) if found.returns_rows else []
-
-    def ids(self, table: str) -> list[int]:
-        return [id for (id,) in self.run(f"SELECT id FROM {{s}}.{table} ORDER BY id")]
-
-    def staged(self) -> list[str]:
-        named = "SELECT relname FROM pg_class WHERE relnamespace = '{s}'::regnamespace AND relkind = 'r'"
-        return [name for (name,) in self.run(named) if name.startswith(staging_tables.PREFIX)]
-
-
-@pytest.fixture
-def shop(books: Books) -> Iterator[Shop]:
-    """Give a shop whose tables lie in the home database."""
-    made = Shop(books)
-    made.run("CREATE SCHEMA {s};" + TABLES)
-    yield made
-    made.run("DROP SCHEMA {s} CASCADE")
-
-
-def sales(*ids: int, cents: int = 5) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int32()), "cents": pa.array([cents] * len(ids), pa.int32())})
-
-
 def visits(*ids: int, day: str = "2025-03-03") -> pa.Table:
     return pa.table({"id": ids, "day": [day] * len(ids)})
-
-
-def told(books: Books) -> int:
-    with books.broker.cut() as cut:
-        return sum(cut.heads.get("booked", ()))
 
 
 def test_rows_and_messages_are_there_together(books: Books, shop: Shop) -> None:
@@ -110,6 +59,56 @@ def test_what_rolls_back_is_nowhere_and_collected(books: Books, shop: Shop) -> N
     assert len(books.broker.kernel.rows.collect(dry_run=True)) == len(shop.staged()) == 1
     assert len(books.broker.kernel.rows.collect()) == 1
     assert shop.staged() == []
+
+
+@pytest.mark.parametrize("kind", [pa.Table.to_reader, lambda rows: rows, lambda rows: rows.to_batches()[0]])
+def test_many_rows_are_written_in_pieces(
+    books: Books, shop: Shop, kind: Callable[[pa.Table], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_rows, "PIECE", 2)
+    with books.producer.transaction() as tx:
+        assert tx.rows(f"{shop.name}.sale").insert(kind(sales(*range(5)))) == 5
+    assert {len(piece) for piece in arrow_rows.pieces(kind(sales(*range(5))))} == {1, 2}
+    assert shop.ids("sale") == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.rule("R13")
+def test_what_was_staged_is_collected_when_its_transaction_is_forgotten(books: Books, shop: Shop) -> None:
+    with pytest.raises(Died), books.producer.transaction() as tx:
+        tx.rows(f"{shop.name}.sale").insert(sales(1))
+        raise Died
+    store = books.broker.kernel.store
+    shop.run(f"SELECT setval('{store.namespace}.tx_seq', {SPAN})")  # type: ignore[attr-defined]  # of PostgreSQL
+    assert store.log.drop_partitions() == 1
+    assert len(books.broker.kernel.rows.collect()) == 1
+    assert shop.staged() == []
+
+
+@pytest.mark.rule("R4")
+def test_what_a_login_does_not_see_is_not_taken_for_gone(books: Books, shop: Shop, home_url: str) -> None:
+    with logins(home_url) as known, books.producer.transaction() as tx:
+        url = known.url_with(Right.PRODUCER)
+        known.grant(Right.PRODUCER, known.new(), "bank")
+        tx.rows(f"{shop.name}.sale").insert(sales(1))
+        (staged,) = shop.staged()
+        shop.run(f"GRANT USAGE, CREATE ON SCHEMA {{s}} TO {known.made[0]}")
+        shop.run(f"ALTER TABLE {{s}}.{staged} OWNER TO {known.made[0]}")
+        with txsaga.connect(url, roles=False, answering=False, env={}) as stranger:
+            assert stranger.kernel.store.registry.transaction(tx.txid or 0) is None
+            assert stranger.kernel.rows.collect() == []
+        shop.run(f"ALTER TABLE {{s}}.{staged} OWNER TO CURRENT_USER")
+    assert shop.ids("sale") == [1]
+
+
+@pytest.mark.parametrize("said", ["mine", "[1]", '{"transaction": 1}'])
+def test_another_comment_stops_nobody(books: Books, shop: Shop, said: str) -> None:
+    write = made(shop, INSERT)
+    shop.run(
+        f"COMMENT ON TABLE {write.staging} IS {staging_tables.literal(said)}".replace("{", "{{").replace("}", "}}")
+    )
+    assert books.broker.kernel.rows.collect() == []
+    with pytest.raises(EffectConflict, match="not staged for this"), shop.open() as connection:
+        staging_tables.place(connection, write)
 
 
 def test_rows_that_a_key_forbids_roll_all_of_it_back(books: Books, shop: Shop) -> None:
@@ -202,34 +201,10 @@ def test_rows_that_do_not_fit_are_refused_while_they_are_staged(
     assert shop.staged() == []
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("CREATE TABLE {s}.line (price int REFERENCES {s}.price)", "foreign keys"),
-        ("GRANT SELECT ON {s}.price TO PUBLIC", "grants"),
-        ("CREATE VIEW {s}.cheap AS SELECT * FROM {s}.price", "depend"),
-    ],
-)
-def test_nothing_is_lost_by_replacing(books: Books, shop: Shop, more: str, said: str) -> None:
-    shop.run(more)
-    with books.producer.transaction(key="job") as tx, pytest.raises(ConfigError, match=said):
-        tx.rows(f"{shop.name}.price").replace(sales(1))
-    assert shop.ids("price") == [1, 2]
-
-
 def test_our_own_tables_and_local_work_are_refused(books: Books) -> None:
     namespace = books.broker.kernel.store.namespace  # type: ignore[attr-defined]  # of PostgreSQL
     with books.producer.transaction(key="job") as tx, pytest.raises(ConfigError, match="own"):
         tx.rows(f"{namespace}.op").insert(sales(1))
-
-
-def made(shop: Shop, way: RowsWay, table: str = "sale") -> RowsWrite:
-    with shop.open() as connection:
-        target = staging_tables.find(connection, f"{shop.name}.{table}", "txsaga")
-        return staging_tables.make(connection, target, ["id", "cents"], "none", way)
-
-
-INSERT = RowsWay(RowsMode.INSERT)
 
 
 def test_nobody_adds_to_what_is_sealed(shop: Shop) -> None:

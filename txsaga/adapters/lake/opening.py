@@ -19,6 +19,7 @@ from sqlalchemy import URL, make_url, text
 from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.jdbc import jdbc_address
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.config import Settings
 from txsaga.errors import InDoubt
@@ -142,7 +143,7 @@ class LakeOpener:
     def spark_settings(self) -> Mapping[str, str]:
         """Return the settings under which Spark opens the catalog."""
         url = self._tcp()
-        address = f"jdbc:postgresql://{url.host}:{url.port or 5432}/{url.database}?currentSchema={self._namespace}"
+        address = jdbc_address(url, {"currentSchema": self._namespace})
         catalog = f"spark.sql.catalog.{self._name}"
         return {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

@@ -19,6 +19,8 @@ from txsaga.errors import ConfigError
 if TYPE_CHECKING:
     from txsaga.adapters.postgres.home_rows import Access
 
+PIECE = 10_000
+
 
 def columns(rows: Any) -> list[str]:
     """Return the columns of an Arrow table, batch or reader."""
@@ -35,13 +37,13 @@ def write(rows: Any, staging: str, number: str, access: Access) -> None:
         connection.begin()  # a COPY by the driver alone begins nothing that SQLAlchemy would commit
         raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
         with raw.cursor() as cursor, cursor.copy(f"COPY {staging} ({names}) FROM STDIN".encode()) as copy:
-            for batch in _batches(rows):
+            for batch in pieces(rows):
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     copy.write_row((*row, next(numbers)))
 
 
-def _batches(rows: Any) -> Iterator[pa.RecordBatch]:
-    if isinstance(rows, pa.RecordBatch):
-        yield rows
-    else:
-        yield from rows if isinstance(rows, pa.RecordBatchReader) else rows.to_batches()
+def pieces(rows: Any) -> Iterator[pa.RecordBatch]:
+    """Cut rows into pieces that are small as Python's values too."""
+    given = rows.to_batches() if isinstance(rows, pa.Table) else rows
+    for batch in [given] if isinstance(given, pa.RecordBatch) else given:
+        yield from (batch.slice(start, PIECE) for start in range(0, batch.num_rows, PIECE))

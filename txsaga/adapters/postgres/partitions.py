@@ -236,6 +236,13 @@ def extend(connection: Connection, namespace: str, ahead: int) -> int:
     return added
 
 
+def is_dropped(connection: Connection, namespace: str, txid: int) -> bool:
+    """Tell whether the partition of a number was there and is dropped; one that is just exchanged is waited for."""
+    connection.execute(text(ONE_BY_ONE), {"name": f'"{namespace}".partitions'})
+    there = bounds(connection, namespace, "op")
+    return bool(there) and txid < there[-1][1] and not any(low <= txid < high for low, high in there)
+
+
 def bounds(connection: Connection, namespace: str, table: str) -> list[tuple[int, int]]:
     """Return the bounds of a table's partitions, lowest first."""
     rows: Sequence[tuple[str, str | None]] = [

@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.errors import ConfigError, EffectConflict, InDoubt
+from txsaga.errors import ConfigError, EffectConflict, InDoubt, RightsMissing
 from txsaga.errors.lake import ColumnsDiffer
 from txsaga.model.home_rows import RowsMode, RowsWay, RowsWrite
 
 PREFIX = "txsaga_staged_"
 NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
-REFUSED = ("22", "23", "2B", "42", "44", "P0")
-"""Classes of errors that the same rows would meet again."""
-NO_RIGHT = "42501"
+PASSING = ("08", "25", "40", "42501", "53", "55P03", "57", "58")
+"""How errors begin that the same rows need not meet again: of the server, of others, of a right that can be given."""
 
 FIND = """
 SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
@@ -33,18 +32,41 @@ SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(
 COLUMNS = """
 SELECT attname, attgenerated <> '' OR attidentity = 'a' AS made FROM pg_attribute
  WHERE attrelid = :oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+LACKS = """
+SELECT attname FROM pg_attribute
+ WHERE attrelid = :oid AND attname = ANY (:columns) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
+ ORDER BY attnum"""
+GRANTED = """
+SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
+  FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(:staging) AND grantee <> relowner"""
+SHAPE = """ARRAY(
+    SELECT concat_ws(' ', row_number() OVER (ORDER BY attnum), quote_ident(attname), format_type(atttypid, atttypmod),
+                     attcollation, attnotnull, attgenerated, pg_get_expr(adbin, adrelid))
+      FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+     WHERE attrelid = {of} AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT replace(pg_get_constraintdef(oid), ' NOT VALID', '') FROM pg_constraint
+     WHERE conrelid = {of} AND contype IN ('c', 'p', 'u', 'x')
+    UNION ALL
+    SELECT concat_ws(' ', indisunique, substring(pg_get_indexdef(indexrelid) FROM ' USING .*')) FROM pg_index
+     WHERE indrelid = {of}
+     ORDER BY 1)"""
 # What a table that takes another's place would lack, without a word.
-LOST = """
+LOST = f"""
 SELECT what FROM pg_class c, LATERAL (VALUES
+    ('columns, indexes or checks of its own',
+     {SHAPE.format(of="c.oid")} <> {SHAPE.format(of="to_regclass(:staging)")}),
     ('triggers', EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)),
     ('foreign keys', EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND c.oid IN (conrelid, confrelid))),
     ('policies', c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)),
-    ('grants', c.relacl IS NOT NULL),
+    ('grants', c.relacl <> acldefault('r', c.relowner)
+               OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attacl IS NOT NULL)),
+    ('rules', EXISTS (SELECT FROM pg_rewrite WHERE ev_class = c.oid)),
     ('another owner', pg_get_userbyid(c.relowner) <> current_user),
     ('partitions', c.relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))),
     ('an identity column', EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attidentity <> '')),
     ('a publication', EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid))
-  ) AS has (what, it_has) WHERE c.oid = :oid AND it_has"""
+  ) AS has (what, it_has) WHERE c.oid = to_regclass(:target) AND it_has"""
 OWN = """
 SELECT pg_get_userbyid(relowner) = current_user AS ours, obj_description(oid, 'pg_class') AS said
   FROM pg_class WHERE oid = to_regclass(:staging)"""
@@ -96,10 +118,21 @@ def make(connection: Connection, target: Target, columns: Sequence[str], transac
     if way.mode is RowsMode.ATTACH:
         _try_attaching(connection, write)
     elif way.mode is RowsMode.REPLACE:
-        _try_replacing(connection, target, write)
+        _try_replacing(connection, write)
+    else:
+        _require_right(connection, target, write)
     run(connection, f"ALTER TABLE {staging} ADD COLUMN {NUMBER} bigint")
     run(connection, f"COMMENT ON TABLE {staging} IS {literal(json.dumps(write.mark()))}")
     return write
+
+
+def read_mark(said: str | None) -> dict[str, Any]:
+    """Read what a comment says a table was staged for; nothing if it is not one of ours."""
+    try:
+        found = json.loads(said or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def seal(connection: Connection, write: RowsWrite) -> int:
@@ -119,10 +152,16 @@ def place(connection: Connection, write: RowsWrite) -> None:
         raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
     if not own.ours:
         raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
-    if own.said is None or json.loads(own.said) != write.mark():
+    if read_mark(own.said) != write.mark():
         raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
-    with _placing(write):
+    with _placing(write.target):
         {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
+
+
+def require_kept(connection: Connection, targets: Sequence[str]) -> None:
+    """Check what these tables put off until COMMIT, where a refusal could not be told from a broken decision."""
+    with _placing(", ".join(targets)):
+        run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
 
 
 def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
@@ -132,6 +171,8 @@ def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
         others = [name for name, _ in _columns(connection, target) if name not in write.columns]
         for name in others:
             run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {quoted(name)}")
+    for role in connection.execute(text(GRANTED), {"staging": write.staging}).scalars().all():
+        run(connection, f"REVOKE ALL ON {write.staging} FROM {role}")  # by default privileges: nobody reads it yet
 
 
 def _try_attaching(connection: Connection, write: RowsWrite) -> None:
@@ -147,10 +188,9 @@ def _try_attaching(connection: Connection, write: RowsWrite) -> None:
         run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {BOUNDS} CHECK ({bounds})")
 
 
-def _try_replacing(connection: Connection, target: Target, write: RowsWrite) -> None:
-    lost = [row.what for row in connection.execute(text(LOST), {"oid": target.oid})]
-    if lost:
-        raise ConfigError(f"{write.target} has {', '.join(lost)}, which a table in its place would lack; insert rows")
+def _try_replacing(connection: Connection, write: RowsWrite) -> None:
+    if lost := _lost(connection, write):
+        raise ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
     with _refusing(write), connection.begin_nested() as trial:
         _swap(connection, write)
         trial.rollback()
@@ -172,9 +212,17 @@ def _attach(connection: Connection, write: RowsWrite) -> None:
 
 
 def _replace(connection: Connection, write: RowsWrite) -> None:
+    run(connection, f"LOCK TABLE {write.target} IN ACCESS EXCLUSIVE MODE")
     run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
     run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    if lost := _lost(connection, write):
+        raise EffectConflict(f"{write.target} has {lost} since rows for it were staged, which they lack; begin anew")
     _swap(connection, write)
+
+
+def _lost(connection: Connection, write: RowsWrite) -> str:
+    values = {"target": write.target, "staging": write.staging}
+    return ", ".join(connection.execute(text(LOST), values).scalars())
 
 
 def _swap(connection: Connection, write: RowsWrite) -> None:
@@ -198,6 +246,13 @@ def _require_columns(connection: Connection, target: Target, given: Sequence[str
         raise ColumnsDiffer(f"the rows for {target.name} lack column {missing[0]!r}; add it, as NULL if need be")
 
 
+def _require_right(connection: Connection, target: Target, write: RowsWrite) -> None:
+    values = {"oid": target.oid, "columns": list(write.columns)}
+    if lacks := connection.execute(text(LACKS), values).scalars().all():
+        told = f"no right to INSERT {', '.join(lacks)} into {target.name}"
+        raise RightsMissing(f"{told}; grant the right or connect as another user")
+
+
 def quoted(name: str) -> str:
     """Write a name as SQL says it."""
     return '"' + name.replace('"', '""') + '"'
@@ -209,13 +264,13 @@ def literal(value: str) -> str:
 
 
 @contextmanager
-def _placing(write: RowsWrite) -> Iterator[None]:
+def _placing(target: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
         if (said := _refusal(error)) is None:
             raise
-        raise EffectConflict(f"the rows for {write.target} can't be placed: {said}; begin anew") from error
+        raise EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew") from error
 
 
 @contextmanager
@@ -230,6 +285,6 @@ def _refusing(write: RowsWrite) -> Iterator[None]:
 
 def _refusal(error: DBAPIError) -> str | None:
     state = getattr(error.orig, "sqlstate", None) or ""
-    if state == NO_RIGHT or not state.startswith(REFUSED):
+    if not state or state.startswith(PASSING):
         return None
     return " ".join(str(error.orig).split())
