@@ -8,17 +8,19 @@ runs, or stops halfway, what was written goes with the branch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.adapters.files.complete import files_below
 from txsaga.errors import ConfigError
-from txsaga.errors.lake import ColumnsDiffer, FormatRefused, LakeMissing, TypeDiffers
+from txsaga.errors.lake import ColumnsDiffer, LakeMissing, TypeDiffers
 
 if TYPE_CHECKING:
     from pyarrow import Schema
 
 CODEC = "zstd"
+SPARK = "txsaga.spark.folders"
 
 
 class Shape(NamedTuple):
@@ -34,7 +36,8 @@ def write(rows: Any, place: Path, partitions: Sequence[str]) -> list[tuple[Path,
     They are an Arrow table, batch or reader, or a Spark DataFrame.
     """
     if type(rows).__module__.partition(".")[0] == "pyspark":
-        return _write_frame(rows, place, partitions)
+        wrote = import_module(SPARK).write(rows, place, partitions)
+        return _all_of(wrote, list(_written(place)), place.parent)
     _write_arrow(rows, place, partitions)
     return list(_written(place))
 
@@ -47,7 +50,7 @@ def _write_arrow(rows: Any, place: Path, partitions: Sequence[str]) -> None:
         raise LakeMissing(f"rows need Arrow: pip install 'txsaga[lake]' ({missing})") from missing
     if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise ConfigError(f"{type(rows).__name__} can't be appended; give an Arrow table or reader, or a DataFrame")
-    _require_columns(partitions, rows.schema.names)
+    require_columns(partitions, rows.schema.names)
     dataset.write_dataset(
         rows,
         place,
@@ -59,28 +62,18 @@ def _write_arrow(rows: Any, place: Path, partitions: Sequence[str]) -> None:
     )
 
 
-def _write_frame(frame: Any, place: Path, partitions: Sequence[str]) -> list[tuple[Path, int]]:
-    if frame.isStreaming:
-        raise FormatRefused("the rows are a stream; append each batch of it, with foreachBatch")
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F  # as everybody calls them
-
-    _require_columns(partitions, frame.columns)
-    observed = Observation()
-    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"))
-    writer = counted.write.mode("errorifexists").option("compression", CODEC)
-    (writer.partitionBy(*partitions) if partitions else writer).parquet(place.as_uri())
-    found = list(_written(place))
-    wrote, there = observed.get.get("rows", 0), sum(count for _, count in found)
-    if wrote != there:
+def _all_of(wrote: int, found: list[tuple[Path, int]], folder: Path) -> list[tuple[Path, int]]:
+    """Refuse a part of the rows: executors that have a folder of their own leave it on their machines."""
+    if wrote != (there := sum(count for _, count in found)):
         raise ConfigError(
-            f"Spark wrote {wrote} rows, and {there} of them are here: its executors must reach {place.parent} as the "
-            "same folder, under the same path"
+            f"Spark wrote {wrote} rows, and {there} of them are here: its executors must reach {folder} as the same "
+            "folder, under the same path"
         )
     return found
 
 
-def _require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
+def require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse partitions that nobody could read, or that these rows can't have."""
     if missing := [each for each in partitions if each not in columns]:
         raise ColumnsDiffer(f"rows that are parted by {missing[0]!r} need that column; they have {', '.join(columns)}")
     if hidden := [each for each in partitions if each.startswith(("_", "."))]:
