@@ -1,8 +1,9 @@
 """Rows of a transaction are in a directory of Parquet together, or not at all."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from txsaga.testing.participant_contract import new_branch
 MONDAY = date(2025, 3, 3)
 SETS = 40
 FILES = 5
+PATIENCE = 60
 
 
 @pytest.fixture
@@ -97,22 +99,25 @@ def test_a_set_that_is_placed_in_part_is_left_out(folder: FolderParticipant, tmp
 
 
 def test_a_reader_sees_all_or_none_of_each_set(folder: FolderParticipant, tmp_path: Path) -> None:
-    over, torn, seen = Event(), list[int](), set[int]()
+    over, looked, torn, seen = Event(), Event(), list[int](), set[int]()
 
     def look() -> None:
         while not over.is_set():
             count = len(Folder(tmp_path).files("daily"))
             seen.add(count)
             torn.extend([count] if count % FILES else [])
+            looked.set()
 
-    reader = Thread(target=look)
-    reader.start()
-    try:
-        for number in range(SETS):
-            append(folder, *[rows(number)] * FILES)
-    finally:
-        over.set()
-        reader.join()
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(look)
+        try:
+            for number in range(SETS):
+                append(folder, *[rows(number)] * FILES)
+                looked.clear()
+                assert looked.wait(PATIENCE) or reader.done()
+        finally:
+            over.set()
+        reader.result()
     assert not torn
     assert len(seen) > 1
     assert len(ids(tmp_path)) == SETS * FILES
