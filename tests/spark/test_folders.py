@@ -1,15 +1,19 @@
 """A DataFrame is appended to a directory of Parquet with its transaction."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.adapters.lake.books import Books
 from txsaga import Folder
+from txsaga.errors import ConfigError
 from txsaga.errors.lake import ColumnsDiffer, FormatRefused
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.postgres
@@ -48,10 +52,30 @@ def test_a_frame_of_an_exception_leaves_nothing(spark: "SparkSession", books: Bo
     assert [path.name for path in reports.iterdir()] == [".txsaga"]
 
 
+def test_rows_that_lie_on_other_machines_are_refused(spark: "SparkSession", books: Books, reports: Path) -> None:
+    own = reports / ".txsaga"
+
+    def elsewhere(batches: "Iterable[RecordBatch]") -> "Iterable[RecordBatch]":
+        """Take the file that this task writes away, as if the folder were another one here."""
+        while not (attempts := list(own.glob("*/*/*/_temporary/0/_temporary/attempt_*/*.parquet"))):
+            pass
+        rmtree(attempts[0].parent)
+        yield from batches
+
+    frame = spark.range(10, numPartitions=1)
+    with books.producer.coordinated("reports") as tx, tx.on("reports") as folder:
+        with pytest.raises(ConfigError, match=r"wrote 10 rows, and 0 of them .* under the same path"):
+            folder.append("sales", frame.mapInArrow(elsewhere, frame.schema))
+        assert folder.append("sales", frame.where("id < 0")) == 0
+    assert not (reports / "sales").exists()
+
+
 def test_what_no_directory_can_take_is_refused(spark: "SparkSession", books: Books, reports: Path) -> None:
     with books.producer.coordinated("reports") as tx, tx.on("reports") as folder:
         with pytest.raises(FormatRefused, match="foreachBatch"):
             folder.append("sales", spark.readStream.format("rate").load())
         with pytest.raises(ColumnsDiffer, match="'day'"):
             folder.append("sales", spark.range(10), partitions=["day"])
+        with pytest.raises(ColumnsDiffer, match="rename '_day'"):
+            folder.append("sales", spark.range(10).selectExpr("id", "id AS _day"), partitions=["_day"])
     assert not (reports / "sales").exists()

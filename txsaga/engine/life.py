@@ -8,6 +8,8 @@ retry and the attempt before it would both be delivered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
     AlreadyCommitted,
@@ -126,3 +128,12 @@ def amended(ledger: Ledger, life: Life) -> int | None:
         return None
     found = ledger.flows.amendment(life.txid)
     return None if found is None else found.of
+
+
+def all_amended(ledger: Ledger, life: Life) -> Iterator[int]:
+    """Yield the committed transaction that a life of its key amends, then the one which that amended, and so on."""
+    of = amended(ledger, life)
+    while of is not None:
+        yield of
+        found = ledger.flows.amendment(of)
+        of = None if found is None else found.of

@@ -2,16 +2,20 @@
 
 import fcntl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_IMODE
 
 import pytest
 
 from txsaga.adapters.files import FolderParticipant
+from txsaga.adapters.files.layout import Layout
 from txsaga.errors import ConfigError, StoreUnavailable, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.testing.participant_contract import new_branch
+
+ROUNDS = 1000
 
 
 @pytest.fixture
@@ -206,3 +210,22 @@ def test_the_lock_goes_with_the_session(folder: FolderParticipant, root: Path) -
     with (root / ".txsaga" / "folder").open() as file:  # any descriptor: nothing of ours holds it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert folder.finish(branch, Decision.COMMIT) is Finish.DONE
+
+
+def test_branches_may_go_while_they_are_listed(root: Path, folder: FolderParticipant) -> None:
+    voting = new_branch()
+    voted(folder, voting, ("a", b"mine", "xb"))
+    layout = Layout(root)
+
+    def come_and_go() -> None:
+        for branch in (new_branch() for _ in range(ROUNDS)):
+            layout.staging(branch).mkdir(parents=True)
+            layout.staging(branch).rmdir()
+            layout.staging(branch).parent.rmdir()
+
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(come_and_go)
+        while not others.done():
+            assert list(layout.prepared("*")) == [voting]
+            assert list(layout.marked("*", 0)) == []
+        others.result()

@@ -1,8 +1,9 @@
 """Rows of a transaction are in a directory of Parquet together, or not at all."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from pyarrow import dataset
 from txsaga import Folder
 from txsaga.adapters.files import FolderParticipant
 from txsaga.adapters.files.staging import FolderWork
-from txsaga.errors import ConfigError, TransactionClosed
+from txsaga.errors import ConfigError, TransactionClosed, xa
 from txsaga.errors.lake import ColumnsDiffer, TypeDiffers
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
@@ -20,6 +21,7 @@ from txsaga.testing.participant_contract import new_branch
 MONDAY = date(2025, 3, 3)
 SETS = 40
 FILES = 5
+PATIENCE = 60
 
 
 @pytest.fixture
@@ -97,22 +99,25 @@ def test_a_set_that_is_placed_in_part_is_left_out(folder: FolderParticipant, tmp
 
 
 def test_a_reader_sees_all_or_none_of_each_set(folder: FolderParticipant, tmp_path: Path) -> None:
-    over, torn, seen = Event(), list[int](), set[int]()
+    over, looked, torn, seen = Event(), Event(), list[int](), set[int]()
 
     def look() -> None:
         while not over.is_set():
             count = len(Folder(tmp_path).files("daily"))
             seen.add(count)
             torn.extend([count] if count % FILES else [])
+            looked.set()
 
-    reader = Thread(target=look)
-    reader.start()
-    try:
-        for number in range(SETS):
-            append(folder, *[rows(number)] * FILES)
-    finally:
-        over.set()
-        reader.join()
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(look)
+        try:
+            for number in range(SETS):
+                append(folder, *[rows(number)] * FILES)
+                looked.clear()
+                assert looked.wait(PATIENCE) or reader.done()
+        finally:
+            over.set()
+        reader.result()
     assert not torn
     assert len(seen) > 1
     assert len(ids(tmp_path)) == SETS * FILES
@@ -126,9 +131,20 @@ def test_a_reader_sees_all_or_none_of_each_set(folder: FolderParticipant, tmp_pa
         (rows(1), ["day"], ColumnsDiffer),
         (rows(1), ["hour"], ColumnsDiffer),
         (rows(1), ["id", "day"], ColumnsDiffer),
+        (pa.table({"id": [1], "_day": [MONDAY]}), ["_day"], ColumnsDiffer),
+        (pa.table({"id": [1], ".day": [MONDAY]}), [".day"], ColumnsDiffer),
         ([1, 2], [], ConfigError),
     ],
-    ids=["a column less", "another type", "parted otherwise", "no such column", "nothing but parts", "no rows"],
+    ids=[
+        "a column less",
+        "another type",
+        "parted otherwise",
+        "no such column",
+        "nothing but parts",
+        "hidden",
+        "dotted",
+        "no rows",
+    ],
 )
 def test_rows_that_do_not_fit_are_refused(
     folder: FolderParticipant, given: object, partitions: list[str], error: type[Exception]
@@ -140,6 +156,34 @@ def test_rows_that_do_not_fit_are_refused(
         work.append("daily", given, partitions=partitions)
     assert enlisted.prepare()() is Vote.READ_ONLY
     enlisted.leave()
+
+
+def test_rows_are_as_those_of_the_same_transaction(folder: FolderParticipant, tmp_path: Path) -> None:
+    enlisted = folder.enlist(new_branch())
+    work: FolderWork = enlisted.handle
+    work.append("daily", rows(1))
+    work.append("hourly", pa.table({"hour": [1]}))
+    with pytest.raises(ColumnsDiffer, match="'daily' has columns id, day"):
+        work.append("daily", pa.table({"id": [2]}))
+    with pytest.raises(ColumnsDiffer, match="parted by"):
+        work.append("daily", rows(2), partitions=["day"])
+    with pytest.raises(TypeDiffers, match="'id' of directory 'daily' is int64"):
+        work.append("daily", pa.table({"id": ["2"], "day": [MONDAY]}))
+    assert enlisted.prepare()() is Vote.PREPARED
+    enlisted.finish(Decision.COMMIT)()
+    enlisted.leave()
+    assert ids(tmp_path) == [1]
+
+
+def test_rows_of_others_that_came_meanwhile_are_a_no(folder: FolderParticipant, tmp_path: Path) -> None:
+    enlisted = folder.enlist(new_branch())
+    enlisted.handle.append("daily", pa.table({"id": ["one"]}))
+    append(folder, rows(1))
+    vote = enlisted.prepare()
+    with pytest.raises(xa.IntegrityViolated, match="votes no: directory 'daily' has columns id, day"):
+        vote()
+    enlisted.leave()
+    assert ids(tmp_path) == [1]
 
 
 def test_nothing_is_appended_behind_the_vote(folder: FolderParticipant) -> None:

@@ -45,3 +45,21 @@ def test_rows_are_not_appended_beside_those_that_are_amended(open_books: Open) -
             flow.table(POSTING).append(rows(5))
         flow.end()
     assert (books.ids(), books.ids(POSTING)) == ([4], [5])
+
+
+def test_rows_are_not_appended_beside_those_of_an_amendment_before(open_books: Open) -> None:
+    books = open_books()
+    books.create(LEDGER)
+    with books.producer.begin_flow(key="night", amend="one") as flow:
+        with flow.step("ledger"):
+            flow.table(LEDGER).append(rows(1, 2))
+        flow.end()
+    with books.producer.begin_flow(key="night", amend="two") as flow:
+        flow.end()
+    with books.producer.begin_flow(key="night", amend="three") as flow:
+        with pytest.raises(ConfigError, match="stand beside them"), flow.step("ledger"):
+            flow.table(LEDGER).append(rows(1, 2))
+        with flow.step("ledger"):
+            flow.table(LEDGER).overwrite(rows(3), where={"day": MONDAY})
+        flow.end()
+    assert books.ids() == [3]

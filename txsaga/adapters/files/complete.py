@@ -46,7 +46,7 @@ def _unfinished(layout: Layout) -> dict[str, int]:
 
 
 def _is_of(unfinished: dict[str, int], layout: Layout, path: Path) -> bool:
-    """Tell whether a file was named by a set that is not complete; one that it only replaces stays."""
+    """Tell whether a file was named by a set that is not complete; one that it will replace stays until it is."""
     number = unfinished.get(str(path.relative_to(layout.root)))
     there = None if number is None else manifest.stamp(path)
     return there is not None and there[0] == number

@@ -12,6 +12,7 @@ It must stay on one file system with its targets: nothing is copied into place, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -63,17 +64,24 @@ class Layout:
 
     def prepared(self, store: str) -> Iterator[BranchId]:
         """Yield every branch that voted yes for a store; '*' is any."""
-        for manifest in sorted(self.own.glob(f"{store}-*/*/{MANIFEST}")):
+        for staging in self._entries(store):
             try:
-                yield BranchId.parse(f"{PREFIX}:{manifest.parts[-3]}:{manifest.parts[-2]}")
+                if (staging / MANIFEST).exists():
+                    yield BranchId.parse(f"{PREFIX}:{staging.parts[-2]}:{staging.name}")
             except UnknownTransaction:
                 continue  # somebody else's
 
     def marked(self, store: str, seconds: float) -> Iterator[BranchId]:
         """Yield every branch of a store that was committed so long ago."""
-        for marker in sorted(self.own.glob(f"{store}-*/*{DONE}")):
+        for marker in self._entries(store):
             try:
-                if marker.stat().st_mtime <= wall_clock().timestamp() - seconds:
+                if marker.suffix == DONE and marker.stat().st_mtime <= wall_clock().timestamp() - seconds:
                     yield BranchId.parse(f"{PREFIX}:{marker.parts[-2]}:{marker.name.removesuffix(DONE)}")
             except (UnknownTransaction, FileNotFoundError):
                 continue  # somebody else's, or removed by somebody else meanwhile
+
+    def _entries(self, store: str) -> Iterator[Path]:
+        """Yield what lies in the folders of a store's transactions, which may go meanwhile."""
+        for transaction in sorted(self.own.glob(f"{store}-*")):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                yield from sorted(transaction.iterdir())

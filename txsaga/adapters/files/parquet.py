@@ -8,21 +8,41 @@ runs, or stops halfway, what was written goes with the branch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.adapters.files.complete import files_below
 from txsaga.errors import ConfigError
-from txsaga.errors.lake import ColumnsDiffer, FormatRefused, LakeMissing, TypeDiffers
+from txsaga.errors.lake import ColumnsDiffer, LakeMissing, TypeDiffers
+
+if TYPE_CHECKING:
+    from pyarrow import Schema
 
 CODEC = "zstd"
+SPARK = "txsaga.spark.folders"
 
 
-def write(rows: Any, place: Path, partitions: Sequence[str]) -> None:
-    """Write rows as a directory of Parquet: an Arrow table, batch or reader, or a Spark DataFrame."""
+class Shape(NamedTuple):
+    """What the files of a directory have in common."""
+
+    schema: Schema
+    parts: list[str]
+
+
+def write(rows: Any, place: Path, partitions: Sequence[str]) -> list[tuple[Path, int]]:
+    """Write rows as a directory of Parquet; return its files that hold some, and how many.
+
+    They are an Arrow table, batch or reader, or a Spark DataFrame.
+    """
     if type(rows).__module__.partition(".")[0] == "pyspark":
-        _write_frame(rows, place, partitions)
-        return
+        wrote = import_module(SPARK).write(rows, place, partitions)
+        return _all_of(wrote, list(_written(place)), place.parent)
+    _write_arrow(rows, place, partitions)
+    return list(_written(place))
+
+
+def _write_arrow(rows: Any, place: Path, partitions: Sequence[str]) -> None:
     try:
         import pyarrow as pa
         from pyarrow import dataset
@@ -30,7 +50,7 @@ def write(rows: Any, place: Path, partitions: Sequence[str]) -> None:
         raise LakeMissing(f"rows need Arrow: pip install 'txsaga[lake]' ({missing})") from missing
     if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise ConfigError(f"{type(rows).__name__} can't be appended; give an Arrow table or reader, or a DataFrame")
-    _require_columns(partitions, rows.schema.names)
+    require_columns(partitions, rows.schema.names)
     dataset.write_dataset(
         rows,
         place,
@@ -42,23 +62,29 @@ def write(rows: Any, place: Path, partitions: Sequence[str]) -> None:
     )
 
 
-def _write_frame(frame: Any, place: Path, partitions: Sequence[str]) -> None:
-    if frame.isStreaming:
-        raise FormatRefused("the rows are a stream; append each batch of it, with foreachBatch")
-    _require_columns(partitions, frame.columns)
-    writer = frame.write.mode("errorifexists").option("compression", CODEC)
-    (writer.partitionBy(*partitions) if partitions else writer).parquet(place.as_uri())
+def _all_of(wrote: int, found: list[tuple[Path, int]], folder: Path) -> list[tuple[Path, int]]:
+    """Refuse a part of the rows: executors that have a folder of their own leave it on their machines."""
+    if wrote != (there := sum(count for _, count in found)):
+        raise ConfigError(
+            f"Spark wrote {wrote} rows, and {there} of them are here: its executors must reach {folder} as the same "
+            "folder, under the same path"
+        )
+    return found
 
 
-def _require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
+def require_columns(partitions: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse partitions that nobody could read, or that these rows can't have."""
     if missing := [each for each in partitions if each not in columns]:
         raise ColumnsDiffer(f"rows that are parted by {missing[0]!r} need that column; they have {', '.join(columns)}")
+    if hidden := [each for each in partitions if each.startswith(("_", "."))]:
+        raise ColumnsDiffer(
+            f"no reader looks into folders like '{hidden[0]}=…'; rename {hidden[0]!r}, or part by another"
+        )
     if partitions and len(partitions) == len(columns):
         raise ColumnsDiffer("rows need a column besides those they are parted by; nothing would be in their files")
 
 
-def written(place: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the files below a place that hold rows, and how many."""
+def _written(place: Path) -> Iterator[tuple[Path, int]]:
     from pyarrow import parquet
 
     for path in files_below(place):
@@ -67,22 +93,27 @@ def written(place: Path) -> Iterator[tuple[Path, int]]:
             yield path, count
 
 
-def require_like(fresh: Path, place: Path, directory: Path) -> None:
-    """Refuse rows that differ from what is in a directory: no reader could take both."""
-    there = next(files_below(directory), None)
-    if there is None:
-        return
+def shape(directory: Path) -> Shape | None:
+    """Return what the files of a directory have in common, as the first of them says; None where there is none."""
+    path = next(files_below(directory), None)
+    return None if path is None else shape_of(path, directory)
+
+
+def shape_of(path: Path, below: Path) -> Shape:
+    """Return the shape of a file of a directory."""
     from pyarrow import parquet
 
-    old, new = parquet.read_schema(there), parquet.read_schema(fresh)
-    parted, parts = _parted(there, directory), _parted(fresh, place)
-    if set(old.names) != set(new.names) or parted != parts:
-        has, have = ", ".join([*old.names, *parted]), ", ".join([*new.names, *parts])
-        raise ColumnsDiffer(f"directory {directory.name!r} has columns {has}, parted by {parted}; the rows have {have}")
-    for field in new:
-        if field.type != (wanted := old.field(field.name).type):
-            raise TypeDiffers(f"column {field.name!r} of directory {directory.name!r} is {wanted}; cast it")
+    parts = [each.partition("=")[0] for each in path.relative_to(below).parent.parts]
+    return Shape(parquet.read_schema(path), parts)
 
 
-def _parted(path: Path, below: Path) -> list[str]:
-    return [each.partition("=")[0] for each in path.relative_to(below).parent.parts]
+def require_like(new: Shape, old: Shape | None, name: str) -> None:
+    """Refuse rows that differ from those of a directory: no reader could take both."""
+    if old is None:
+        return
+    if set(old.schema.names) != set(new.schema.names) or old.parts != new.parts:
+        has, have = (", ".join([*each.schema.names, *each.parts]) for each in (old, new))
+        raise ColumnsDiffer(f"directory {name!r} has columns {has}, parted by {old.parts}; the rows have {have}")
+    for field in new.schema:
+        if field.type != (wanted := old.schema.field(field.name).type):
+            raise TypeDiffers(f"column {field.name!r} of directory {name!r} is {wanted}; cast it")

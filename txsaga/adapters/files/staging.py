@@ -20,6 +20,7 @@ from txsaga.adapters.files.complete import SUFFIX
 from txsaga.adapters.files.layout import Layout
 from txsaga.adapters.files.manifest import Entry, Stamp, entry, stamp
 from txsaga.errors import ConfigError, TransactionClosed, xa
+from txsaga.errors.lake import TableError
 from txsaga.model.arguments import check_kind
 from txsaga.model.branch import BranchId
 
@@ -43,6 +44,7 @@ class FolderWork:
     def __init__(self, layout: Layout, branch: BranchId, session: int) -> None:
         self._layout, self._branch, self._session = layout, branch, session
         self._staged: dict[str, _Staged] = {}
+        self._shapes: dict[str, parquet.Shape] = {}
         self._count, self._closed = 0, False
 
     @property
@@ -86,10 +88,9 @@ class FolderWork:
         """
         self._require_open()
         name, place = self._layout.checked(directory), self._next()
-        parquet.write(rows, place, partitions)
-        written = list(parquet.written(place))
+        written = parquet.write(rows, place, partitions)
         for path, _ in written[:1]:
-            parquet.require_like(path, place, self._layout.target(name))
+            self._require_like(name, parquet.shape_of(path, place))
         fresh: dict[str, _Staged] = {}
         for path, _ in written:
             staged = self._next()
@@ -110,6 +111,7 @@ class FolderWork:
                 raise xa.IntegrityViolated(
                     f"branch {self._branch.gid} votes no: {target!r} was changed by others since it was opened"
                 )
+        self._require_readable()
         return [entry(target, each.path, each.found) for target, each in self._staged.items()]
 
     def close(self) -> None:
@@ -117,6 +119,19 @@ class FolderWork:
         self._closed = True
         for each in self._staged.values():
             each.close()
+
+    def _require_like(self, name: str, fresh: parquet.Shape) -> None:
+        """Refuse rows that differ from what is in their directory, or was appended to it here."""
+        parquet.require_like(fresh, self._shapes.get(name) or parquet.shape(self._layout.target(name)), name)
+        self._shapes[name] = fresh
+
+    def _require_readable(self) -> None:
+        """Vote no where rows came to a directory meanwhile that nobody can read together with ours."""
+        for name, fresh in self._shapes.items():
+            try:
+                parquet.require_like(fresh, parquet.shape(self._layout.target(name)), name)
+            except TableError as error:
+                raise xa.IntegrityViolated(f"branch {self._branch.gid} votes no: {error}") from error
 
     def _next(self) -> Path:
         self._count += 1

@@ -14,7 +14,7 @@ from itertools import count
 from txsaga.engine import gates
 from txsaga.engine.flows.attempts import current_attempt
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.life import amended
+from txsaga.engine.life import all_amended
 from txsaga.engine.table import Table, TableWrites
 from txsaga.errors import ConfigError
 from txsaga.model.ballot import Result
@@ -117,15 +117,11 @@ class FlowTables(TableWrites):
             self._judged.append(found)
 
     def _require_not_twice(self, name: TableName) -> None:
-        """Refuse to append to a table that the amended transaction wrote to: what it wrote would stay beside it."""
+        """Refuse to append to a table that an amended transaction wrote to: what it wrote would stay beside it."""
         life = self.life("write to a table")
-        if life.epoch == 1:
-            return
         with self._kernel.store.ledgers.open() as ledger:
-            of = amended(ledger, life)
-            effects = [] if of is None else [each for each in ledger.effects(of) if each.kind == TABLE_EFFECT]
-        writes = [TableWrite.read(each.payload) for each in effects]
-        if any(each.name == name and each.mode is not WriteMode.CREATE for each in writes):
+            of = next((each for each in all_amended(ledger, life) if _wrote(ledger, each, name)), None)
+        if of is not None:
             raise ConfigError(
                 f"table {name} has rows of transaction {of}, which is amended: appended ones would stand beside them; "
                 "replace them by overwrite(rows, where=…)"
@@ -140,3 +136,8 @@ class FlowTables(TableWrites):
                 self._created[TableName(*write.name)] = str(write.created)
                 self._seen[TableName(*write.name)] = None
         self._known = True
+
+
+def _wrote(ledger: Ledger, txid: int, name: TableName) -> bool:
+    writes = [TableWrite.read(each.payload) for each in ledger.effects(txid) if each.kind == TABLE_EFFECT]
+    return any(each.name == name and each.mode is not WriteMode.CREATE for each in writes)

@@ -1,0 +1,34 @@
+"""
+A DataFrame as part files of a directory of Parquet: written by Spark's executors where nobody looks.
+
+They are counted on their way. Executors that don't share the folder write to disks of their own without a word, and
+whoever appends finds fewer files, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # as everybody calls them
+
+from txsaga.adapters.files.parquet import CODEC, require_columns
+from txsaga.errors.lake import FormatRefused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write(rows: Any, place: Path, partitions: Sequence[str]) -> int:
+    """Write a DataFrame; return how many rows the executors say they wrote."""
+    frame: DataFrame = rows
+    if frame.isStreaming:
+        raise FormatRefused("the rows are a stream; append each batch of it, with foreachBatch")
+    require_columns(partitions, frame.columns)
+    observed = Observation()
+    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"))
+    writer = counted.write.mode("errorifexists").option("compression", CODEC)
+    (writer.partitionBy(*partitions) if partitions else writer).parquet(place.as_uri())
+    return int(observed.get.get("rows", 0))
