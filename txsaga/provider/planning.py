@@ -74,7 +74,7 @@ def _never_amended(begin: FlowBegin, tasks: Iterable[Any]) -> Iterator[str]:
 def _never_mapped(tasks: Iterable[Any]) -> Iterator[str]:
     """Yield what is wrong with tasks that Airflow would run any number of."""
     for task in tasks:
-        if why := getattr(getattr(task, "operator_class", None), "never_mapped", ""):
+        if getattr(task, "is_mapped", False) and (why := getattr(task.operator_class, "never_mapped", "")):
             yield f"task {task.task_id!r} {why}"
 
 
