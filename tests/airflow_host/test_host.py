@@ -108,8 +108,8 @@ def left_to_tell(host: HostedAirflow) -> bool:
 
 def events_of(host: HostedAirflow) -> list[int]:
     """Return the transactions of which there are events, each as often as it has one."""
-    found = host.api.ask("GET", "assets/events?limit=100")["asset_events"]
-    return [each["extra"]["txid"] for each in found]
+    found = host.api.ask("GET", "assets/events?limit=100&order_by=-timestamp")["asset_events"]
+    return [each["extra"]["txid"] for each in found if "txid" in each["extra"]]  # what wakes a DAG has none
 
 
 def told_of(host: HostedAirflow) -> list[int]:
