@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import BACKEND, PostgresShelf
-from txsaga.adapters.evidence import SqlEvidence
-from txsaga.adapters.xa import PostgresParticipant, libpq
+from txsaga.adapters.evidence import SqlEvidence, libpq
+from txsaga.adapters.xa import PostgresParticipant
 from txsaga.errors import StoreUnavailable, xa
 from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision

@@ -9,7 +9,8 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import BACKEND, PostgresShelf
-from txsaga.adapters.xa import PostgresParticipant, libpq
+from txsaga.adapters.evidence import libpq
+from txsaga.adapters.xa import PostgresParticipant
 from txsaga.adapters.xa.postgres_branch import refuse_no
 from txsaga.errors import xa
 from txsaga.model.branch import Finish, Vote

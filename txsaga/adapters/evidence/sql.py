@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, QueuePool, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from txsaga.adapters.evidence import statements
+from txsaga.adapters.evidence import first_row, statements
 from txsaga.adapters.evidence.answers import edge, is_blocked
 from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
@@ -123,8 +123,9 @@ class SqlEvidence:
 
 def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None:
     try:
-        begin_now(connection)
-        statements.write_now(connection, table, key, Decision.COMMIT)
+        if not first_row.begun_with(connection, table, key):
+            begin_now(connection)
+            statements.write_now(connection, table, key, Decision.COMMIT)
     except IntegrityError as error:
         connection.rollback()
         standing = connection.scalar(statements.outcome_of(table, key))

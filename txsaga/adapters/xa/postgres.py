@@ -19,9 +19,9 @@ from sqlalchemy.exc import DBAPIError
 from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge
 from txsaga.adapters.evidence.creation import Place, missing
+from txsaga.adapters.evidence.libpq import Answer, SessionLost, ask_each
 from txsaga.adapters.evidence.sessions import settle_level
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.libpq import Answer, SessionLost, ask_each
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts

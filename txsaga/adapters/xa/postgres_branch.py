@@ -19,9 +19,9 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
+from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.libpq import Answer, SessionLost
 from txsaga.adapters.xa.postgres_session import Session
 from txsaga.adapters.xa.postgres_texts import ELSEWHERE, Texts
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, xa

@@ -18,9 +18,9 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters.evidence import libpq
+from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.evidence.sessions import leave_autocommit
-from txsaga.adapters.xa import libpq
-from txsaga.adapters.xa.libpq import Answer, SessionLost
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
 from txsaga.model.branch import BranchId
@@ -67,7 +67,7 @@ class Session:
         if texts.name not in known:
             known[texts.name] = self._prepare(texts)
         self.prepared = known[texts.name]
-        begin = _begin(self._driver)
+        begin = libpq.begin(self._driver)
         answer = self.ask(f"{begin}; {texts.mark(branch, prepared=self.prepared)}")
         if answer.state == UNPREPARED:  # whoever resets sessions drops what was prepared in them
             self.ask("ROLLBACK")
@@ -177,15 +177,3 @@ class DriverSession(Session):
         self._pooled.invalidate()
         with suppress(DBAPIError), self._engine.connect() as connection:
             connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
-
-
-def _begin(driver: psycopg.Connection[Any]) -> str:
-    """Write what the driver would send by itself, in a round trip of its own."""
-    words = ["BEGIN"]
-    if driver.isolation_level is not None:
-        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(driver.isolation_level).name.replace('_', ' ')}")
-    if driver.read_only is not None:
-        words.append("READ ONLY" if driver.read_only else "READ WRITE")
-    if driver.deferrable is not None:
-        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
-    return " ".join(words)

@@ -6,10 +6,11 @@ It must not decide what an answer means. If the process dies between the two cal
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
@@ -43,6 +44,18 @@ def hung_up(session: PGconn) -> bool:
     return False
 
 
+def begin(driver: psycopg.Connection[Any]) -> str:
+    """Write what the driver would send by itself, in a round trip of its own."""
+    words = ["BEGIN"]
+    if driver.isolation_level is not None:
+        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(driver.isolation_level).name.replace('_', ' ')}")
+    if driver.read_only is not None:
+        words.append("READ ONLY" if driver.read_only else "READ WRITE")
+    if driver.deferrable is not None:
+        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
+    return " ".join(words)
+
+
 def send(session: PGconn, text: str) -> None:
     """Send statements; together they are one round trip."""
     try:
@@ -52,7 +65,7 @@ def send(session: PGconn, text: str) -> None:
         raise SessionLost(" ".join(str(error).split())) from error
 
 
-def receive(session: PGconn, patience: float) -> Sequence[Answer]:
+def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last."""
     readable, deadline, answers = None, 0.0, list[Answer]()
     try:
@@ -60,7 +73,7 @@ def receive(session: PGconn, patience: float) -> Sequence[Answer]:
             while session.is_busy():
                 if readable is None:
                     readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
-                if not readable.poll(max(0, deadline - time.monotonic()) * 1000):
+                if not readable.poll(_left(deadline)):
                     raise SessionLost(f"no answer for {patience:g} s")
                 session.consume_input()
             result = session.get_result()
@@ -126,6 +139,10 @@ def _flush(session: PGconn) -> None:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
+
+
+def _left(deadline: float) -> float | None:
+    return None if deadline == math.inf else max(0, deadline - time.monotonic()) * 1000
 
 
 def _poll(session: PGconn, events: int) -> select.poll:
