@@ -146,3 +146,20 @@ def test_a_private_table_stays_private(books: Books, shop: Shop) -> None:
         with books.producer.transaction() as tx:
             tx.rows(f"{shop.name}.price").replace(sales(number))
         assert (shop.run(OTHERS), shop.ids("price")) == ([(0,)], [number])
+
+
+def test_a_row_that_a_policy_refuses_rolls_all_of_it_back(shop: Shop) -> None:
+    other, place = fresh_name("clerk"), shop.name
+    shop.run(f"CREATE ROLE {other}; GRANT USAGE, CREATE ON SCHEMA {place} TO {other}")
+    shop.run(f"GRANT SELECT, INSERT ON {place}.sale TO {other}; ALTER TABLE {place}.sale ENABLE ROW LEVEL SECURITY")
+    shop.run(f"CREATE POLICY dear ON {place}.sale USING (true) WITH CHECK (cents > 100)")
+    try:
+        with pytest.raises(EffectConflict, match="policy"), shop.open() as connection:
+            connection.execute(text(f"SET LOCAL ROLE {other}"))
+            target = staging_tables.find(connection, f"{place}.sale", "txsaga")
+            write = staging_tables.make(connection, target, ["id", "cents"], "none", INSERT)
+            connection.execute(text(f"INSERT INTO {write.staging} VALUES (1, 5, 1)"))
+            staging_tables.seal(connection, write)
+            staging_tables.place(connection, write)
+    finally:
+        shop.run(f"DROP OWNED BY {other}; DROP ROLE {other}")

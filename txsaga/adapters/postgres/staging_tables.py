@@ -22,7 +22,8 @@ from txsaga.model.home_rows import RowsMode, RowsWay, RowsWrite
 
 PREFIX = "txsaga_staged_"
 NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
-PASSING = ("08", "25", "40", "42501", "53", "55P03", "57", "58")
+FORBIDDEN = "42501"
+PASSING = ("08", "25", "40", FORBIDDEN, "53", "55P03", "57", "58")
 """How errors begin that the same rows need not meet again: of the server, of others, of a right that can be given."""
 
 FIND = """
@@ -36,6 +37,8 @@ LACKS = """
 SELECT attname FROM pg_attribute
  WHERE attrelid = :oid AND attname = ANY (:columns) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
  ORDER BY attnum"""
+# Whoever may insert and is refused all the same is refused by a policy, for what the row says.
+GUARDED = "SELECT row_security_active({table}::regclass) AND has_any_column_privilege({table}, 'INSERT')"
 GRANTED = """
 SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
   FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(:staging) AND grantee <> relowner"""
@@ -198,7 +201,13 @@ def _try_replacing(connection: Connection, write: RowsWrite) -> None:
 
 def _insert(connection: Connection, write: RowsWrite) -> None:
     columns = ", ".join(map(quoted, write.columns))
-    run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
+    guarded = run(connection, GUARDED.format(table=literal(write.target))).scalar_one()
+    try:
+        run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
+    except DBAPIError as error:
+        if guarded and getattr(error.orig, "sqlstate", None) == FORBIDDEN:
+            raise EffectConflict(f"a policy of {write.target} refuses a row: {_line(error)}; begin anew") from error
+        raise
     run(connection, f"DROP TABLE {write.staging}")
 
 
@@ -287,4 +296,8 @@ def _refusal(error: DBAPIError) -> str | None:
     state = getattr(error.orig, "sqlstate", None) or ""
     if not state or state.startswith(PASSING):
         return None
+    return _line(error)
+
+
+def _line(error: DBAPIError) -> str:
     return " ".join(str(error.orig).split())
