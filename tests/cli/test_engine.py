@@ -7,6 +7,7 @@ import signal
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import TIMEOUT, environment, started
 from tests.engine.stored import Stored
+from tests.rules.patience import eventually
 from txsaga.cli.engine import Profile, profile_of, run, stopping
 from txsaga.engine.broker import Broker
 from txsaga.engine.roles import Dispatcher
@@ -149,6 +151,21 @@ def test_a_handler_is_called_with_what_is_given_up_in_its_group(
     assert bare(*words, "shop=shop_handlers:judge", TXSAGA_URL=own_url).code == 0
     assert import_module("shop_handlers").asked == [half.txid]
     assert bare("tx", "show", str(half.txid), "--json", TXSAGA_URL=own_url).document["state"] == "rolled_back"
+
+
+@pytest.mark.req("RMQ-68")
+def test_an_engine_answers_for_producers_that_are_gone(bare: Cli, own_url: str, tmp_path: Path) -> None:
+    source = "import txsaga\ndef look_up(question):\n    return txsaga.COMMIT\n"
+    (tmp_path / "shop_checks.py").write_text(source)
+    half = given_up(own_url)
+    words = ("engine", "--min-age", "0", "--check-interval", "0.2", "--checker", "shop=shop_checks:look_up")
+    env = environment(TXSAGA_URL=own_url, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with started(*words, env=env) as engine:
+        shown = partial(bare, "tx", "show", str(half.txid), "--json", TXSAGA_URL=own_url)
+        eventually(lambda: shown().document["state"] == "committed", "the engine's checker was asked")
+        engine.terminate()
+        engine.communicate(timeout=TIMEOUT)
+    assert bare("engine", "--once", "--checker", "shop", TXSAGA_URL=own_url).code == 2
 
 
 @pytest.mark.parametrize(

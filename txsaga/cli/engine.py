@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,7 +30,6 @@ from txsaga.model.checks import PROFILES, CheckProfile
 if TYPE_CHECKING:
     from txsaga.cli.metrics import Metrics
     from txsaga.engine.broker import Broker
-    from txsaga.engine.kernel import Handler
     from txsaga.engine.roles import Role
 
 logger = logging.getLogger("txsaga")
@@ -59,6 +58,10 @@ def engine(
         list[str] | None,
         typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Call this with what a group has out of checks."),
     ] = None,
+    checker: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP=MODULE:FUNCTION", help="Answer with this for a group whose producers are gone."),
+    ] = None,
     sagas: Annotated[
         list[str] | None,
         typer.Option(metavar="MODULE", help="Load what sagas name from this module; beside TXSAGA_SAGAS."),
@@ -70,7 +73,8 @@ def engine(
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
     """Run dispatcher, scheduler, check-back, recovery, sagas and partitions until told to stop."""
-    options, handlers = options_of(context), handlers_of(handler or ())
+    options = options_of(context)
+    handlers, checkers = functions_of(handler or (), "handler"), functions_of(checker or (), "checker")
     changes = said(check_interval, min_age, max_checks, total_limit, reply_timeout, on_exhausted)
     asked = profile_of(profile, changes)
     to_stderr(debug=options.debug, level=logging.INFO, form=log_format)
@@ -85,6 +89,8 @@ def engine(
         load_code(sagas or ())
         for group, function in handlers.items():
             broker.when_exhausted(group, function)
+        for group, function in checkers.items():
+            broker.producer(group, checker=function)
         roles = broker.roles(asked)
         if once:
             run_once(roles, options)
@@ -147,18 +153,18 @@ def described(profile: CheckProfile) -> str:
     )
 
 
-def handlers_of(given: Sequence[str]) -> dict[str, Handler]:
-    """Load the functions that are called with what a group has out of checks."""
+def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
+    """Load the handlers, or the checkers, of groups."""
     from txsaga.wiring import load
 
-    handlers: dict[str, Handler] = {}
+    functions: dict[str, Any] = {}
     for text in given:
         group, _, name = text.partition("=")
-        if not group or name.count(":") != 1 or group in handlers:
+        if not group or name.count(":") != 1 or group in functions:
             told = f"{text!r}: write GROUP=MODULE:FUNCTION, once for each group"
-            raise typer.BadParameter(told, param_hint="--handler")
-        handlers[group] = load(name, "handler")
-    return handlers
+            raise typer.BadParameter(told, param_hint=f"--{what}")
+        functions[group] = load(name, what)
+    return functions
 
 
 def run_once(roles: list[Role], options: Options) -> None:
