@@ -12,6 +12,7 @@ from airflow.sdk import DAG, task
 
 import txsaga
 from tests.provider.house import House
+from txsaga.errors import ConfigError
 from txsaga.model.ballot import Ballot
 from txsaga.provider import message_flow, publish
 from txsaga.provider.operators.approval import Approval
@@ -20,6 +21,8 @@ from txsaga.provider.operators.half import HalfMessageCommit, HalfMessagePrepare
 from txsaga.provider.operators.http import HttpStep
 from txsaga.provider.operators.publish import Publish
 from txsaga.provider.operators.replay import Replay
+
+NEVER = "tests.provider.checkers:never"
 
 
 @pytest.fixture
@@ -33,8 +36,8 @@ def orders(house: House) -> House:
 @pytest.mark.req("CARD-02", "CARD-04")
 def test_a_half_message_is_invisible_until_a_task_commits_it(orders: House) -> None:
     with DAG("halves", schedule=None) as dag:
-        kept = HalfMessagePrepare(task_id="kept", topic="orders", body={"order": 1})
-        dropped = HalfMessagePrepare(task_id="dropped", topic="orders", body="two")
+        kept = HalfMessagePrepare(task_id="kept", topic="orders", checker=NEVER, body={"order": 1})
+        dropped = HalfMessagePrepare(task_id="dropped", topic="orders", checker=NEVER, body="two")
 
         @task
         def look() -> int:
@@ -65,11 +68,21 @@ def test_a_cleared_run_stores_another_half_and_a_retry_does_not(orders: House) -
 
     day = datetime(2026, 1, 1, tzinfo=UTC)
     with DAG("halves_again", schedule=None, start_date=day) as dag:
-        half = Dying(task_id="half", topic="orders", body="x", retries=1, retry_delay=timedelta(0))
+        half = Dying(task_id="half", topic="orders", checker=NEVER, body="x", retries=1, retry_delay=timedelta(0))
         half >> HalfMessageRollback(task_id="drop", half="half")
     for _ in range(2):
         assert orders.run(dag, run_after=day, logical_date=day).state == "success"
     assert tries[0] == tries[1] != tries[2]
+
+
+@pytest.mark.req("RMQ-68")
+def test_nobody_stores_a_half_message_that_nobody_could_be_asked_about() -> None:
+    with pytest.raises(ConfigError, match="task 'half' stores a half message, and nobody could be asked"):
+        HalfMessagePrepare(task_id="half", topic="orders")
+    with pytest.raises(ConfigError, match="write module:function"):
+        HalfMessagePrepare(task_id="half", topic="orders", checker="nowhere")
+    with pytest.raises(ConfigError, match="lies where nobody else can import it"):
+        HalfMessagePrepare(task_id="half", topic="orders", checker=lambda question: None)
 
 
 def test_messages_are_published_without_a_flow(orders: House) -> None:

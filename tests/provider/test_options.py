@@ -44,7 +44,8 @@ def test_what_the_section_says_counts_unless_a_task_says_otherwise(monkeypatch: 
     sensor = DecisionSensor(task_id="c", transaction="1")
     assert (sensor.store, sensor.look_every) == ("orders", 2.5)
     assert DecisionSensor(task_id="d", transaction="1", look_every=0.5).look_every == 0.5
-    stores = [Publish(task_id="e", topic="t"), HalfMessagePrepare(task_id="f", topic="t"), EngineRoles(task_id="g")]
+    half = HalfMessagePrepare(task_id="f", topic="t", checker="tests.provider.checkers:never")
+    stores = [Publish(task_id="e", topic="t"), half, EngineRoles(task_id="g")]
     assert {each.store for each in stores} == {"orders"}  # type: ignore[attr-defined]
     assert TxSagaHook().txsaga_conn_id == "orders"
     assert messages_asset("t", group="g").uri == "txsaga://orders/t/g"

@@ -15,11 +15,11 @@ from txsaga.provider import FlowBegin, FlowEnd, HalfMessageCommit, HalfMessagePr
 def test_what_names_a_half_message_is_no_key_to_it(house: House) -> None:
     topic = house.topic("secret")
     with DAG("secretive", schedule=None) as dag:
-        half = HalfMessagePrepare(task_id="half", topic=topic, body="x")
+        half = HalfMessagePrepare(task_id="half", topic=topic, checker="tests.provider.checkers:never", body="x")
         half >> HalfMessageCommit(task_id="commit", half=half.output)
     run = house.run(dag)
     assert run.state == "success", run.tasks
-    assert run.xcom("half").keys() == {"txid", "id", "group", "store"}
+    assert run.xcom("half").keys() == {"txid", "id", "group", "store", "checker"}
     assert house.seen(topic) == [b"x"]
 
 
@@ -60,7 +60,7 @@ def test_a_task_that_has_a_transaction_links_to_it(monkeypatch: pytest.MonkeyPat
         tasks = [
             FlowBegin(task_id="begin"),
             FlowEnd(task_id="end"),
-            HalfMessagePrepare(task_id="half", topic="t"),
+            HalfMessagePrepare(task_id="half", topic="t", checker="tests.provider.checkers:never"),
             LocalTransaction(task_id="local", topic="t", connection="pg", sql="SELECT 1"),
         ]
     key: Any = SimpleNamespace(dag_id="linked", run_id="r", task_id="begin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_what_the_checker_refuses_is_rolled_back_and_fails(broker: Broker) -> No
     answer = asked(Kind.CHECK_BACK, broker, transaction=txid, checker="tests.provider.checkers:refuse")
     assert answer is not None
     assert (answer.good, answer.value["state"]) == (False, "ROLLED_BACK")
+
+
+@pytest.mark.req("CARD-05", "RMQ-68")
+def test_a_half_message_is_asked_about_by_the_checker_that_came_with_it(broker: Broker) -> None:
+    left = {"txid": half(broker), "checker": "tests.provider.checkers:refuse"}
+    answer = asked(Kind.CHECK_BACK, broker, transaction=json.dumps(left), checker="")
+    assert answer is not None
+    assert (answer.good, answer.value["state"]) == (False, "ROLLED_BACK")
+    assert wait(Kind.CHECK_BACK, transaction=left, checker="mine:own").checker == "mine:own"
 
 
 @pytest.mark.rule("R1")
@@ -194,6 +204,7 @@ def test_a_look_that_fails_ends_no_wait(broker: Broker, monkeypatch: pytest.Monk
     assert asyncio.run(first())[one].value["state"] == "ROLLED_BACK"
 
 
+@pytest.mark.req("BEYOND-4")
 def test_two_hundred_waits_are_one_statement(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     decisions = broker.kernel.store.overview.decisions
@@ -232,6 +243,7 @@ def test_a_target_that_names_nothing_is_refused() -> None:
     assert wait(Kind.DECISION, transaction={"txid": 7}).transaction == "7"
 
 
+@pytest.mark.req("BEYOND-4")
 def test_a_sensor_starts_in_the_triggerer_unless_a_task_must_fill_it_in() -> None:
     from txsaga.provider.sensors.transactions import CheckBackSensor, DecisionSensor
 
@@ -241,7 +253,7 @@ def test_a_sensor_starts_in_the_triggerer_unless_a_task_must_fill_it_in() -> Non
     assert not DecisionSensor(task_id="d", transaction=7, deferrable=False).start_from_trigger
     named = CheckBackSensor(task_id="e", transaction=7, checker=third_time)
     assert named.target["checker"] == "tests.provider.checkers:third_time"
-    with pytest.raises(ConfigError, match="can't import it"):
+    with pytest.raises(ConfigError, match="nobody else can import it"):
         CheckBackSensor(task_id="f", transaction=7, checker=lambda question: None)
 
 

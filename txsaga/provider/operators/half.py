@@ -3,12 +3,13 @@ A half message by itself: one task stores it, invisible to everybody; another on
 
 Usable in any DAG, without a flow. A retry of the first finds what it stored, unless that is decided: a cleared run
 stores another one. Deciding twice the same way does nothing. What the first hands on names the half and is no key to
-it: who decides asks the store for that. If the second never runs, check-back asks the group's checker.
+it: who decides asks the store for that. If the second never runs, its checker is asked: by a `CheckBackSensor` of the
+first one's output, or by `txsaga engine --checker`. So nobody stores a half message without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -18,6 +19,7 @@ from txsaga.errors import ConfigError, DecidedOtherwise
 from txsaga.model.decision import Decision
 from txsaga.model.records import Receipt
 from txsaga.provider.ambient import AMBIENT, producer_of
+from txsaga.provider.checking import checker_name
 from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.publish import body_of
 from txsaga.provider.options import store_of
@@ -43,6 +45,7 @@ class HalfMessagePrepare(BaseOperator):
         self,
         *,
         topic: str,
+        checker: str | Callable[..., Any] | None = None,
         body: object = "",
         key: str | None = None,
         tag: str | None = None,
@@ -54,6 +57,12 @@ class HalfMessagePrepare(BaseOperator):
         super().__init__(**options)
         self.topic, self.body, self.key, self.tag, self.headers = topic, body, key, tag, headers
         self.store, self.group = store_of(store), group
+        if checker is None:
+            raise ConfigError(
+                f"task {self.task_id!r} stores a half message, and nobody could be asked what became of its local "
+                "work: give checker='module:function'; work in a database leaves evidence, use LocalTransaction for it"
+            )
+        self.checker = checker_name(checker)
 
     def execute(self, context: Context) -> dict[str, object]:
         """Store it, unless an attempt before has stored it."""
@@ -71,6 +80,7 @@ class HalfMessagePrepare(BaseOperator):
                 "id": broker.identity.transaction(receipt.txid),
                 "group": group,
                 "store": self.store,
+                "checker": self.checker,
             }
             keep_result(context, ANY, made)
             return made

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,14 @@ from txsaga.adapters.airflow.instance import RunOf, run_of
 from txsaga.errors import ConfigError
 from txsaga.ports.runs import RunState
 from txsaga.provider.ambient import AMBIENT
+from txsaga.provider.checking import checker_name
 from txsaga.provider.options import store_of
 from txsaga.provider.reaching import connections_of
 from txsaga.provider.reference import this_airflow
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
+    from txsaga.engine.roles import Role
 
 ENDED = ("success", "failed")
 GONE = "Dag run with dag_id '{dag}' and run_id '{run}' was not found"
@@ -39,16 +41,24 @@ class EngineRoles(BaseOperator):
 
     ui_color = "#efe9dc"
 
-    def __init__(self, *, store: str | None = None, seconds: float = 50.0, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        store: str | None = None,
+        seconds: float = 50.0,
+        checkers: Mapping[str, str | Callable[..., Any]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.store, self.seconds = store_of(store), seconds
+        self.checkers = {group: checker_name(checker) for group, checker in (checkers or {}).items()}
 
     def execute(self, context: Context) -> dict[str, int]:
         """Do rounds; return how much each role did."""
         broker = reached(self.store)
         ti: Any = context["ti"]
         broker.ask_runs(TaskRuns(ti.get_dagrun_state, this_airflow()))
-        roles, done = broker.roles(), Counter[str]()
+        roles, done = [*self._answering(broker), *broker.roles()], Counter[str]()
         until = time.monotonic() + self.seconds
         while True:
             worked = {role.name: role.run_once() for role in roles}
@@ -57,6 +67,14 @@ class EngineRoles(BaseOperator):
                 return dict(done)
             if not any(worked.values()):
                 time.sleep(PAUSE)
+
+    def _answering(self, broker: Broker) -> list[Role]:
+        """Answer for groups whose producers are gone."""
+        from txsaga.wiring import load
+
+        for group, name in self.checkers.items():
+            broker.producer(group, checker=load(name, "checker"))
+        return broker.own_roles() if self.checkers else []
 
 
 class TaskRuns:

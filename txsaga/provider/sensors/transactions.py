@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from txsaga.errors import ConfigError
+from txsaga.provider.checking import checker_name
 from txsaga.provider.sensors.waiting import WaitSensor
 from txsaga.provider.waits.kinds import Kind
 
@@ -18,9 +18,10 @@ class CheckBackSensor(WaitSensor):
     """
     Asks what became of a transaction until it is decided, and decides it by the answer (CARD-05).
 
-    The evidence is asked first, then `checker`, a function named module:function that the triggerer can import; it
-    gets the question and answers COMMIT, ROLLBACK or UNKNOWN. Every `interval` seconds once, at most `max_checks`
-    times. COMMITTED is success, ROLLED_BACK and out of checks are failures; what is still open is not asked about.
+    The evidence is asked first, then `checker`, a function named module:function that the triggerer can import, or
+    that of the task whose output it is given; it gets the question and answers COMMIT, ROLLBACK or UNKNOWN. Every
+    `interval` seconds once, at most `max_checks` times. COMMITTED is success, ROLLED_BACK and out of checks are
+    failures; what is still open is not asked about.
     """
 
     kind = Kind.CHECK_BACK
@@ -37,7 +38,7 @@ class CheckBackSensor(WaitSensor):
         options.setdefault("poke_interval", interval)
         target = {
             "transaction": transaction,
-            "checker": _named(checker),
+            "checker": "" if checker is None else checker_name(checker),
             "interval": interval,
             "max_checks": max_checks,
         }
@@ -60,20 +61,3 @@ class ParkedSensor(WaitSensor):
 
     def __init__(self, *, group: str = "", **options: Any) -> None:
         super().__init__(target={"group": group}, **options)
-
-
-def _named(checker: str | Callable[..., Any] | None) -> str:
-    if checker is None:
-        return ""
-    if isinstance(checker, str):
-        if checker.count(":") != 1:
-            raise ConfigError(f"checker {checker!r}: write module:function, of a module that the triggerer can import")
-        return checker
-    name = getattr(checker, "__qualname__", "")
-    module = getattr(checker, "__module__", "")
-    if not name.isidentifier() or module.startswith("unusual_prefix_"):
-        raise ConfigError(
-            f"checker {name or checker!r} lies where the triggerer can't import it; put it into a module and write "
-            "checker='module:function'"
-        )
-    return f"{module}:{name}"
