@@ -25,7 +25,7 @@ DEFAULT_NUMBER = 24
 PATIENCE = 90.0
 
 
-@pytest.mark.req("RMQ-07", "RMQ-01", "RMQ-95")
+@pytest.mark.req("RMQ-07", "RMQ-01", "RMQ-95", "BEYOND-3")
 def test_whoever_is_killed_debits_equal_credits(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get(SEED) or random.randrange(1_000_000))
     number = int(os.environ.get(NUMBER) or DEFAULT_NUMBER)

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from airflow.sdk import task
 
 import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
+from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.broker import Broker
 from txsaga.errors import ConfigError, FlowRefused
+from txsaga.model.decision import Decision
 from txsaga.provider import ConsumeStep, message_flow
 
 
@@ -29,6 +32,14 @@ def sent(broker: Broker, topic: str, *messages: dict[str, Any]) -> None:
         broker.producer("sender").send(topic, each.pop("body"), **each)
     for role in broker.roles():
         role.run_once()
+
+
+def lives(broker: Broker) -> set[int]:
+    """Return the transactions that were begun."""
+    store = broker.kernel.store
+    assert isinstance(store, PostgresStore)
+    with store.engine.connect() as connection:
+        return set(connection.exec_driver_sql(f"SELECT txid FROM {store.namespace}.tx").scalars())
 
 
 def taking(topic: str, **options: Any) -> Any:
@@ -60,6 +71,31 @@ def test_the_next_task_gets_all_that_a_message_is(house: House, broker: Broker) 
     }
     assert (binary["encoding"], base64.b64decode(binary["body"])) == ("base64", raw)
     assert broker.consumer("takers", [topic]).receive() == []
+
+
+@pytest.mark.req("IBM-05")
+def test_a_message_is_one_transaction_that_begin_opens_and_end_closes(house: House, broker: Broker) -> None:
+    topic = broker.create_topic(fresh_name("timed"), "normal", queues=1).name
+    sent(broker, topic, {"body": b"x"})
+    overview, opened = broker.kernel.store.overview, list[object]()
+
+    @message_flow(schedule=None)
+    def timed() -> None:
+        take = ConsumeStep(task_id="take", topics=topic, consumer_group="timers")
+
+        @task
+        def look(txid: str) -> None:
+            opened.append(overview.decisions([int(txid)]))
+
+        take >> look("{{ ti.xcom_pull('begin')['txid'] }}")
+
+    before = lives(broker)
+    run = house.run(timed())
+    assert run.state == "success", run.tasks
+    txid = run.xcom("begin")["txid"]
+    assert lives(broker) - before == {txid}
+    assert opened == [{}]
+    assert overview.decisions([txid]) == {txid: Decision.COMMIT}
 
 
 def test_what_has_no_room_is_left_for_the_next_run_uncounted(house: House, broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -88,6 +89,33 @@ def by_decorator(*, to: int = 1) -> DAG:
         credit(moved) >> publish("transfers", {"cents": "{{ ti.xcom_pull('debit') }}"})
 
     return by_words()
+
+
+@pytest.mark.req("IBM-32")
+@pytest.mark.parametrize("good", [True, False])
+def test_a_task_settles_the_lane_that_it_names_and_no_other(bank: House, good: bool) -> None:
+    bank.postgres("pg_other", AUDIT)
+    named = {name: lane(f"pg_{name}") for name in ("audit", "other")}
+
+    @message_flow(dag_id=f"lanes_{good}".lower(), schedule=None, resources={"current": "pg_current", **named})
+    def lanes() -> None:
+        note = "INSERT INTO audit VALUES (:what)"
+        tasks = [
+            step.sql(f"{on}_{what}", note, on=on, parameters={"what": what})
+            for what in ("kept", "dropped", "open")
+            for on in named
+        ]
+        for before, after in itertools.pairwise(
+            [*tasks[:2], lane.commit("audit"), *tasks[2:4], lane.rollback("audit"), *tasks[4:]]
+        ):
+            before >> after
+        tasks[-1] >> step.sql("last", MOVE, on="current", parameters={"cents": 0, "id": 1 if good else 9}, rows=1)
+
+    run = bank.run(lanes())
+    assert run.state == ("success" if good else "failed"), run.tasks
+    seen = {on: {what for (what,) in bank.rows(f"pg_{on}", "SELECT what FROM audit")} for on in named}
+    assert seen["audit"] == ({"kept", "open"} if good else {"kept"})
+    assert seen["other"] == ({"kept", "dropped", "open"} if good else set())
 
 
 def test_a_message_flow_is_a_dag_with_begin_seal_and_end(bank: House) -> None:

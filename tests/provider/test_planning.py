@@ -12,6 +12,7 @@ from txsaga.provider import FlowBegin, lane, main, message_flow, step
 from txsaga.provider.planning import declared_flow
 
 
+@pytest.mark.req("BEYOND-7")
 def test_all_that_is_wrong_stands_in_one_error_with_the_users_file_and_line() -> None:
     @message_flow(
         coordinated=True,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -193,6 +198,42 @@ def test_without_coordination_what_was_done_first_stays_and_so_does_a_plain_mess
     assert run.tasks["end"] == "failed"
     assert left(notes)["pg_one"] == ["first"]
     assert (notes.seen("plain"), notes.seen("joined")) == ([b"at once"], [])
+
+
+HALFWAY = """
+import os, signal, warnings
+from airflow.sdk import task
+from tests.provider.house import put
+from txsaga.provider import message_flow, step
+
+@message_flow(resources={"one": "pg_one", "two": "pg_two"}, schedule=None)
+def halfway():
+    debit, credit = (step.sql(name, "INSERT INTO note VALUES (:what)", on=on, parameters={"what": name})
+                     for name, on in (("debit", "one"), ("credit", "two")))
+
+    @task
+    def dies():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    debit >> dies() >> credit
+
+warnings.simplefilter("ignore")
+dag = halfway()
+put(dag)
+dag.test()
+"""
+
+
+@pytest.mark.req("IBM-03")
+def test_without_coordination_a_crash_leaves_what_was_before_it_and_nothing_behind(
+    notes: House, tmp_path: Path
+) -> None:
+    program = tmp_path / "halfway.py"
+    program.write_text(HALFWAY)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert left(notes) == {"pg_one": ["debit"], "pg_two": [], "pg_three": []}
 
 
 @pytest.mark.req("IBM-30", "IBM-58", "IBM-60")

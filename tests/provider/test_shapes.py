@@ -111,7 +111,7 @@ def test_one_part_of_a_mapped_step_that_fails_rolls_all_of_it_back(notes: House)
     assert noted(notes) == []
 
 
-@pytest.mark.req("CARD-07")
+@pytest.mark.req("CARD-07", "BEYOND-10")
 @pytest.mark.rule("R6")
 def test_a_cleared_run_is_a_new_life_after_a_rollback_and_refused_after_a_commit(notes: House) -> None:
     @message_flow(resources={"one": "pg_one"}, coordinated=True, schedule=None, start_date=DAY, params={"what": "bad"})

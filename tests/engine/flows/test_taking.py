@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.engine.flows.desks import Desks
+from tests.engine.coordinator.bank import START
+from tests.engine.flows.desks import CHANGE, Desks
 from tests.engine.shop import Shop
 from tests.engine.worker import told, worker, wrote
 from txsaga.engine.broker import Broker
@@ -75,6 +76,28 @@ def test_what_a_step_took_before_it_failed_comes_again_and_is_not_taken_off(desk
             flow.consume(second)
         flow.end()
     assert left(desks) == [("a", 2)]
+
+
+@pytest.mark.req("IBM-11")
+def test_of_two_messages_side_by_side_one_fails_and_leaves_no_trace(desks: Desks, orders: Send) -> None:
+    orders("bad", "good")
+    failing, going = desks.begin("current", key="bad"), desks.begin("current", key="good")
+    with (
+        desks.process() as broker,
+        consumer(broker) as group,
+        broker.flow(failing) as bad,
+        broker.flow(going) as good,
+    ):
+        for flow, message in zip((bad, good), group.receive(2, wait=0), strict=True):
+            with flow.step("take"):
+                flow.consume(message)
+        for flow, amount in ((bad, -1000), (good, 7)):
+            with flow.step("pay", on="current", hold="journal") as journal:
+                journal.execute(CHANGE, {"amount": amount, "id": 1}, rows=1)
+        bad.roll_back()
+        good.end()
+    assert desks.bank.balances() == {"current": START + 7, "mortgage": START}
+    assert left(desks) == [("bad", 2)]
 
 
 @pytest.mark.rule("R4", "R11")
