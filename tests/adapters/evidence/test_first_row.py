@@ -63,14 +63,14 @@ def test_a_barrier_that_stands_says_so(open_engine: OpenEngine) -> None:
     assert books.entries() == {1, 3}
 
 
-def resets(connection: psycopg.Connection[object], *_: object) -> None:
+def resets(connection: psycopg.Connection[tuple[str]], *_: object) -> None:
     ours = connection.execute("select name from pg_prepared_statements where name like 'txsaga%'").fetchall()
     for (name,) in ours:
         connection.execute(f"deallocate {name}")
     connection.commit()
 
 
-def keeps_nothing(connection: psycopg.Connection[object], *_: object) -> None:
+def keeps_nothing(connection: psycopg.Connection[tuple[str]], *_: object) -> None:
     connection.prepare_threshold = None
 
 
