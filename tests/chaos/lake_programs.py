@@ -26,6 +26,11 @@ COLUMNS = {"id": "long not null", "part": "long"}
 WRITES = tuple(
     f"{fact}:{number}" for fact in ("Staging", "Staged", "Filing", "Filed", "Building", "Built") for number in (2, 3)
 )
+BRANCHES = tuple(
+    f"{fact}:{number}"
+    for fact in ("Branching", "Branched", "Filing", "Filed", "Building", "Built")
+    for number in (2, 3)
+)
 FILLS = tuple(f"{fact}:2" for fact in ("Staging", "Staged", "Filing", "Filed", "Building", "Built"))
 DECIDES = tuple(f"{fact}:2" for fact in ("Ending", "Ended", "Deciding", "Decided"))
 
@@ -71,6 +76,27 @@ def fill(broker: Broker, world: World) -> None:
         with suppress(AlreadyCommitted):
             with producer.transaction(key=str(id)) as tx:
                 tx.rows(shop(world)).insert(pa.table({"id": [id, id]}))
+                tx.send(CREDITS, str(id).encode(), key=str(id))
+            world.note("acknowledged", str(id))
+    recover(broker, world)
+
+
+def change(broker: Broker, world: World) -> None:
+    """Let another engine write two entries on branches, of which one is written anew each time."""
+    producer = clerk(broker)
+    open_tables(producer)
+    catalog = broker.kernel.tables.lake.catalog  # type: ignore[attr-defined]  # of the opened lake
+    for id in (1, 2):
+        with suppress(AlreadyCommitted):
+            with producer.transaction(key=str(id)) as tx:
+                for name in (LEDGER, POSTING):
+                    with tx.table(name).branch() as branch:
+                        table = catalog.load_table(name)
+                        rows = entry(id).cast(table.schema().as_arrow())
+                        if name == LEDGER or id == 1:
+                            table.append(rows, branch=branch.branch)
+                        else:
+                            table.overwrite(pa.concat_tables([table.scan().to_arrow(), rows]), branch=branch.branch)
                 tx.send(CREDITS, str(id).encode(), key=str(id))
             world.note("acknowledged", str(id))
     recover(broker, world)
@@ -155,6 +181,20 @@ def sold(world: World) -> list[int]:
         if connection.execute(text("SELECT to_regclass(:name)"), {"name": shop(world)}).scalar() is None:
             return []
         return list(connection.execute(text(f"SELECT id FROM {shop(world)} ORDER BY id")).scalars())
+
+
+def branches_are_gone(world: World) -> None:
+    """In the end both entries are there, and no branch once it is collected."""
+    import txsaga
+
+    both_are_there(world)
+    place = world.folder / "warehouse"
+    with txsaga.connect(world.home, warehouse=place, roles=False, answering=False, env={}) as broker:
+        tables = broker.kernel.tables
+        tables.collect()
+        found = [tables.lake.catalog.load_table(name) for name in (LEDGER, POSTING)]  # type: ignore[attr-defined]
+        assert all(set(table.metadata.refs) == {"main"} for table in found)
+    assert read(world)[LEDGER] == [1, 2]
 
 
 def rows_are_there(world: World) -> None:

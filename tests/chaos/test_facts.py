@@ -313,7 +313,7 @@ def test_coordinated_transactions_announce_every_durable_step(
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("program", [lake_programs.write, lake_programs.write_beside_databases])
+@pytest.mark.parametrize("program", [lake_programs.write, lake_programs.change, lake_programs.write_beside_databases])
 def test_those_who_write_into_tables_announce_every_durable_step(
     watch: Watch, houses: Worlds, program: Callable[[Broker, World], None]
 ) -> None:

@@ -39,6 +39,15 @@ HOME = Scenario(
     check=programs.rows_agree,
     end=programs.rows_are_there,
 )
+BRANCHES = Scenario(
+    name="two tables changed on branches, messages, tried again",
+    roles_from=ROLES,
+    sure=(*programs.BRANCHES, *programs.DECIDES),
+    run=programs.change,
+    after=(programs.recover, programs.change),
+    check=programs.tables_agree,
+    end=programs.branches_are_gone,
+)
 LOCAL = Scenario(
     name="two tables, a message and a row of a bank",
     roles_from=ROLES,
@@ -57,7 +66,7 @@ DATABASES = Scenario(
     check=programs.databases_agree,
     end=programs.both_are_there,
 )
-SCENARIOS = (WRITE, AT_ONCE, HOME, LOCAL, DATABASES)
+SCENARIOS = (WRITE, AT_ONCE, HOME, BRANCHES, LOCAL, DATABASES)
 
 
 @pytest.mark.req("RMQ-01", "IBM-02", "IBM-08")

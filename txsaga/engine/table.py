@@ -3,6 +3,7 @@ Writing into tables inside a transaction: staged at once, visible with its decis
 
     tx.table("bank.ledger").append(rows)
     tx.table("bank.balance").overwrite(rows, where={"day": day}, gate=expect("balances"))
+    tx.table("bank.ledger").branch(spark)  # any statement of Spark's, on a branch
     tx.rows("shop.sale").insert(frame)  # a table of the home database itself
 
 Each write is staged where nobody reads, then its record is stored; from there on whoever decides publishes it (R2).
@@ -20,6 +21,7 @@ from txsaga.engine import gates
 from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
+from txsaga.engine.table_branch import TableBranch
 from txsaga.errors import TransactionError
 from txsaga.errors.lake import TableTaken
 from txsaga.model import facts
@@ -28,10 +30,19 @@ from txsaga.model.ballot import Result
 from txsaga.model.gate import Judged, Subject
 from txsaga.model.home_rows import RowsWay
 from txsaga.model.records import Life
-from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.model.table import (
+    ROWS_EFFECT,
+    TABLE_EFFECT,
+    BranchStart,
+    Effect,
+    Swap,
+    TableName,
+    TableWrite,
+    WriteMode,
+)
 from txsaga.ports.gates import Gate
 from txsaga.ports.ledger import Ledger
-from txsaga.ports.tables import Place, Staging
+from txsaga.ports.tables import BranchWriter, Place, Staging
 
 CREATED = "a table is created before anything is written to it, and once"
 
@@ -45,6 +56,7 @@ class TableWrites:
         self._lives = Lives(kernel)
         self._numbers, self._created = count(1), dict[TableName, str]()
         self._seen: dict[TableName, int | None] = {}
+        self._branched = set[TableName]()
         self.may_conflict = False
         self.recorded: list[Effect] = []
 
@@ -102,20 +114,77 @@ class TableWrites:
         """Stage rows, let a gate look at them, and store the record of both."""
         life, tables, created = self.life("write to a table"), self._kernel.tables, self._created.get(name)
         gate = gates.warmed(gate)
+        if name in self._branched:
+            raise TransactionError(f"table {name} is written on a branch; write to that, or when its block is left")
         base = self._seen.get(name) if mode is WriteMode.OVERWRITE else None
-        place = Place(self._identity(life), self._part, self.attempt(life), next(self._numbers))
+        place = self._place(life)
         staging = Staging(mode=mode, created=created, where=where, base=base, properties=properties)
         with self._kernel.announce.around(facts.Staging, life.txid, about=str(name)):
             write = tables.stage(name, rows, place, staging)
-        if write is not None and mode is WriteMode.OVERWRITE:
+        self._judge(life, name, place, write, gate)
+        return write
+
+    def branch_writer(self, session: object) -> BranchWriter | None:
+        """Return what writes to branches by a session."""
+        return None if session is None else self._kernel.tables.branch_writer(session)
+
+    def begin_branch(self, name: TableName) -> tuple[BranchStart, Place]:
+        """Begin a branch of a table, which is the first that this transaction writes of it."""
+        life = self.life("write to a table")
+        if name in self._branched or any(write.name == name for write in self.known(life)):
+            raise TransactionError(
+                f"transaction {life.txid} wrote to table {name} before, which a branch would not have; "
+                "begin the branch first, and do everything on that one"
+            )
+        place = self._place(life)
+
+        def move(swap: Swap) -> None:
+            with self._kernel.store.ledgers.open() as ledger:
+                self.own(ledger, life)
+                ledger.swap([swap])
+
+        with self._kernel.announce.around(facts.Branching, life.txid, about=str(name)):
+            start = self._kernel.tables.begin_branch(name, place, move)
+        self._branched.add(name)
+        self.may_conflict = True
+        return start, place
+
+    def end_branch(self, start: BranchStart) -> None:
+        """Write to a branch no more."""
+        self._branched.discard(start.table)
+
+    def record_branch(
+        self, start: BranchStart, place: Place, *, rebase: bool, gate: Gate | None = None
+    ) -> TableWrite | None:
+        """Store the record of what lies on a branch; None when nothing was written there."""
+        life = self.life("write to a table")
+        with self._kernel.announce.around(facts.Staging, life.txid, about=str(start.table)):
+            write = self._kernel.tables.branched(start, place, rebase=rebase)
+        if write is not None:
+            self.admit(write)
+        self._judge(life, start.table, place, write, gate)
+        return write
+
+    def admit(self, write: TableWrite) -> None:
+        """Look at what lies on a branch before it is recorded."""
+
+    def known(self, life: Life) -> Sequence[TableWrite]:
+        """Return what was written into tables so far."""
+        return [TableWrite.read(each.payload) for each in self.recorded if each.kind == TABLE_EFFECT]
+
+    def _judge(self, life: Life, name: TableName, place: Place, write: TableWrite | None, gate: Gate | None) -> None:
+        """Let a gate look at what was staged, and store the record of both."""
+        tables, found = self._kernel.tables, None
+        if write is not None and write.mode is WriteMode.OVERWRITE:
             tables.require_unmoved(write)
-        found = None
         if gate is not None:
             subject = Subject(about=str(name), count=0) if write is None else tables.subject(write)
             found = gates.judged(gate, f"{name} {place.part}.{place.attempt}.{place.number}", subject)
         if write is not None or found is not None:
             self._record(life, name, write, found)
-        return write
+
+    def _place(self, life: Life) -> Place:
+        return Place(self._identity(life), self._part, self.attempt(life), next(self._numbers))
 
     def put(self, table: str, rows: object, way: RowsWay) -> int:
         """Stage rows for a table of the home database, and store the record; return how many."""
@@ -224,3 +293,11 @@ class Table:
             check_kind(where, Mapping, "where", "give values by partition, like {'day': day}")
         self._writes.take(self.name, where)
         return self._writes.write(self.name, rows, WriteMode.OVERWRITE, where, properties or {}, gate)
+
+    def branch(self, spark: object = None, *, gate: Gate | None = None, rebase: bool = False) -> TableBranch:
+        """Return a branch of it, for any statement of Spark's: `with tx.table(…).branch(spark) as ledger:`.
+
+        What lies there when its block is left is published as it is; where the table was changed meanwhile, appends are
+        put onto that, and with `rebase` what was changed in other partitions. Else it is a `TableMoved`.
+        """
+        return TableBranch(self._writes, self.name, self._writes.branch_writer(spark), gate=gate, rebase=rebase)

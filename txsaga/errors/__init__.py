@@ -291,7 +291,7 @@ class VotedOtherwise(TransactionError):
 
 
 class TableMoved(EffectConflict):
-    """The table was changed since an overwrite saw it, dropped, or is another one of the same name."""
+    """The table was changed since an overwrite saw it or its branch began, dropped, or is another one of that name."""
 
 
 class PointerMoved(EffectConflict):

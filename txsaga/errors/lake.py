@@ -12,6 +12,7 @@ What is wrong with a write into a table. It is found while rows are staged, so n
     ├── NullRefused          NULL in a required column
     ├── PartitionLost        the column that a table is partitioned by is not among the rows
     ├── OutsideOverwrite     rows that an overwrite of some partitions does not replace
+    ├── BranchMissed         a session wrote to a table itself, past its branch
     ├── TableTaken           another undecided transaction overwrites the same
     └── LakeMissing          what this takes is not installed, or not set up
 
@@ -71,6 +72,10 @@ class PartitionLost(TableError):
 
 class OutsideOverwrite(TableError):
     """Rows lie outside of the partitions that an overwrite replaces."""
+
+
+class BranchMissed(TableError):
+    """A session wrote to a table itself, past the branch that it was to write to."""
 
 
 class TableTaken(TableError):

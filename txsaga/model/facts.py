@@ -54,6 +54,8 @@ from txsaga.model.flow_facts import Started as Started
 from txsaga.model.flow_facts import Starting as Starting
 from txsaga.model.flow_facts import Touched as Touched
 from txsaga.model.flow_facts import Touching as Touching
+from txsaga.model.lake_facts import Branched as Branched
+from txsaga.model.lake_facts import Branching as Branching
 from txsaga.model.lake_facts import Building as Building
 from txsaga.model.lake_facts import Built as Built
 from txsaga.model.lake_facts import Filed as Filed

@@ -1,6 +1,14 @@
-"""The facts of tables: what is staged, recorded, built and collected."""
+"""The facts of tables: what is branched off, staged, recorded, built and collected."""
 
 from txsaga.model.fact import Fact
+
+
+class Branching(Fact):
+    """A table is about to get a branch that another engine writes to."""
+
+
+class Branched(Fact):
+    """It has it: nothing that is written there counts before it is recorded."""
 
 
 class Staging(Fact):

@@ -50,6 +50,20 @@ class Effect(NamedTuple):
     payload: Mapping[str, object]
 
 
+class BranchStart(NamedTuple):
+    """Where a branch of a table begins: another engine writes to it, and nobody looks before the decision."""
+
+    table: TableName
+    branch: str
+    uuid: str
+    """Of the table."""
+    base: int | None
+    """What was published then."""
+    first: int
+    """The snapshot that the branch begins with: that one, or an empty one where nothing was."""
+    schema: int
+
+
 class WriteMode(StrEnum):
     """What a write does with the rows that are there."""
 
@@ -84,10 +98,20 @@ class TableWrite:
     folder: str = ""
     """Where its files were staged."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    branch: str | None = None
+    """Where another engine wrote it; then its base is what was published when the branch began."""
+    head: int | None = None
+    """The newest snapshot there when it was recorded: what is published, whatever is written there later."""
+    rebase: bool = False
+    """Whether what it changed may be carried onto a table that was changed in other partitions since."""
 
     def payload(self) -> dict[str, object]:
         """Write it as JSON keeps it."""
-        return {**asdict(self), "name": list(self.name), "mode": self.mode.value}
+        said = {**asdict(self), "name": list(self.name), "mode": self.mode.value}
+        if self.branch is None:  # as programs know it that know no branches
+            for name in ("branch", "head", "rebase"):
+                del said[name]
+        return said
 
     @classmethod
     def read(cls, payload: Mapping[str, object]) -> TableWrite:

@@ -4,14 +4,14 @@ Tables: the rows of effects and pointers in a ledger, and the lake that stages w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from txsaga.model.cut import TableReader
 from txsaga.model.gate import Subject
-from txsaga.model.table import Effect, Swap, TableName, TableWrite, WriteMode
+from txsaga.model.table import BranchStart, Effect, Swap, TableName, TableWrite, WriteMode
 
 NO_TIME = timedelta(0)
 
@@ -57,6 +57,25 @@ class Staging(NamedTuple):
     properties: Mapping[str, str] = MappingProxyType({})
 
 
+class BranchWriter(Protocol):
+    """A session of another engine that writes to branches of tables."""
+
+    def require_able(self, name: TableName) -> None:
+        """Refuse a session that would not write where it is told, before a branch is begun."""
+
+    def open(self, start: BranchStart) -> None:
+        """Make sure that the session sees a branch of ours, and mark what it writes until `close`."""
+
+    def close(self) -> None:
+        """Leave the session as it was."""
+
+    def identifier(self, start: BranchStart) -> str:
+        """Return what the session calls a branch."""
+
+    def sql(self, statement: str, args: object) -> object:
+        """Run a statement."""
+
+
 class Tables(TableReader, Protocol):
     """The tables of the home catalog, and what writes into them before a decision."""
 
@@ -89,8 +108,20 @@ class Tables(TableReader, Protocol):
         One clear error of `errors.lake` for what does not fit the table: then nothing is left to publish.
         """
 
+    def begin_branch(self, name: TableName, place: Place, move: Callable[[Swap], None]) -> BranchStart:
+        """Give a table a branch that begins with what is published; `move` moves a pointer or raises `PointerMoved`."""
+
+    def branch_writer(self, session: object) -> BranchWriter:
+        """Return what writes to branches by a session of another engine."""
+
+    def branched(self, start: BranchStart, place: Place, *, rebase: bool) -> TableWrite | None:
+        """Return the record of what lies on a branch now; None when nothing was written there.
+
+        `TableMoved` when the branch is not what it was begun as; one clear error where its session wrote past it.
+        """
+
     def subject(self, write: TableWrite) -> Subject:
         """Return the staged rows of a write as a gate sees them, and how many are published in their place."""
 
     def require_unmoved(self, write: TableWrite) -> None:
-        """Raise `TableMoved` when an overwrite can't be published any more."""
+        """Raise `TableMoved` when an overwrite, or what a branch changed, can't be published any more."""

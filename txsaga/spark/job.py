@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from txsaga.engine.broker import Broker
     from txsaga.engine.table import Table
+    from txsaga.engine.table_branch import TableBranch
     from txsaga.model.records import Life
 
 ENTRY = "run"
@@ -90,6 +91,10 @@ class Job:
         """Replace all rows of a table; return how many there are now."""
         write = self.transaction.table(name).overwrite(rows, gate=gate)
         return 0 if write is None else write.rows
+
+    def branch(self, name: str, *, gate: Gate | None = None, rebase: bool = False) -> TableBranch:
+        """Return a branch of a table: `with job.branch("bank.ledger") as ledger:`, `ledger.sql("MERGE …")`."""
+        return self.transaction.table(name).branch(self.spark, gate=gate, rebase=rebase)
 
     def send(self, topic: str, frame: DataFrame) -> None:
         """Send the rows of a frame as messages."""

@@ -3,8 +3,9 @@ Collecting what no decision will ever publish: staged files of transactions that
 
 What a gate refused can be kept for a while, so that somebody may look at it.
 
-A folder names its transaction. Nothing is taken while that is undecided, belongs to another store, or is not known any
-more; of a committed one only what its winning attempts did not write. If this never runs, files that nobody reads
+A folder names its transaction, and so does a branch. Nothing is taken while that is undecided, belongs to another
+store, or is not known any more; of a committed one only what its winning attempts did not write, and every branch: what
+was recorded of it is published, and who still writes there makes it anew. If this never runs, files that nobody reads
 stay; if it took one more, a table would lose rows.
 """
 
@@ -12,18 +13,21 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from txsaga.adapters.lake.branch_names import transaction_of
+from txsaga.adapters.lake.branches import Branches
 from txsaga.adapters.lake.storage import Storage, local
 from txsaga.errors import UnknownTransaction
+from txsaga.errors.lake import UnknownTable
 from txsaga.model.ballot import Polled
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
-from txsaga.model.table import TABLE_EFFECT, TableWrite
+from txsaga.model.table import TABLE_EFFECT, Swap, TableName, TableWrite
 from txsaga.ports.ledger import Ledgers
 
 MANIFEST = re.compile(r"_txsaga-(?P<transaction>[0-9a-f]{32}-[0-9a-f]+-[0-9a-f]+)-\d+-\d+-\d+\.avro")
@@ -56,6 +60,33 @@ class Collector:
                     if not dry_run:
                         _remove(left.path)
         return gone
+
+    def drop_branches(self, branches: Branches, names: Iterable[TableName], *, dry_run: bool = False) -> list[str]:
+        """Drop branches that nothing will be published of any more; return which."""
+        found = []
+        for name in names:
+            with suppress(UnknownTable):  # it was dropped this moment
+                gone = branches.drop(name, self._is_nobodys_branch, None if dry_run else self._move)
+                found += [f"branch {each} of {name}" for each in gone]
+        return found
+
+    def _move(self, swap: Swap) -> None:
+        with self._ledgers.open() as ledger:
+            ledger.swap([swap])
+
+    def _is_nobodys_branch(self, branch: str) -> bool:
+        transaction = transaction_of(branch)
+        if transaction is None:
+            return False
+        try:
+            txid = self._identity.own(transaction)
+        except UnknownTransaction:
+            return False
+        with self._ledgers.open() as ledger:
+            standing = ledger.standing(txid)
+            if standing is Decision.ROLLBACK:
+                return not self._is_kept(ledger.ballots(txid))
+            return standing is Decision.COMMIT
 
     def _is_nobodys(self, left: Leftover) -> bool:
         try:

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
 
-from txsaga.adapters.lake import files, manifests, partition_values
+from txsaga.adapters.lake import differences, files, manifests, partition_values
 from txsaga.adapters.lake.catalog import HomeCatalog
 from txsaga.adapters.lake.columns import mapping_of
 from txsaga.adapters.lake.metadata import KEPT_SNAPSHOTS, Metadata, require_version
@@ -29,7 +29,7 @@ from txsaga.adapters.lake.publishing import Publisher
 from txsaga.adapters.lake.storage import Storage
 from txsaga.adapters.lake.summaries import TRANSACTION
 from txsaga.errors import ConfigError
-from txsaga.errors.lake import OutsideOverwrite, TableExists, UnknownTable
+from txsaga.errors.lake import FormatRefused, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.model.gate import Subject
 from txsaga.model.table import TableName, TableWrite, WriteMode
 from txsaga.ports.tables import Place, Staging
@@ -144,6 +144,8 @@ class Lake:
     def subject(self, write: TableWrite) -> Subject:
         """Return the staged rows of a write as a gate sees them."""
         metadata = self._metadata(write.name, write.created)
+        if write.branch is not None and write.mode is WriteMode.OVERWRITE:
+            return self._table_of(metadata, write)
         return Subject(
             about=str(write.name),
             files=tuple(manifests.files_of(self._storage, write.manifest)),
@@ -153,12 +155,33 @@ class Lake:
             published=self._published(metadata, write),
         )
 
+    def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
+        """Return all rows of a table as a branch that changed some of them has it."""
+        head = None if write.head is None else metadata.snapshot(write.head)
+        found = differences.between(self._storage, None, head)
+        if found.deletes:
+            raise FormatRefused(
+                f"branch {write.branch} of {write.name} keeps deletes beside its files, and a gate reads files alone; "
+                "let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), "
+                "or hand the gate rows: tx.check(…)"
+            )
+        before = None if write.base is None else metadata.snapshot(write.base)
+        return Subject(
+            about=str(write.name),
+            files=tuple(found.added),
+            columns=tuple(metadata.parsed.schema().column_names),
+            access=self._storage.properties,
+            count=sum(file.record_count for file in found.added.values()),
+            published=None if before is None else int(before["summary"].get("total-records", 0)) or None,
+        )
+
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
         """Count what an overwrite replaces, or what the append before this one added."""
         if write.mode is WriteMode.OVERWRITE:
             return sum(file.record_count for file in replaced(self._storage, metadata, write).files) or None
-        for snapshot in reversed(metadata.raw.get("snapshots") or ()):
-            if added := snapshot["summary"].get("added-records"):
+        for number in metadata.lineage(metadata.current_id):
+            snapshot = metadata.snapshot(number)
+            if snapshot is not None and (added := snapshot["summary"].get("added-records")):
                 return int(added)
         return None
 

@@ -3,14 +3,15 @@ A table's metadata as the JSON that it is: read, given one more snapshot, writte
 
 Only what a snapshot changes is touched, so that nothing of another engine's is lost, and the cost does not grow with
 what PyIceberg would check of every snapshot there ever was. Version 2 of the format alone: version 1 has no sequence
-numbers, and nobody here can write the manifests of version 3.
+numbers, and nobody here can write the manifests of version 3. What Spark wrote on a branch may be of version 3: there
+is no manifest to write.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from uuid import uuid4
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from txsaga.adapters.lake.branch_names import transaction_of
 from txsaga.adapters.lake.storage import Storage
 from txsaga.errors.lake import FormatRefused
 
@@ -79,6 +81,23 @@ class Metadata:
         """Refuse a format whose manifests can't be written here."""
         require_version(name, self.raw["format-version"])
 
+    def require_branches(self, name: object) -> None:
+        """Refuse a format that knows no branches."""
+        if self.version not in (2, 3):
+            require_version(name, self.version)
+
+    @property
+    def version(self) -> int:
+        """The version of the format."""
+        return int(self.raw["format-version"])
+
+    def lineage(self, number: int | None) -> Iterator[int]:
+        """Yield a snapshot and those that it was made from, as far as they are known."""
+        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.raw.get("snapshots") or ()}
+        while number is not None and number in parents:
+            yield number
+            number = parents[number]
+
     def folder(self, kind: str) -> str:
         """Return where the table keeps its data, or its metadata."""
         said = self.properties.get(f"write.{kind}.path")
@@ -111,18 +130,44 @@ class Draft:
 
     def add(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime) -> None:
         """Make a snapshot the newest."""
-        moment = max(int(now.timestamp() * 1000), self.raw["last-updated-ms"] + 1)
+        self.name_snapshot(snapshot, manifest_list, summary, schema=schema, now=now)
+        self.lead(snapshot, now)
+
+    def name_snapshot(
+        self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime
+    ) -> None:
+        """Name a snapshot behind the newest, to which nothing leads yet."""
         before, entry = self.current, {"snapshot-id": snapshot, "sequence-number": self.sequence}
         if before is not None:
             entry["parent-snapshot-id"] = before["snapshot-id"]
-        said: Json = {"timestamp-ms": moment, "manifest-list": manifest_list, "summary": dict(summary)}
+        said: Json = {"timestamp-ms": self._moment(now), "manifest-list": manifest_list, "summary": dict(summary)}
+        if self.old.version > 2:  # rows have numbers: this one adds none
+            said |= {"first-row-id": self.raw.get("next-row-id", 0), "added-rows": 0}
         self.raw["last-sequence-number"] = self.sequence
         self.raw["snapshots"].append({**entry, **said, "schema-id": schema})
-        main = self.raw["refs"].get("main", {"type": "branch"})
+
+    def lead(self, snapshot: int, now: datetime) -> None:
+        """Let main lead to a snapshot."""
+        moment, main = self._moment(now), self.raw["refs"].get("main", {"type": "branch"})
         self.raw["refs"]["main"] = {**main, "snapshot-id": snapshot}
         self.raw["current-snapshot-id"] = snapshot
         self.raw["last-updated-ms"] = moment
         self.raw["snapshot-log"].append({"timestamp-ms": moment, "snapshot-id": snapshot})
+
+    def branch(self, name: str, snapshot: int, now: datetime) -> None:
+        """Let a branch lead to a snapshot."""
+        self.raw["refs"][name] = {"type": "branch", "snapshot-id": snapshot}
+        self.raw["last-updated-ms"] = self._moment(now)
+
+    def drop_branches(self, names: Iterable[str], now: datetime) -> None:
+        """Let branches lead nowhere."""
+        for name in names:
+            if self.raw["refs"].pop(name, None) is not None:
+                self.raw["last-updated-ms"] = self._moment(now)
+
+    def _moment(self, now: datetime) -> int:
+        """Return a moment behind every one of before."""
+        return max(int(now.timestamp() * 1000), int(self.raw["last-updated-ms"]) + 1)
 
     def finish(self) -> Json:
         """Note what was before, and drop what is too old to be named; return the whole."""
@@ -151,11 +196,23 @@ class Draft:
         if len(snapshots) <= 2 * kept:  # some at a time
             return
         stays = {each["snapshot-id"] for each in snapshots[-kept:]}
-        stays |= {ref["snapshot-id"] for ref in self.raw["refs"].values()}
+        stays |= {ref["snapshot-id"] for ref in self.raw["refs"].values()} | self._branched()
         self.raw["snapshots"] = [each for each in snapshots if each["snapshot-id"] in stays]
         log: Sequence[Json] = self.raw["snapshot-log"]
         gone = [at for at, each in enumerate(log) if each["snapshot-id"] not in stays]
         self.raw["snapshot-log"] = list(log[gone[-1] + 1 :] if gone else log)
+
+    def _branched(self) -> set[int]:
+        """Return what lies on branches of ours, and where they left main: whoever publishes one compares with that."""
+        whole, found = Metadata("", self.raw), set[int]()
+        main = set(whole.lineage(self.raw.get("current-snapshot-id")))
+        for name, ref in self.raw["refs"].items():
+            if transaction_of(name) is not None:
+                for number in whole.lineage(ref["snapshot-id"]):
+                    found.add(number)
+                    if number in main:
+                        break
+        return found
 
 
 def require_version(name: object, version: int | str) -> None:

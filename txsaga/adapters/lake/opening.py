@@ -22,15 +22,16 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.jdbc import jdbc_address
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.config import Settings
-from txsaga.errors import InDoubt
+from txsaga.errors import ConfigError, InDoubt
 from txsaga.errors.lake import LakeMissing
 from txsaga.model.gate import Subject
 from txsaga.model.naming import read_name
-from txsaga.model.table import Effect, TableName, TableWrite
+from txsaga.model.table import BranchStart, Effect, Swap, TableName, TableWrite
 from txsaga.ports.effects import Ready
-from txsaga.ports.tables import Place, Staging
+from txsaga.ports.tables import BranchWriter, Place, Staging
 
 if TYPE_CHECKING:
+    from txsaga.adapters.lake.branches import Branches
     from txsaga.adapters.lake.catalog import HomeCatalog
     from txsaga.adapters.lake.lake import Lake
     from txsaga.adapters.lake.publishing import Publisher
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 INSTALL = "tables need PyIceberg and Arrow: pip install 'txsaga[lake]'"
 WRITERS = {"pyspark": "txsaga.spark.staging:write"}
 """What writes rows of another library's kind as files of a table, by the package that they come from."""
+BRANCH_WRITERS = {"pyspark": "txsaga.spark.branching:BranchSession"}
+"""What writes to branches of tables, by the package that its session comes from."""
 TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
 
 
@@ -54,9 +57,11 @@ class LakeOpener:
         writer_of: Callable[[object], Any],
         tcp: Callable[[], URL],
         frames: Callable[[], Any],
+        branch_writer_of: Callable[[object], BranchWriter],
     ) -> None:
         self._store, self._engine, self._namespace, self._name = store, store.engine, store.namespace, catalog
         self._warehouse, self._writer_of, self._tcp, self._frames = warehouse, writer_of, tcp, frames
+        self._branch_writer_of = branch_writer_of
 
     @property
     def warehouse(self) -> str:
@@ -101,6 +106,14 @@ class LakeOpener:
 
         return Lake(catalog, storage, publisher, warehouse=lambda: self.warehouse, writer_of=self._writer_of)
 
+    @cached_property
+    def branches(self) -> Branches:
+        """The branches of tables."""
+        storage, pointer = self.storage, self.catalog.pointer
+        from txsaga.adapters.lake.branches import Branches
+
+        return Branches(pointer, storage, wall_clock)
+
     def make_ready(self, effects: Sequence[Effect], *, again: int) -> Ready:
         """Make the writes of one transaction ready."""
         try:
@@ -116,7 +129,8 @@ class LakeOpener:
 
         identity = self._store.registry.identity
         collector = Collector(self._store.ledgers, identity, storage, self._now() - keep_rejected)
-        return collector.collect(self._places(), dry_run=dry_run)
+        dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
+        return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
 
     def _now(self) -> datetime:
         """Return the time of the store, which stamped the votes."""
@@ -124,11 +138,16 @@ class LakeOpener:
             now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         return now
 
-    def _places(self) -> Iterator[str]:
-        """Yield where tables lie: those of the catalog, and those that never came to be."""
+    def _names(self) -> Iterator[TableName]:
+        """Yield the names of all tables."""
         for namespace in self.catalog.list_namespaces():
             for name in self.catalog.list_tables(namespace):
-                yield self.catalog.load_table(name).location()
+                yield TableName(self._name, ".".join(name[:-1]), name[-1])
+
+    def _places(self) -> Iterator[str]:
+        """Yield where tables lie: those of the catalog, and those that never came to be."""
+        for name in self._names():
+            yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
         from txsaga.adapters.lake.storage import local
 
         with suppress(LakeMissing):
@@ -198,6 +217,18 @@ class LakeOpener:
         """Stage rows."""
         return self.lake.stage(name, rows, place, staging)
 
+    def begin_branch(self, name: TableName, place: Place, move: Callable[[Swap], None]) -> BranchStart:
+        """Begin a branch."""
+        return self.branches.begin(name, place, move)
+
+    def branch_writer(self, session: object) -> BranchWriter:
+        """Return what writes to branches by a session."""
+        return self._branch_writer_of(session)
+
+    def branched(self, start: BranchStart, place: Place, *, rebase: bool) -> TableWrite | None:
+        """Record a branch."""
+        return self.branches.recorded(start, place, rebase=rebase)
+
     def subject(self, write: TableWrite) -> Subject:
         """Return staged rows as a gate sees them."""
         return self.lake.subject(write)
@@ -248,6 +279,13 @@ def open_lake(
         said = WRITERS.get(type(rows).__module__.partition(".")[0])
         return None if said is None else load(said, "writer")
 
+    def branch_writer_of(session: object) -> BranchWriter:
+        said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
+        if said is None:
+            raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
+        writer: BranchWriter = load(said, "writer")(session)
+        return writer
+
     return LakeOpener(
         store,
         catalog=settings.catalog,
@@ -255,4 +293,5 @@ def open_lake(
         writer_of=writer_of,
         tcp=lambda: reachable(store, settings),
         frames=lambda: load("txsaga.spark.reading:Frames", "reader"),
+        branch_writer_of=branch_writer_of,
     )

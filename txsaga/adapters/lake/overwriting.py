@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 
 from txsaga.adapters.lake import manifests
 from txsaga.adapters.lake.metadata import Metadata
@@ -30,6 +30,10 @@ class Replaced:
     files: list[DataFile] = field(default_factory=list)
     entries: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
+    carried: list[ManifestFile] = field(default_factory=list)
+    """Manifests of a branch that take the place of one of ours: deletes count for what is older than they are."""
+    delete_files: list[DataFile] = field(default_factory=list)
+    """The deletes among them."""
 
     @property
     def paths(self) -> set[str]:

@@ -2,8 +2,9 @@
 Publishing prepared writes: the next metadata of each table, written ahead of the decision that moves the pointers.
 
 An append never conflicts: it is put onto whatever is newest. An overwrite replaces what it has seen and nothing else:
-if a file of its partitions came, went or was deleted from since, it is refused, and its transaction rolls back. A
-process that stops in here leaves metadata that no pointer leads to; whoever decides next writes its own.
+if a file of its partitions came, went or was deleted from since, it is refused, and its transaction rolls back. What
+lies on a branch becomes main as it was recorded where main is what it was; elsewhere it is one of these two. A process
+that stops in here leaves metadata that no pointer leads to; whoever decides next writes its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from txsaga.adapters.clock import Clock
 from txsaga.adapters.lake import manifests, merging, summaries
 from txsaga.adapters.lake.metadata import Draft, Metadata
-from txsaga.adapters.lake.overwriting import Replaced, replaced
+from txsaga.adapters.lake.overwriting import REMEDY, Replaced, replaced
+from txsaga.adapters.lake.rebasing import rebased
 from txsaga.adapters.lake.storage import Storage
 from txsaga.errors import TableMoved
 from txsaga.model.table import Effect, Swap, TableName, TableWrite, WriteMode
@@ -77,8 +79,8 @@ class Publisher:
     def require_unmoved(self, write: TableWrite) -> None:
         """Raise `TableMoved` when an overwrite can't be published any more."""
         metadata = self._newest(self._pointers([write.name]).get(write.name), [write])
-        if write.mode is WriteMode.OVERWRITE:
-            replaced(self._storage, metadata, write)
+        if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, metadata.draft()):
+            self._gone(write, metadata, metadata.current)
 
     def _newest(self, pointer: str | None, writes: Sequence[TableWrite]) -> Metadata:
         name, created = writes[0].name, writes[0].created
@@ -90,7 +92,8 @@ class Publisher:
         metadata = Metadata.load(self._storage, location)
         if any(write.uuid != metadata.uuid for write in writes):
             raise TableMoved(f"table {name} was dropped and created anew meanwhile; begin anew")
-        metadata.require_writable(name)
+        if any(write.branch is None for write in writes):
+            metadata.require_writable(name)
         return metadata
 
     def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
@@ -112,9 +115,12 @@ class Publisher:
 
     def _put(self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps) -> None:
         _require_schema(write, metadata)
+        if write.branch is not None and self._led(write, metadata, draft):
+            return
         before = draft.current
         kept, gone = self._kept(write, metadata, draft, swaps)
-        added = [] if write.manifest is None else [manifests.read(write.manifest)]
+        added = [] if write.manifest is None or gone.carried else [manifests.read(write.manifest)]
+        added += gone.carried
         stem = f"{metadata.folder('metadata')}/snap-{write.snapshot}-0-{uuid4()}.avro"
         swaps.written.append(stem)
         manifests.list_written(
@@ -127,6 +133,21 @@ class Publisher:
         )
         summary = summaries.of(write, gone, None if before is None else before["summary"])
         draft.add(write.snapshot, stem, summary, schema=write.schema, now=self._clock())
+
+    def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
+        """Let main lead to what lies on a branch, where main is what it was; drop the branch."""
+        if write.head is None or metadata.snapshot(write.head) is None:
+            raise TableMoved(f"what branch {write.branch} of {write.name} holds is no longer known; {REMEDY}")
+        unmoved = _is_unmoved(write, draft)
+        if unmoved:
+            draft.lead(write.head, self._clock())
+        elif metadata.version != 2 or (write.mode is WriteMode.APPEND and write.files and write.manifest is None):
+            raise TableMoved(
+                f"table {write.name} was changed while its branch was written, and what has version "
+                f"{metadata.version} of the format, or was partitioned anew, can't be put onto that; {REMEDY}"
+            )
+        draft.drop_branches([str(write.branch)], self._clock())
+        return unmoved
 
     def _kept(
         self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps
@@ -141,7 +162,7 @@ class Publisher:
 
         if write.mode is WriteMode.APPEND:
             return merging.merged(self._storage, metadata, there, write.snapshot, fresh), Replaced()
-        gone = replaced(self._storage, metadata, write, before)
+        gone = self._gone(write, metadata, before)
         kept = []
         for manifest in there:
             entries = gone.entries.get(manifest.manifest_path)
@@ -153,9 +174,26 @@ class Publisher:
             kept.append(manifests.rewritten(*again))
         return kept, gone
 
+    def _gone(self, write: TableWrite, metadata: Metadata, before: Mapping[str, Any] | None) -> Replaced:
+        """Return what an overwrite, or a branch that changed rows, replaces of a snapshot."""
+        if write.branch is not None:
+            return rebased(self._storage, metadata, write, before)
+        return replaced(self._storage, metadata, write, before)
+
 
 def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
-    return next((write.snapshot for write in writes if metadata.snapshot(write.snapshot) is not None), None)
+    """Return a snapshot that is published already, of one of the writes."""
+    published = set(metadata.lineage(metadata.current_id)) if any(write.branch for write in writes) else set[int]()
+    for write in writes:
+        if write.head in published or metadata.snapshot(write.snapshot) is not None:
+            return write.snapshot
+    return None
+
+
+def _is_unmoved(write: TableWrite, draft: Draft) -> bool:
+    """Tell whether what a branch was begun from is still what is published."""
+    now = draft.current
+    return write.branch is not None and write.base == (None if now is None else now["snapshot-id"])
 
 
 def _require_schema(write: TableWrite, metadata: Metadata) -> None:

@@ -36,6 +36,8 @@ def of(write: TableWrite, gone: Replaced, before: Mapping[str, str] | None) -> d
         known = 0 if before is None else before.get(key)
         if known is not None:
             summary[key] = str(int(known) + change)
-    for key in ("total-delete-files", "total-position-deletes", "total-equality-deletes"):
-        summary[key] = "0" if before is None else str(before.get(key, 0))
+    for content, key in enumerate(("total-delete-files", "total-position-deletes", "total-equality-deletes")):
+        of_kind = [file for file in gone.delete_files if content in (0, file.content)]
+        added = sum(file.record_count for file in of_kind) if content else len(of_kind)
+        summary[key] = str(added + int(0 if before is None else before.get(key, 0)))
     return summary

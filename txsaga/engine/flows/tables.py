@@ -8,7 +8,7 @@ stored at once: from then on the flow can only roll back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from txsaga.engine import gates
@@ -69,6 +69,17 @@ class FlowTables(TableWrites):
         if mode is WriteMode.APPEND:
             self._require_not_twice(name)
         return super().write(name, rows, mode, where, properties, gate)
+
+    def admit(self, write: TableWrite) -> None:
+        """Refuse a branch that only adds to a table which holds what is amended."""
+        if write.mode is WriteMode.APPEND:
+            self._require_not_twice(write.name)
+
+    def known(self, life: Life) -> Sequence[TableWrite]:
+        """Return what was written into tables so far, by the steps before this one too."""
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
+        return [*(TableWrite.read(each.payload) for each in effects), *super().known(life)]
 
     def check_staged(self, said: str, gate: Gate) -> Judged:
         """Let a gate look at what the steps before this one have staged for a table."""

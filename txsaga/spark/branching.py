@@ -1,0 +1,100 @@
+"""
+A Spark session as it writes to a branch of a table: it has the home catalog open, and writes where it is told.
+
+What would make it write to the table itself without a word is refused before the branch is begun, and what it writes
+is marked, so that a write past the branch is found. If this session dies, a branch is left that nobody publishes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from txsaga.adapters.lake.branch_names import MARK, mark_of
+from txsaga.errors import ConfigError
+from txsaga.errors.lake import LakeMissing, OtherCatalog
+from txsaga.model.table import BranchStart, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXTENSIONS = "IcebergSparkSessionExtensions"
+WAP = ("spark.wap.branch", "spark.wap.id")
+"""With one of these Spark writes somewhere else than it is told, or to main where the table does not know of them."""
+MARKED = f"spark.sql.iceberg.snapshot-property.{MARK}"
+NO_CLASS = ("plugin class", "ClassNotFoundException")
+BRING = (
+    "bring the Iceberg runtime and the JDBC driver (`make jars`, TXSAGA_SPARK_JARS), and open the session by "
+    "txsaga.spark.session(broker), or with broker.kernel.tables.spark_settings()"
+)
+
+
+class BranchSession:
+    """One session."""
+
+    def __init__(self, session: Any) -> None:
+        self._spark: SparkSession = session
+        self._before: str | None = None
+
+    def require_able(self, name: TableName) -> None:
+        """Refuse a session that would not write where it is told."""
+        said = self._said(f"spark.sql.catalog.{name.catalog}")
+        if said is None:
+            raise LakeMissing(f"this Spark session does not have catalog {name.catalog!r} open; {BRING}")
+        if EXTENSIONS not in (self._said("spark.sql.extensions") or ""):
+            raise LakeMissing(f"this Spark session lacks Iceberg's extensions, which branches take; {BRING}")
+        for key in WAP:
+            if self._said(key):
+                raise ConfigError(
+                    f"{key} is set in this Spark session, which leads writes past the branch; "
+                    f"spark.conf.unset({key!r}), and name the branch itself"
+                )
+        try:
+            _ = self._spark.table(quoted(name)).schema
+        except Exception as error:
+            if any(text in str(error) for text in NO_CLASS):
+                raise LakeMissing(f"this Spark session lacks Iceberg's runtime; {BRING} ({_first(error)})") from error
+            raise self._other(name) from error
+
+    def open(self, start: BranchStart) -> None:
+        """Make sure that the session sees a branch of ours, and mark what it writes."""
+        refs = self._spark.sql(f"SELECT snapshot_id FROM {quoted(start.table)}.refs WHERE name = '{start.branch}'")
+        if [row[0] for row in refs.collect()] != [start.first]:
+            raise self._other(start.table)
+        self._before = self._said(MARKED)
+        self._spark.conf.set(MARKED, mark_of(start.branch))
+
+    def close(self) -> None:
+        """Leave the session as it was."""
+        with suppress(Exception):  # it may be stopped by now
+            if self._before is None:
+                self._spark.conf.unset(MARKED)
+            else:
+                self._spark.conf.set(MARKED, self._before)
+
+    def identifier(self, start: BranchStart) -> str:
+        """Return what Spark calls a branch."""
+        return f"{quoted(start.table)}.`branch_{start.branch}`"
+
+    def sql(self, statement: str, args: Any) -> object:
+        """Run a statement."""
+        return self._spark.sql(statement, args)
+
+    def _said(self, key: str) -> str | None:
+        return self._spark.conf.get(key, None)
+
+    def _other(self, name: TableName) -> OtherCatalog:
+        return OtherCatalog(
+            f"what this Spark session has open as {name.catalog!r} is not the home catalog: it does not see table "
+            f"{name} as it is here; open it with the settings of broker.kernel.tables.spark_settings()"
+        )
+
+
+def quoted(name: TableName) -> str:
+    """Write a name so that Spark takes it as it is."""
+    parts = (name.catalog, *name.namespace.split("."), name.table)
+    return ".".join(f"`{part}`" for part in parts)
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
