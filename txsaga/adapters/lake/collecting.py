@@ -16,9 +16,9 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import NamedTuple
 
+from txsaga.adapters.lake import objects
 from txsaga.adapters.lake.branch_names import transaction_of
 from txsaga.adapters.lake.branches import Branches
 from txsaga.adapters.lake.storage import Storage, local
@@ -37,7 +37,7 @@ class Leftover(NamedTuple):
     """Something that was staged, and by which transaction."""
 
     transaction: str
-    path: Path
+    place: str
 
 
 class Collector:
@@ -53,12 +53,11 @@ class Collector:
         """Take away what is nobody's; return where it lay."""
         gone = []
         for place in dict.fromkeys(places):
-            root = local(place)
-            for left in staged(root) if root is not None else ():
+            for left in staged(self._storage, place):
                 if self._is_nobodys(left):
-                    gone.append(str(left.path))
+                    gone.append(left.place)
                     if not dry_run:
-                        _remove(left.path)
+                        _remove(self._storage, left.place)
         return gone
 
     def drop_branches(self, branches: Branches, names: Iterable[TableName], *, dry_run: bool = False) -> list[str]:
@@ -101,9 +100,9 @@ class Collector:
         if not effects:
             return False  # nothing tells any more what it published
         writes = [TableWrite.read(each.payload) for each in effects]
-        kept = {local(write.folder) for write in writes if write.folder}
-        kept |= {local(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
-        return left.path not in kept
+        kept = {_place(write.folder) for write in writes if write.folder}
+        kept |= {_place(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
+        return left.place not in kept
 
     def _is_kept(self, polls: Sequence[Polled]) -> bool:
         """Tell whether somebody said no to it a short while ago."""
@@ -112,18 +111,39 @@ class Collector:
         return before is not None and any(at is not None and at >= before for at in noes)
 
 
-def staged(root: Path) -> Iterator[Leftover]:
+def staged(storage: Storage, place: str) -> Iterator[Leftover]:
     """Yield what was staged for one table."""
-    for folder in sorted(root.glob("data/_txsaga/*/*")):
-        yield Leftover(folder.parent.name, folder)
-    for path in sorted(root.glob("metadata/_txsaga-*.avro")):
-        found = MANIFEST.fullmatch(path.name)
+    root = local(place)
+    if root is not None:
+        folders, files = root.glob("data/_txsaga/*/*"), root.glob("metadata/_txsaga-*.avro")
+        yield from _named(sorted(map(str, folders)), sorted(map(str, files)))
+    else:
+        data = f"{place}/data/_txsaga/"
+        stems = {"/".join(each.removeprefix(data).split("/")[:2]) for each in objects.below(storage, data)}
+        yield from _named([data + stem for stem in sorted(stems)], objects.below(storage, f"{place}/metadata"))
+
+
+def _named(folders: Iterable[str], files: Iterable[str]) -> Iterator[Leftover]:
+    for folder in folders:
+        yield Leftover(folder.split("/")[-2], folder)
+    for file in files:
+        found = MANIFEST.fullmatch(file.rpartition("/")[2])
         if found:
-            yield Leftover(found["transaction"], path)
+            yield Leftover(found["transaction"], file)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
+def _place(location: str) -> str:
+    """Return a location as it is listed."""
+    path = local(location)
+    return location if path is None else str(path)
+
+
+def _remove(storage: Storage, place: str) -> None:
+    path = local(place)
+    if path is None:
+        for each in objects.below(storage, place) or [place]:
+            storage.remove(each)
+    elif path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):
             path.parent.rmdir()  # the transaction's, once it is empty

@@ -148,11 +148,16 @@ class LakeOpener:
         """Yield where tables lie: those of the catalog, and those that never came to be."""
         for name in self._names():
             yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
+        from txsaga.adapters.lake.objects import folders
         from txsaga.adapters.lake.storage import local
 
         with suppress(LakeMissing):
             root = local(self.warehouse)
-            yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir()) if root else ()
+            if root is not None:
+                yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir())
+            else:
+                for namespace in folders(self.storage, self.warehouse):
+                    yield from folders(self.storage, namespace)
 
     def home_url(self) -> str:
         """Return a URL of the store that programs in other processes can reach."""
