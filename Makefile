@@ -1,7 +1,7 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix transfers constraints
+.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix transfers constraints
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
@@ -65,6 +65,9 @@ airflow-matrix: venv ## kill each part of an Airflow at each of the nine events 
 
 transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
 	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)
+
+soak: venv ## two writers of the same tables for ten minutes while everybody is killed; TXSAGA_SOAK says for how many seconds
+	TXSAGA_SOAK=$${TXSAGA_SOAK:-600} $(py) -m pytest -s tests/chaos/test_soak.py $(ARGS)
 
 constraints: ## compile .ci/constraints.txt again (needs uv)
 	uv pip compile pyproject.toml --extra all --extra dev --python-version 3.11 --universal --no-emit-index-url --no-header --no-annotate -o .ci/constraints.txt

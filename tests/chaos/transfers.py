@@ -13,7 +13,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -120,20 +120,22 @@ PARTS: dict[str, Part] = {"producer": produce, "checker": check, "engine": run_e
 class Town:
     """The processes of one run; who is drawn dies and comes back."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int, parts: Mapping[str, Part] = PARTS) -> None:
         self._world, self._seed, self._random = world, seed, random.Random(seed)
+        self._parts = parts
         self._running: dict[str, BaseProcess] = {}
         self.kills: list[str] = []
 
     def start(self) -> None:
         """Start everybody."""
-        for name in PARTS:
+        for name in self._parts:
             self._start(name)
 
-    def kill_somebody(self) -> None:
-        """Wait for a moment that the seed draws, and kill one, who comes back at once."""
-        time.sleep(self._random.uniform(0.02, 0.5))
-        name = self._random.choices([*PARTS], weights=[3, 1, 1, 1])[0]
+    def kill_somebody(self, seldom: float = 0.5) -> None:
+        """Wait for a moment that the seed draws, and kill one, the first one more often; who comes back at once."""
+        time.sleep(self._random.uniform(0.02, seldom))
+        first, *others = self._parts
+        name = self._random.choices([first, *others], weights=[3, *(1 for _ in others)])[0]
         self._kill(name)
         self.kills.append(name)
         self._start(name)
@@ -156,7 +158,7 @@ class Town:
         return len(self._world.notes("wanted")) - len(self._world.notes("tried"))
 
     def _start(self, name: str) -> None:
-        process = _warm.Process(target=_main, args=(name, self._world, self._seed), daemon=True)
+        process = _warm.Process(target=_main, args=(self._parts[name], self._world, self._seed), daemon=True)
         process.start()
         self._running[name] = process
 
@@ -176,11 +178,11 @@ def opened(world: World, *, answering: bool = False) -> Iterator[Broker]:
         yield broker
 
 
-def _main(name: str, world: World, seed: int) -> None:
+def _main(part: Part, world: World, seed: int) -> None:
     for place, value in SHORT.items():
         _set(place, value)
     os.environ.pop("TXSAGA_KILL", None)
-    PARTS[name](world, seed)
+    part(world, seed)
 
 
 def _set(place: str, value: timedelta) -> None:
