@@ -191,12 +191,15 @@ class TableWrites:
         life = self.life("write rows")
         with self._kernel.announce.around(facts.Staging, life.txid, about=table):
             write = self._kernel.rows.stage(table, rows, self._identity(life), way)
-        effect = Effect(ROWS_EFFECT, self._part, life.owner, write.payload())
-        with self._recording(life, table) as ledger:
-            ledger.keep(life.txid, effect)
-        self.recorded.append(effect)
+        self.file(life, table, Effect(ROWS_EFFECT, self._part, life.owner, write.payload()))
         self.may_conflict = True
         return write.rows
+
+    def file(self, life: Life, about: object, effect: Effect) -> None:
+        """Store what was staged."""
+        with self._recording(life, about) as ledger:
+            ledger.keep(life.txid, effect)
+        self.recorded.append(effect)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
         """Let a gate look at rows that are written somewhere else, and store its vote."""

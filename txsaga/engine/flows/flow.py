@@ -32,6 +32,7 @@ from txsaga.engine.flows.step import StepWork, read_hold
 from txsaga.engine.flows.tables import FlowTables
 from txsaga.engine.flows.undoing import undo, undo_after
 from txsaga.engine.half import as_message
+from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import amended
 from txsaga.engine.received import Received
@@ -163,6 +164,10 @@ class Flow:
     def table(self, name: str) -> Table:
         """Return a table of the home catalog, in the step that is open; what is written counts when that is done."""
         return self._tables("writes to tables").table(name)
+
+    def rows(self, table: str) -> HomeTable:
+        """Return a table of the home database, in the step that is open; its rows are in their place with the flow."""
+        return self._tables("writes rows").rows(table)
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
         """Let a gate look at rows or messages in the step that is open; its no is the flow's."""

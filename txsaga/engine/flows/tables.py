@@ -9,6 +9,7 @@ stored at once: from then on the flow can only roll back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 from txsaga.engine import gates
@@ -20,8 +21,9 @@ from txsaga.errors import ConfigError
 from txsaga.model.ballot import Result
 from txsaga.model.flow_step import PARTS, FlowStep
 from txsaga.model.gate import Judged, together
+from txsaga.model.home_rows import RowsMode, RowsWrite
 from txsaga.model.records import FRAMES, Life
-from txsaga.model.table import TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
 from txsaga.ports.gates import Gate
 from txsaga.ports.ledger import Ledger
 
@@ -69,6 +71,13 @@ class FlowTables(TableWrites):
         if mode is WriteMode.APPEND:
             self._require_not_twice(name)
         return super().write(name, rows, mode, where, properties, gate)
+
+    def file(self, life: Life, about: object, effect: Effect) -> None:
+        """Keep what was staged for the end of the step; an amendment adds to no table that holds what it amends."""
+        write = RowsWrite.read(effect.payload)
+        if write.mode is not RowsMode.REPLACE:
+            self._require_first(write.target, partial(_placed, target=write.target), "replace(rows)")
+        self.recorded.append(effect)
 
     def admit(self, write: TableWrite) -> None:
         """Refuse a branch that only adds to a table which holds what is amended."""
@@ -128,14 +137,17 @@ class FlowTables(TableWrites):
             self._judged.append(found)
 
     def _require_not_twice(self, name: TableName) -> None:
-        """Refuse to append to a table that an amended transaction wrote to: what it wrote would stay beside it."""
+        self._require_first(name, partial(_wrote, name=name), "overwrite(rows, where=…)")
+
+    def _require_first(self, table: object, wrote: Callable[[Effect], bool], remedy: str) -> None:
+        """Refuse to add to a table that an amended transaction wrote to: what it wrote would stay beside it."""
         life = self.life("write to a table")
         with self._kernel.store.ledgers.open() as ledger:
-            of = next((each for each in all_amended(ledger, life) if _wrote(ledger, each, name)), None)
+            of = next((each for each in all_amended(ledger, life) if any(map(wrote, ledger.effects(each)))), None)
         if of is not None:
             raise ConfigError(
-                f"table {name} has rows of transaction {of}, which is amended: appended ones would stand beside them; "
-                "replace them by overwrite(rows, where=…)"
+                f"table {table} has rows of transaction {of}, which is amended: appended ones would stand beside them; "
+                f"replace them by {remedy}"
             )
 
     def _find_created(self) -> None:
@@ -149,6 +161,10 @@ class FlowTables(TableWrites):
         self._known = True
 
 
-def _wrote(ledger: Ledger, txid: int, name: TableName) -> bool:
-    writes = [TableWrite.read(each.payload) for each in ledger.effects(txid) if each.kind == TABLE_EFFECT]
-    return any(each.name == name and each.mode is not WriteMode.CREATE for each in writes)
+def _wrote(effect: Effect, name: TableName) -> bool:
+    write = TableWrite.read(effect.payload) if effect.kind == TABLE_EFFECT else None
+    return write is not None and write.name == name and write.mode is not WriteMode.CREATE
+
+
+def _placed(effect: Effect, target: str) -> bool:
+    return effect.kind == ROWS_EFFECT and RowsWrite.read(effect.payload).target == target
