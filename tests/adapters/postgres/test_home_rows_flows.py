@@ -19,10 +19,11 @@ def begun(books: Books, *, amend: str | None = None) -> int:
     return books.producer.begin_flow(key="night", amend=amend).txid
 
 
-def write(books: Books, txid: int, step: str, work: Callable[[Flow], object]) -> None:
+def write(books: Books, txid: int, step: str, *works: Callable[[Flow], object]) -> None:
     """Do a step in a process of its own, as far as a broker is one."""
     with books.broker.flow(txid) as flow, flow.step(step):
-        work(flow)
+        for work in works:
+            work(flow)
 
 
 def end(books: Books, txid: int) -> None:
@@ -37,7 +38,7 @@ def test_rows_of_many_steps_and_a_message_are_there_together(open_books: Callabl
     place = f"{shop.name}.sale"
     txid = begun(first)
     write(first, txid, "one", lambda flow: flow.rows(place).insert(sales(1, 2)))
-    write(second, txid, "two", lambda flow: (flow.rows(place).insert(sales(3)), flow.send("booked", b"3")))
+    write(second, txid, "two", lambda flow: flow.rows(place).insert(sales(3)), lambda flow: flow.send("booked", b"3"))
     assert shop.ids("sale") == []
     end(first, txid)
     assert (shop.ids("sale"), told(first), shop.staged()) == ([1, 2, 3], 1, [])
