@@ -63,9 +63,13 @@ def test_a_task_that_has_a_transaction_links_to_it(monkeypatch: pytest.MonkeyPat
             HalfMessagePrepare(task_id="half", topic="t"),
             LocalTransaction(task_id="local", topic="t", connection="pg", sql="SELECT 1"),
         ]
-    key: Any = SimpleNamespace(dag_id="linked", run_id="r", task_id="begin")
+    key: Any = SimpleNamespace(dag_id="linked", run_id="r", task_id="begin", map_index=-1)
+    part: Any = SimpleNamespace(dag_id="linked", run_id="r", task_id="half", map_index=3)
     monkeypatch.setattr(XCom, "get_value", lambda **asked: {"txid": 7})
     for task in tasks:
         (link,) = task.operator_extra_links
         assert link.name == "Transaction"
         assert link.get_link(task, ti_key=key) == "/dags/linked/runs/r/tasks/begin/xcom"
+    assert link.get_link(task, ti_key=part) == "/dags/linked/runs/r/tasks/half/mapped/3/xcom"
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/below/")
+    assert link.get_link(task, ti_key=key) == "/below/dags/linked/runs/r/tasks/begin/xcom"

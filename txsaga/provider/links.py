@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
@@ -20,4 +21,13 @@ class TransactionLink(BaseOperatorLink):
         txid = found.get("txid") if isinstance(found, dict) else None
         if txid is None:
             return ""
-        return f"/dags/{ti_key.dag_id}/runs/{ti_key.run_id}/tasks/{ti_key.task_id}/xcom"
+        mapped = getattr(ti_key, "map_index", None)
+        part = "" if mapped is None or mapped < 0 else f"/mapped/{mapped}"
+        return f"{_below()}/dags/{ti_key.dag_id}/runs/{ti_key.run_id}/tasks/{ti_key.task_id}{part}/xcom"
+
+
+def _below() -> str:
+    """Return the path below which this Airflow is, where it has its host for itself nothing."""
+    from airflow.sdk.configuration import conf
+
+    return urlsplit(str(conf.get("api", "base_url", fallback="") or "")).path.rstrip("/")
