@@ -276,6 +276,10 @@ class Flow:
             return _home(hold), None
         name = on or lane or ""
         self._require_enrolled(name, lane=on is None)
+        if hold is Hold.JOURNAL and lane is None:  # its statements wait: whoever ends the flow asks their resource
+            asked_later = self._kernel.reach(name)
+            _require_able(asked_later, hold)
+            return Place(resource=name, recorded=None, hold=hold), asked_later
         recorded, participant = able(self._kernel, name) if on is None else self._kernel.participant(name)
         hold = hold or (Hold.PREPARED if participant.capabilities.two_phase else Hold.JOURNAL)
         _require_able(participant, hold)
