@@ -262,7 +262,7 @@ def test_a_journal_refuses_what_can_not_be_done_later(desks: Desks, text: str, s
 
 def _stopped_before_its_decision(flow: Flow) -> Ending:
 
-    ending = Ending(flow._kernel, flow._group, flow._life)
+    ending = Ending(flow._kernel, flow._group(), flow._life)
     ending.__enter__()
     ending.do_journals()
     ending._owner.work.prepare()
