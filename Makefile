@@ -1,7 +1,7 @@
 # What can be done here. The text behind two hashes is the help.
 
 .DEFAULT_GOAL := help
-.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix transfers constraints
+.PHONY: soak jars help venv check test test-fast demo demo-stop bench requirements crash-matrix airflow-matrix transfers constraints pictures
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
@@ -13,7 +13,7 @@ ARGS ?=
 
 py := .venv/bin/python
 stamp := .venv/.ready-$(EXTRAS)
-sources := txsaga tests $(wildcard examples dags plugins spark_jobs)
+sources := txsaga tests $(wildcard examples dags spark_jobs)
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -68,6 +68,9 @@ transfers: venv ## 500 transfers while producer, checker, engine and consumer ar
 
 soak: venv ## two writers of the same tables for ten minutes while everybody is killed; TXSAGA_SOAK says for how many seconds
 	TXSAGA_SOAK=$${TXSAGA_SOAK:-600} $(py) -m pytest -s tests/chaos/test_soak.py $(ARGS)
+
+pictures: venv ## pictures of Airflow's pages for docs/pictures (needs Chromium)
+	TXSAGA_PICTURES=$$PWD/docs/pictures $(py) -m pytest tests/airflow_host/test_pages.py $(ARGS)
 
 constraints: ## compile .ci/constraints.txt again (needs uv)
 	uv pip compile pyproject.toml --extra all --extra dev --python-version 3.11 --universal --no-emit-index-url --no-header --no-annotate -o .ci/constraints.txt

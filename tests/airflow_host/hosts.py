@@ -6,6 +6,7 @@ Everything is stopped by the product's own `down`; what that leaves is found by 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -65,6 +66,17 @@ class HostedAirflow:
     def end_of(self, dag: str, run: str) -> str:
         """Wait for the end of a run; return its state."""
         return str(until(lambda: self._ended(dag, run)))
+
+    def clear(self, dag: str, run: str) -> None:
+        """Clear all tasks of a run, as its page does."""
+        asked = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
+        found = self.api.ask("POST", f"dags/{dag}/clearTaskInstances", asked)
+        assert found["total_entries"] > 0, found
+
+    def said(self, dag: str, run: str, task: str, attempt: int) -> str:
+        """Return the log of an attempt."""
+        path = f"dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/{task}/logs/{attempt}?full_content=true"
+        return json.dumps(self.api.ask("GET", path), ensure_ascii=False)
 
     def pid(self, part: Part) -> int:
         """Return the process of a part."""

@@ -1,4 +1,8 @@
-"""Runs that end, or stand still, without a word of their flow's last task: the engine asks Airflow, and settles."""
+"""
+Runs that end, or stand still, without a word of their flow's last task: the engine asks Airflow, and settles.
+
+And runs that are cleared behind their commit: they are refused, or amend what they committed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,8 @@ def host(answers: Path) -> Iterator[HostedAirflow]:
     """Give the Airflow of this module."""
     with hosted({ANSWERS: str(answers)}, dags=DAGS) as host:
         with host.broker() as broker:
-            broker.create_topic("ended", "transaction", queues=1)
+            for topic in ("ended", "cleared"):
+                broker.create_topic(topic, "transaction", queues=1)
         yield host
 
 
@@ -63,12 +68,12 @@ def traced(host: HostedAirflow, txid: int) -> Trace:
     return trace
 
 
-def told(host: HostedAirflow) -> list[bytes]:
+def told(host: HostedAirflow, topic: str = "ended") -> list[bytes]:
     """Return the messages that everybody sees."""
     with host.broker() as broker:
         while Dispatcher(broker.kernel).run_once():
             pass
-        stream, found = broker.stream("looks", ["ended"], member="anna"), list[bytes]()
+        stream, found = broker.stream(f"looks-{topic}", [topic], member="anna"), list[bytes]()
         while (batch := stream.poll()) is not None:
             found += [bytes(each) for each in batch.bodies]
         stream.close()
@@ -116,3 +121,24 @@ def test_a_paused_dag_keeps_what_its_run_holds_until_it_goes_on(host: HostedAirf
     host.api.ask("PATCH", "dags/paused", {"is_paused": False})
     assert host.end_of("paused", run) == "success"
     assert told(host) == [b"paused"]
+
+
+@pytest.mark.req("CARD-07")
+@pytest.mark.rule("R4")
+def test_a_committed_run_that_is_cleared_is_refused_or_amends_what_it_committed(host: HostedAirflow) -> None:
+    runs = {dag: host.trigger(dag) for dag in ("kept", "amended")}
+    assert {dag: host.end_of(dag, run) for dag, run in runs.items()} == {"kept": "success", "amended": "success"}
+    begun = {dag: host.xcom(dag, run, "begin") for dag, run in runs.items()}
+    for dag, run in runs.items():
+        host.clear(dag, run)
+    assert {dag: host.end_of(dag, run) for dag, run in runs.items()} == {"kept": "failed", "amended": "success"}
+    assert task_state(host, "kept", runs["kept"], "begin") == "failed"
+    assert "trigger a new run instead, or say allow_amend=True" in host.said("kept", runs["kept"], "begin", 2)
+    again = host.xcom("amended", runs["amended"], "begin")
+    assert (again["key"], again["epoch"], again["amends"]) == (begun["amended"]["key"], 2, begun["amended"]["id"])
+    kept, first, second = (traced(host, each["txid"]) for each in (begun["kept"], begun["amended"], again))
+    assert [each.op and each.op.decision.name for each in (kept, first, second)] == ["COMMIT"] * 3
+    assert (kept.amended_as, second.amends) == (None, begun["amended"]["txid"])
+    assert first.amended_as is not None and first.amended_as.txid == again["txid"]
+    amending = f"amended amends {begun['amended']['id']}".encode()
+    assert sorted(told(host, "cleared")) == sorted([b"kept amends None", b"amended amends None", amending])

@@ -36,8 +36,9 @@ from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.model.decision import LocalState
 
 DAGS = Path(__file__).parent / "w5_dags"
-SETTLING = 15.0
-"""Seconds until two hundred triggers are started, and only wait."""
+SENSORS = 200
+STARTED = f"{SENSORS} watchers currently running"
+"""What the triggerer says once a minute, when all of them are started, and only wait: that takes it half a minute."""
 RESOURCES = ("w5_a", "w5_b")
 COMMITS = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'txsaga'"
 PARSE = """
@@ -112,9 +113,9 @@ def _waiting(host: HostedAirflow, seconds: float) -> dict[str, float]:
         tx = producer.transaction(key="waited-for")
         with tx:
             host.trigger("w5_waiting", tx=str(tx.txid))
-            until(lambda: _pool(host)["deferred_slots"] == 200, 300)
+            until(lambda: _pool(host)["deferred_slots"] == SENSORS, 300)
             assert _pool(host)["running_slots"] == 0
-            time.sleep(SETTLING)
+            until(lambda: STARTED in host.home.log_of(Part.TRIGGERER.value).read_text("utf-8"), 300)
             with _silent(host.pid(Part.ENGINE)):
                 commits, core = _cost(host, seconds)
     return {"txsaga": commits, "tx_per_s": commits, "core": core}

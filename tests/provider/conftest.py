@@ -51,11 +51,17 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="session")
-def airflow_home() -> Path:
+def migrated_database() -> Path:
+    """Give the database of an Airflow in which nothing has happened, to be copied."""
+    return _migrated()
+
+
+@pytest.fixture(scope="session")
+def airflow_home(migrated_database: Path) -> Path:
     """Give the home of an Airflow whose database is migrated."""
     (HOME / "dags").mkdir(parents=True, exist_ok=True)
     if not DATABASE.exists():
-        shutil.copy(_migrated(), DATABASE)
+        shutil.copy(migrated_database, DATABASE)
     return HOME
 
 

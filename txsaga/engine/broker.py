@@ -121,8 +121,7 @@ class Broker(Administration):
         """Join a flow by its number, or by its id."""
         txid = self.identity.own(id) if isinstance(id, str) else id
         check_kind(txid, int, "id", "give the number of a flow, or its id")
-        life = Opening(self._kernel).join_by_number(txid)
-        return Flow(self._kernel, self._kernel.store.registry.group_by_id(life.group), life)
+        return Flow(self._kernel, Opening(self._kernel).join_by_number(txid))
 
     def register(self, name: str, engine: Engine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""

@@ -178,12 +178,12 @@ class Producer:
         if amend is not None:
             check_kind(amend, str, "amend", "give a word that is the same whenever this amendment is begun again")
         said = Begin(enrolled(resources, lanes, budget), lease, run, amend)
-        return Flow(self._kernel, self.group, Opening(self._kernel).begin(self.group, key, said))
+        return Flow(self._kernel, Opening(self._kernel).begin(self.group, key, said))
 
     def flow(self, key: str) -> Flow:
         """Join the flow that was begun under a key."""
         validate_key(key)
-        return Flow(self._kernel, self.group, Opening(self._kernel).join(self.group, key))
+        return Flow(self._kernel, Opening(self._kernel).join(self.group, key))
 
     def saga(self, *, key: str | None = None, run: str | None = None) -> Saga:
         """Open a saga of this group: steps that commit one by one, and are undone one by one where it fails."""

@@ -1,7 +1,8 @@
 """
 The Airflow plugin: what a provider can't register. Counters of ends of flows, heard in the process of the task.
 
-A listener is good for figures, not for decisions: it is not called when its process dies.
+Airflow finds it by an entry point of the package; a copy in its folder of plugins would be a second one, which it
+refuses. A listener is good for figures, not for decisions: it is not called when its process dies.
 """
 
 from __future__ import annotations

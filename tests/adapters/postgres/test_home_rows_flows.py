@@ -61,9 +61,8 @@ def test_what_a_failed_attempt_staged_is_not_placed(books: Books, shop: Shop) ->
 def test_rows_that_the_table_refuses_roll_the_flow_back(books: Books, shop: Shop) -> None:
     shop.run("INSERT INTO {s}.sale VALUES (2, 1, 'theirs')")
     txid = begun(books)
-    write(
-        books, txid, "one", lambda flow: (flow.rows(f"{shop.name}.sale").insert(sales(1, 2)), flow.send("booked", b""))
-    )
+    place = f"{shop.name}.sale"
+    write(books, txid, "one", lambda flow: flow.rows(place).insert(sales(1, 2)), lambda flow: flow.send("booked", b""))
     with pytest.raises(EffectConflict, match="sale_pkey"):
         end(books, txid)
     assert (shop.ids("sale"), told(books)) == ([2], 0)

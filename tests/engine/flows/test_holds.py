@@ -7,6 +7,7 @@ import time
 from unittest.mock import patch
 
 import pytest
+from sqlalchemy import event
 
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.flows.conftest import OpenDesks
@@ -116,6 +117,18 @@ def test_any_number_of_journalled_steps_work_on_the_same_rows_in_their_order(des
         pay_by_update(connection, 1)  # nothing is locked meanwhile
     desks.end(txid)
     assert desks.bank.balances(account=2)["current"] == 15
+
+
+@KINDS
+def test_a_journalled_step_asks_its_resource_for_nothing(open_desks: OpenDesks, kind: str) -> None:
+    desks, asked = open_desks(mortgage=kind), list[object]()
+    txid = desks.begin(*BOTH)
+    event.listen(desks.engines["mortgage"], "checkout", lambda *given: asked.append(given))
+    desks.write(txid, "credit", 10, on="mortgage")
+    assert asked == []
+    desks.end(txid)
+    assert asked
+    assert desks.bank.balances() == {"current": START, "mortgage": START + 10}
 
 
 @pytest.mark.rule("R17")
@@ -249,7 +262,7 @@ def test_a_journal_refuses_what_can_not_be_done_later(desks: Desks, text: str, s
 
 def _stopped_before_its_decision(flow: Flow) -> Ending:
 
-    ending = Ending(flow._kernel, flow._group, flow._life)
+    ending = Ending(flow._kernel, flow._group(), flow._life)
     ending.__enter__()
     ending.do_journals()
     ending._owner.work.prepare()

@@ -104,7 +104,8 @@ class PostgresFlowLedger:
         values = _step(step)
         values.pop("ended")
         self._run(insert(step_of).values(txid=txid, number=step.number, attempt=step.attempt, **values))
-        self._run(delete(statement_of).where(statement_of.c.txid == txid, statement_of.c.step == step.number))
+        if step.attempt > 1:  # the one before may have written statements down
+            self._run(delete(statement_of).where(statement_of.c.txid == txid, statement_of.c.step == step.number))
 
     def close(self, txid: int, step: FlowStep) -> None:
         """Write down how an attempt ended."""

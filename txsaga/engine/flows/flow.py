@@ -27,14 +27,13 @@ from txsaga.engine.flows.calls import StepCall
 from txsaga.engine.flows.declaring import declared
 from txsaga.engine.flows.ending import Ending
 from txsaga.engine.flows.lanes import FlowLane
-from txsaga.engine.flows.opening import locked, opened
+from txsaga.engine.flows.opening import Found, locked, opened
 from txsaga.engine.flows.step import StepWork, read_hold
 from txsaga.engine.flows.tables import FlowTables
 from txsaga.engine.flows.undoing import undo, undo_after
 from txsaga.engine.half import as_message
 from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.life import amended
 from txsaga.engine.received import Received
 from txsaga.engine.saga.asking import asked
 from txsaga.engine.saga.naming import Doing
@@ -62,11 +61,9 @@ IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
 class Flow:
     """A flow in the hands of one process."""
 
-    def __init__(self, kernel: Kernel, group: Group, life: Life) -> None:
-        self._kernel, self._group, self._life = kernel, group, life
-        with kernel.store.ledgers.open() as ledger:
-            self._enrolled = {(each.resource, each.lane) for each in ledger.flows.enrolled(life.txid)}
-            self._amended = amended(ledger, life)
+    def __init__(self, kernel: Kernel, found: Found) -> None:
+        self._kernel, self._life, self._amended = kernel, found.life, found.amends
+        self._enrolled = {(each.resource, each.lane) for each in found.enrolled}
         self._step: StepWork | None = None
         self._listeners: list[Callable[[Decision], None]] = []
         self.decision: Decision | None = None
@@ -233,7 +230,7 @@ class Flow:
         """Commit all of it, or roll all of it back and say why; every step must be done, or its failure handled."""
         self._require_no_step()
         self._hear_out_lanes()
-        ending = Ending(self._kernel, self._group, self._life, handled=handled)
+        ending = Ending(self._kernel, self._group(), self._life, handled=handled)
         try:
             with ending:
                 self._listen(ending)
@@ -247,12 +244,16 @@ class Flow:
         """Roll all of it back, and undo what committed by itself; `NotCompensated` when that is not done yet."""
         self._require_no_step()
         self._hear_out_lanes()
-        ending = Ending(self._kernel, self._group, self._life, journals=False)
+        ending = Ending(self._kernel, self._group(), self._life, journals=False)
         with ending:
             self._listen(ending)
             ending.give_up(why)
         if ending.decision is Decision.ROLLBACK:
             undo(self._kernel, ending.life)
+
+    def _group(self) -> Group:
+        """Return its producer group: only its end has to know it."""
+        return self._kernel.store.registry.group_by_id(self._life.group)
 
     def _hear_out_lanes(self) -> None:
         for name, aux in sorted(self._enrolled):
@@ -281,6 +282,10 @@ class Flow:
             return _home(hold), None
         name = on or lane or ""
         self._require_enrolled(name, lane=on is None)
+        if hold is Hold.JOURNAL and lane is None:  # its statements wait: whoever ends the flow asks their resource
+            asked_later = self._kernel.reach(name)
+            _require_able(asked_later, hold)
+            return Place(resource=name, recorded=None, hold=hold), asked_later
         recorded, participant = able(self._kernel, name) if on is None else self._kernel.participant(name)
         hold = hold or (Hold.PREPARED if participant.capabilities.two_phase else Hold.JOURNAL)
         _require_able(participant, hold)

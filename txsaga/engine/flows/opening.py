@@ -39,46 +39,56 @@ class Begin(NamedTuple):
     amend: str | None = None  # by which word it is begun; without one what is committed stays as it is
 
 
+class Found(NamedTuple):
+    """A flow as it is found, read at once with its row."""
+
+    life: Life
+    enrolled: Sequence[Enrolled]
+    amends: int | None
+
+
 class Opening:
     """Finds flows, or begins them."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._lives = kernel, Lives(kernel)
 
-    def begin(self, group: Group, key: str, said: Begin) -> Life:
+    def begin(self, group: Group, key: str, said: Begin) -> Found:
         """Begin a flow, or join the one that was begun like that under its key."""
         for each in said.enrolled:
             able(self._kernel, each.resource) if each.lane else self._kernel.participant(each.resource)
         with self._kernel.announce.around(facts.Declaring, about=key):
             while True:
                 try:
-                    life = self._try(group, key, said)
+                    found = self._try(group, key, said)
                 except OutcomeUnknown:
                     continue  # whatever was done is found again under the key
                 except NotCompensated as left:
                     undo(self._kernel, left)
                     continue
-                if life is None:
+                if found is None:
                     continue
-                if life.state is TxState.ACTIVE:
-                    return life
-                self._settle(life, key, said)
+                if found.life.state is TxState.ACTIVE:
+                    return found
+                self._settle(found.life, key, said)
 
-    def join(self, group: Group, key: str) -> Life:
+    def join(self, group: Group, key: str) -> Found:
         """Join the flow of a key."""
         with self._kernel.store.ledgers.open() as ledger:
-            life = ledger.latest(group.id, key)
-        if life is None:
+            found = _found(ledger, ledger.latest(group.id, key))
+        if found is None:
             raise FlowUnknown(f"no flow was begun under key {key!r}; begin it with producer.begin_flow(…, key={key!r})")
-        return _joined(life, key)
+        _joined(found.life, key)
+        return found
 
-    def join_by_number(self, txid: int) -> Life:
+    def join_by_number(self, txid: int) -> Found:
         """Join the flow of a number."""
         with self._kernel.store.ledgers.open() as ledger:
-            life = ledger.lock(txid)
-        if life is None:
+            found = _found(ledger, ledger.lock(txid))
+        if found is None:
             raise FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
-        return _joined(life, life.key or "")
+        _joined(found.life, found.life.key or "")
+        return found
 
     def _settle(self, life: Life, key: str, said: Begin) -> None:
         """Find out what became of a flow whose end is written: where it is committed it may be amended."""
@@ -88,26 +98,33 @@ class Opening:
             if said.amend is None:
                 raise
 
-    def _try(self, group: Group, key: str, said: Begin) -> Life | None:
+    def _try(self, group: Group, key: str, said: Begin) -> Found | None:
         with self._kernel.store.ledgers.open() as ledger:
-            life = ledger.latest(group.id, key)
-            match life:
-                case None:
-                    return _fresh(ledger, group, key, 1, said)
-                case Life(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
-                    raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
-                case Life(state=TxState.ROLLED_BACK, epoch=epoch):
-                    return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
-                case Life(state=TxState.COMMITTED, txid=txid, lease=None):
-                    raise AlreadyCommitted(txid, key)
-                case Life(state=TxState.COMMITTED, txid=txid, epoch=epoch):
-                    return _fresh(ledger, group, key, epoch + 1, said, txid)
-                case Life(state=TxState.ACTIVE, txid=txid):
-                    _joined(life, key)
-                    _require_same(txid, ledger.flows.enrolled(txid), said.enrolled)
-                    _amend(ledger, life, said, amended(ledger, life))
-                    ledger.touch(txid)
-            return life
+            return _found(ledger, self._tried(ledger, group, key, said))
+
+    def _tried(self, ledger: Ledger, group: Group, key: str, said: Begin) -> Life | None:
+        life = ledger.latest(group.id, key)
+        match life:
+            case None:
+                return _fresh(ledger, group, key, 1, said)
+            case Life(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
+                raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
+            case Life(state=TxState.ROLLED_BACK, epoch=epoch):
+                return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
+            case Life(state=TxState.COMMITTED, txid=txid, lease=None):
+                raise AlreadyCommitted(txid, key)
+            case Life(state=TxState.COMMITTED, txid=txid, epoch=epoch):
+                return _fresh(ledger, group, key, epoch + 1, said, txid)
+            case Life(state=TxState.ACTIVE, txid=txid):
+                _joined(life, key)
+                _require_same(txid, ledger.flows.enrolled(txid), said.enrolled)
+                _amend(ledger, life, said, amended(ledger, life))
+                ledger.touch(txid)
+        return life
+
+
+def _found(ledger: Ledger, life: Life | None) -> Found | None:
+    return None if life is None else Found(life, ledger.flows.enrolled(life.txid), amended(ledger, life))
 
 
 def _fresh(ledger: Ledger, group: Group, key: str, epoch: int, said: Begin, of: int | None = None) -> Life | None:

@@ -25,6 +25,8 @@ SHARED = (
     # What every step of a flow needs: a worker that is forked has it without importing it for each task.
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
+    "airflow.sdk.bases.hook",
+    "airflow.sdk.definitions.connection",
     "txsaga.wiring",
     "txsaga.provider.flow_dag",
     "txsaga.provider.operators.begin",
@@ -46,12 +48,29 @@ def load() -> None:
 
 
 def _warm_up() -> None:
-    """Do once what each task would do when it opens a store: read all revisions, compile the patterns of addresses."""
-    from txsaga.adapters.postgres import migrate
+    """Do once what each task would do: read all revisions, compile the patterns of addresses, write statements.
+
+    What SQLAlchemy finds out about tables, types and statements when it first writes one, it keeps for all engines.
+    """
+    from sqlalchemy import bindparam, delete, insert, select, update
+
+    from txsaga.adapters.postgres import migrate, schema
+    from txsaga.adapters.postgres.connection import make_engine, parse_url
     from txsaga.wiring import resource_engine
 
     migrate.newest()
     resource_engine(NOWHERE, "nowhere").dispose()
+    engine = make_engine(*parse_url(NOWHERE))
+    for table in schema.metadata.tables.values():
+        key = next(iter(table.primary_key or table.c))
+        for statement in (
+            select(table).where(key == bindparam("known")).with_for_update(of=table),
+            insert(table),
+            update(table).where(key == bindparam("known")),
+            delete(table).where(key == bindparam("known")),
+        ):
+            statement.compile(engine)
+    engine.dispose()
 
 
 def is_migrated(metadata: str) -> bool:
