@@ -146,16 +146,6 @@ def test_version_three_is_published_as_it_is_or_not_at_all(runtime: "SparkSessio
         tx.table(LEDGER).append(rows(6))
 
 
-def test_a_statement_past_the_branch_is_found(runtime: "SparkSession", books: Books, catalog: str) -> None:
-    fill(books)
-    with pytest.raises(errors.BranchMissed, match="past the branch"), books.producer.transaction() as tx:
-        with tx.table(LEDGER).branch(runtime) as ledger:
-            runtime.sql(f"INSERT INTO {catalog}.{LEDGER} VALUES (9, date'2025-03-04', 9.00, '')")
-            ledger.sql("DELETE FROM {table} WHERE id = 1")
-        pytest.fail("it was recorded")
-    assert books.ids() == [1, 2, 3, 4, 9]
-
-
 def test_a_job_that_is_late_publishes_nothing(runtime: "SparkSession", books: Books, catalog: str) -> None:
     fill(books)
     with books.producer.transaction() as tx:

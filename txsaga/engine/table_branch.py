@@ -78,7 +78,7 @@ class TableBranch:
         start, place = self._begun
         self._leave()
         if error is None:
-            self.write = self._writes.record_branch(start, place, rebase=self._rebase, gate=self._gate)
+            self.write = self._writes.record_branch(start, place, self._writer, rebase=self._rebase, gate=self._gate)
 
     def _leave(self) -> None:
         assert self._begun is not None

@@ -225,9 +225,9 @@ class LakeOpener:
         """Return what writes to branches by a session."""
         return self._branch_writer_of(session)
 
-    def branched(self, start: BranchStart, place: Place, *, rebase: bool) -> TableWrite | None:
+    def branched(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
         """Record a branch."""
-        return self.branches.recorded(start, place, rebase=rebase)
+        return self.branches.recorded(start, place, rebase=rebase, application=application)
 
     def subject(self, write: TableWrite) -> Subject:
         """Return staged rows as a gate sees them."""
