@@ -64,7 +64,7 @@ def test_merge_delete_update_and_overwrite_are_one_with_the_rest(
             frame = runtime.createDataFrame(rows({"id": 6, "amount": Decimal(6)}))
             frame.selectExpr("coalesce(id, 0) AS id", "day", "amount", "note").writeTo(posting.identifier).append()
             posting.sql("INSERT INTO {table} SELECT * FROM " + ledger.identifier + " WHERE id = 5")
-            assert ledger.sql("SELECT count(*) FROM {table}").collect()[0][0] == 4  # type: ignore[attr-defined]
+            assert ledger.sql("SELECT count(*) FROM {table}").collect()[0][0] == 4
             assert summed(runtime, books, catalog) == (4, Decimal(10))
         tx.send("booked", b"1")
         assert summed(runtime, books, catalog) == (4, Decimal(10)) and books.ids(POSTING) == []
