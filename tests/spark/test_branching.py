@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, TUESDAY, Books, rows
+from tests.adapters.lake.books import COLUMNS, LEDGER, POSTING, TUESDAY, Books, rows
 from tests.adapters.lake.branching import branches
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.errors import lake as errors
@@ -146,6 +146,7 @@ def test_version_three_is_published_as_it_is_or_not_at_all(runtime: "SparkSessio
         tx.table(LEDGER).append(rows(6))
 
 
+@pytest.mark.req("RMQ-92")
 def test_a_job_that_is_late_publishes_nothing(runtime: "SparkSession", books: Books, catalog: str) -> None:
     fill(books)
     with books.producer.transaction() as tx:
@@ -212,13 +213,18 @@ def test_a_session_that_would_write_elsewhere_is_refused_before_anything_is_begu
     refused(errors.OtherCatalog, "not the home catalog")
     elsewhere.sql(f"CREATE TABLE {catalog}.{LEDGER} (id bigint) USING iceberg")
     refused(errors.OtherCatalog, "not the home catalog")
-    other = runtime
+
+
+def test_what_leads_a_statement_elsewhere_is_refused(runtime: "SparkSession", books: Books, catalog: str) -> None:
+    fill(books)
     runtime.conf.set("spark.wap.branch", "audit")
     try:
-        refused(ConfigError, "spark.conf.unset")
+        with pytest.raises(ConfigError, match=r"spark\.conf\.unset"), books.producer.transaction() as tx:
+            with tx.table(LEDGER).branch(runtime):
+                pytest.fail("it was begun")
     finally:
         runtime.conf.unset("spark.wap.branch")
     with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime) as ledger:
         with pytest.raises(ConfigError, match="where the branch belongs"):
             ledger.sql(f"DELETE FROM {catalog}.{LEDGER}")
-    assert books.ids() == [1, 2, 3, 4] and MONDAY
+    assert books.ids() == [1, 2, 3, 4]

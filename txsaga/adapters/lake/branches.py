@@ -9,6 +9,7 @@ anywhere, a branch is left that nobody publishes, and the collector drops it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from pyiceberg.manifest import DataFile
@@ -85,41 +86,12 @@ class Branches:
         _require_kept_to(metadata, start, application)
         newest = metadata.snapshot(head)
         found = differences.between(self._storage, metadata.snapshot(start.first), newest)
-        appends = _only_appends(metadata, chain, found)
-        return self._write(metadata, start, place, head, found, appends=appends, rebase=rebase)
-
-    def _write(
-        self,
-        metadata: Metadata,
-        start: BranchStart,
-        place: Place,
-        head: int,
-        found: Difference,
-        *,
-        appends: bool,
-        rebase: bool,
-    ) -> TableWrite:
-        newest = metadata.snapshot(head) or {}
-        parsed, added = metadata.parsed, list(found.added.values())
-        snapshot = parsed.new_snapshot_id()
-        spec = added[0].spec_id if added else parsed.default_spec_id
-        return TableWrite(
-            name=start.table,
-            uuid=metadata.uuid,
-            mode=WriteMode.APPEND if appends else WriteMode.OVERWRITE,
-            snapshot=snapshot,
-            manifest=self._manifest(metadata, place, snapshot, added) if appends or rebase else None,
-            schema=int(newest.get("schema-id", start.schema)),
-            spec=spec,
-            base=start.base,
-            files=len(added),
-            rows=sum(file.record_count for file in added),
-            size=sum(file.file_size_in_bytes for file in added),
-            properties={TRANSACTION: place.transaction},
-            branch=start.branch,
-            head=head,
-            rebase=rebase,
-        )
+        mode = WriteMode.APPEND if _only_appends(metadata, chain, found) else WriteMode.OVERWRITE
+        write = _write(metadata, start, place, head, mode, list(found.added.values()), rebase=rebase)
+        if mode is WriteMode.OVERWRITE and not rebase:
+            return write
+        manifest = self._manifest(metadata, place, write.snapshot, list(found.added.values()))
+        return replace(write, manifest=manifest)
 
     def _manifest(
         self, metadata: Metadata, place: Place, snapshot: int, added: Sequence[DataFile]
@@ -166,6 +138,36 @@ class Branches:
         if location is None:
             raise UnknownTable(str(name))
         return Metadata.load(self._storage, location)
+
+
+def _write(
+    metadata: Metadata,
+    start: BranchStart,
+    place: Place,
+    head: int,
+    mode: WriteMode,
+    added: Sequence[DataFile],
+    *,
+    rebase: bool,
+) -> TableWrite:
+    newest, parsed = metadata.snapshot(head) or {}, metadata.parsed
+    return TableWrite(
+        name=start.table,
+        uuid=metadata.uuid,
+        mode=mode,
+        snapshot=parsed.new_snapshot_id(),
+        manifest=None,
+        schema=int(newest.get("schema-id", start.schema)),
+        spec=added[0].spec_id if added else parsed.default_spec_id,
+        base=start.base,
+        files=len(added),
+        rows=sum(file.record_count for file in added),
+        size=sum(file.file_size_in_bytes for file in added),
+        properties={TRANSACTION: place.transaction},
+        branch=start.branch,
+        head=head,
+        rebase=rebase,
+    )
 
 
 def _head(metadata: Metadata, start: BranchStart) -> int:
