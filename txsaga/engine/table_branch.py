@@ -12,7 +12,7 @@ and never what is written there later. If a writer stops before that, its branch
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from txsaga.engine import gates
 from txsaga.errors import ConfigError, TransactionError
@@ -48,7 +48,7 @@ class TableBranch:
         """What Spark calls the branch: for SQL, and for `DataFrame.writeTo`."""
         return self._of_spark.identifier(self._start)
 
-    def sql(self, statement: str, args: object = None) -> object:
+    def sql(self, statement: str, args: object = None) -> Any:  # noqa: ANN401  # what Spark returns
         """Run a statement of Spark's, with the branch in the place of {table}."""
         if TABLE not in statement:
             raise ConfigError(f"this statement names no {TABLE}, where the branch belongs: MERGE INTO {TABLE} t …")
@@ -78,7 +78,7 @@ class TableBranch:
         start, place = self._begun
         self._leave()
         if error is None:
-            self.write = self._writes.record_branch(start, place, rebase=self._rebase, gate=self._gate)
+            self.write = self._writes.record_branch(start, place, self._writer, rebase=self._rebase, gate=self._gate)
 
     def _leave(self) -> None:
         assert self._begun is not None

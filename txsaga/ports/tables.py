@@ -60,6 +60,10 @@ class Staging(NamedTuple):
 class BranchWriter(Protocol):
     """A session of another engine that writes to branches of tables."""
 
+    @property
+    def application(self) -> str:
+        """What the engine names as the origin of everything it writes."""
+
     def require_able(self, name: TableName) -> None:
         """Refuse a session that would not write where it is told, before a branch is begun."""
 
@@ -114,7 +118,7 @@ class Tables(TableReader, Protocol):
     def branch_writer(self, session: object) -> BranchWriter:
         """Return what writes to branches by a session of another engine."""
 
-    def branched(self, start: BranchStart, place: Place, *, rebase: bool) -> TableWrite | None:
+    def branched(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
         """Return the record of what lies on a branch now; None when nothing was written there.
 
         `TableMoved` when the branch is not what it was begun as; one clear error where its session wrote past it.

@@ -36,6 +36,11 @@ class BranchSession:
         self._spark: SparkSession = session
         self._before: str | None = None
 
+    @property
+    def application(self) -> str:
+        """The id of the application that the session belongs to."""
+        return self._said("spark.app.id") or ""
+
     def require_able(self, name: TableName) -> None:
         """Refuse a session that would not write where it is told."""
         said = self._said(f"spark.sql.catalog.{name.catalog}")

@@ -8,6 +8,7 @@ from tests.adapters.lake.branching import Refused, add, branches, delete
 pytestmark = pytest.mark.postgres
 
 
+@pytest.mark.req("IBM-04")
 def test_branches_of_what_is_undecided_stay_and_others_go(books: Books) -> None:
     books.create(LEDGER, POSTING)
     books.append(1)

@@ -65,6 +65,17 @@ def test_what_was_changed_on_a_branch_is_a_conflict_where_the_table_moved(books:
         assert not sum(cut.heads.get("booked", ()))
 
 
+def test_a_branch_that_looked_for_rows_to_delete_did_more_than_add(books: Books) -> None:
+    books.create()
+    with pytest.raises(TableMoved), books.producer.transaction() as tx:
+        with tx.table(LEDGER).branch() as ledger:
+            add(books, ledger, 1)
+            add(books, ledger, 2)
+            delete(books, ledger, 2)
+        books.append(2)
+    assert books.ids() == [2]
+
+
 def test_what_was_changed_in_other_partitions_is_carried_over(ours: Books, books: Books, meanwhile: Meanwhile) -> None:
     books.create()
     books.append(1, 2)

@@ -1,13 +1,16 @@
 """What another engine wrote on a branch is published as it was recorded, by whoever decides, or not at all."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from tests.adapters.lake.books import LEDGER, POSTING, Books, rows
 from tests.adapters.lake.branching import Refused, add, branches, delete
+from txsaga import Folder
 from txsaga.engine.by_hand import ByHand
-from txsaga.errors import TransactionError
+from txsaga.errors import TableMoved, TransactionError
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
@@ -66,6 +69,26 @@ def test_what_is_recorded_is_published_not_what_comes_onto_the_branch_later(book
         late.append(rows(3).cast(late.schema().as_arrow()), branch=name)
     assert books.ids() == [1, 2]
     assert not branches(books)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_branch_goes_with_the_resources_of_a_coordinated_transaction(
+    books: Books, tmp_path: Path, moved: bool
+) -> None:
+    books.create()
+    books.append(1)
+    (tmp_path / "reports").mkdir()
+    books.broker.enlist("reports", Folder(tmp_path / "reports"))
+    with pytest.raises(TableMoved) if moved else nullcontext(), books.producer.coordinated("reports") as tx:
+        with tx.table(LEDGER).branch() as ledger:
+            delete(books, ledger, 1)
+            add(books, ledger, 2)
+        with tx.on("reports") as folder:
+            assert folder.append("sales", rows(2)) == 1
+        if moved:
+            books.append(3)
+    assert books.ids() == ([1, 3] if moved else [2])
+    assert bool(list(Folder(tmp_path / "reports").files("sales"))) is not moved
 
 
 @pytest.mark.rule("R4")

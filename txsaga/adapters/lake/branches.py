@@ -8,7 +8,8 @@ anywhere, a branch is left that nobody publishes, and the collector drops it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from pyiceberg.manifest import DataFile
@@ -26,6 +27,7 @@ from txsaga.model.table import BranchStart, Swap, TableName, TableWrite, WriteMo
 from txsaga.ports.tables import Place
 
 TRIES = 20
+APPLICATION = "spark.app.id"
 NOTHING = {
     "operation": "append",
     **dict.fromkeys(("total-data-files", "total-records", "total-files-size"), "0"),
@@ -71,7 +73,7 @@ class Branches:
         self._change(name, draw, move or (lambda swap: None))
         return found
 
-    def recorded(self, start: BranchStart, place: Place, *, rebase: bool) -> TableWrite | None:
+    def recorded(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
         """Return the record of what lies on a branch now."""
         metadata = self._metadata(start.table)
         head = _head(metadata, start)
@@ -81,44 +83,15 @@ class Branches:
         if start.first not in chain:
             raise TableMoved(f"branch {start.branch} of {start.table} is no longer what was begun; begin anew")
         chain = chain[: chain.index(start.first)]
-        _require_kept_to(metadata, start)
+        _require_kept_to(metadata, start, application)
         newest = metadata.snapshot(head)
         found = differences.between(self._storage, metadata.snapshot(start.first), newest)
-        appends = _only_appends(metadata, chain, found)
-        return self._write(metadata, start, place, head, found, appends=appends, rebase=rebase)
-
-    def _write(
-        self,
-        metadata: Metadata,
-        start: BranchStart,
-        place: Place,
-        head: int,
-        found: Difference,
-        *,
-        appends: bool,
-        rebase: bool,
-    ) -> TableWrite:
-        newest = metadata.snapshot(head) or {}
-        parsed, added = metadata.parsed, list(found.added.values())
-        snapshot = parsed.new_snapshot_id()
-        spec = added[0].spec_id if added else parsed.default_spec_id
-        return TableWrite(
-            name=start.table,
-            uuid=metadata.uuid,
-            mode=WriteMode.APPEND if appends else WriteMode.OVERWRITE,
-            snapshot=snapshot,
-            manifest=self._manifest(metadata, place, snapshot, added) if appends or rebase else None,
-            schema=int(newest.get("schema-id", start.schema)),
-            spec=spec,
-            base=start.base,
-            files=len(added),
-            rows=sum(file.record_count for file in added),
-            size=sum(file.file_size_in_bytes for file in added),
-            properties={TRANSACTION: place.transaction},
-            branch=start.branch,
-            head=head,
-            rebase=rebase,
-        )
+        mode = WriteMode.APPEND if _only_appends(metadata, chain, found) else WriteMode.OVERWRITE
+        write = _write(metadata, start, place, head, mode, list(found.added.values()), rebase=rebase)
+        if mode is WriteMode.OVERWRITE and not rebase:
+            return write
+        manifest = self._manifest(metadata, place, write.snapshot, list(found.added.values()))
+        return replace(write, manifest=manifest)
 
     def _manifest(
         self, metadata: Metadata, place: Place, snapshot: int, added: Sequence[DataFile]
@@ -167,6 +140,36 @@ class Branches:
         return Metadata.load(self._storage, location)
 
 
+def _write(
+    metadata: Metadata,
+    start: BranchStart,
+    place: Place,
+    head: int,
+    mode: WriteMode,
+    added: Sequence[DataFile],
+    *,
+    rebase: bool,
+) -> TableWrite:
+    newest, parsed = metadata.snapshot(head) or {}, metadata.parsed
+    return TableWrite(
+        name=start.table,
+        uuid=metadata.uuid,
+        mode=mode,
+        snapshot=parsed.new_snapshot_id(),
+        manifest=None,
+        schema=int(newest.get("schema-id", start.schema)),
+        spec=added[0].spec_id if added else parsed.default_spec_id,
+        base=start.base,
+        files=len(added),
+        rows=sum(file.record_count for file in added),
+        size=sum(file.file_size_in_bytes for file in added),
+        properties={TRANSACTION: place.transaction},
+        branch=start.branch,
+        head=head,
+        rebase=rebase,
+    )
+
+
 def _head(metadata: Metadata, start: BranchStart) -> int:
     """Return the newest snapshot of a branch that is still the one that was begun."""
     if metadata.uuid != start.uuid:
@@ -177,15 +180,15 @@ def _head(metadata: Metadata, start: BranchStart) -> int:
     return int(ref["snapshot-id"])
 
 
-def _require_kept_to(metadata: Metadata, start: BranchStart) -> None:
+def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | None) -> None:
     """Refuse what was done beside the branch: it is visible already, and no decision takes it back."""
     for number in metadata.lineage(metadata.current_id):
         if number == start.base:
             break
         snapshot = metadata.snapshot(number)
-        if snapshot is not None and snapshot["summary"].get(MARK) == mark_of(start.branch):
+        if snapshot is not None and _is_ours(snapshot["summary"], start, application):
             raise BranchMissed(
-                f"this session wrote snapshot {number} to table {start.table} itself, past the branch: it is visible, "
+                f"this session wrote snapshot {number} to table {start.table} itself, past its branch: it is visible, "
                 "and no decision takes it back. Undo it there, and write to the identifier of the branch"
             )
     if metadata.raw["current-schema-id"] != start.schema:
@@ -193,6 +196,12 @@ def _require_kept_to(metadata: Metadata, start: BranchStart) -> None:
             f"the columns of {start.table} were changed while its branch was written: a table has them once, for all "
             "its branches. Change them before, in a statement of its own, and begin anew"
         )
+
+
+def _is_ours(summary: Mapping[str, str], start: BranchStart, application: str | None) -> bool:
+    """Tell whether a snapshot was written by the session of a branch: whole files are deleted without its mark."""
+    deleted = summary.get("operation") == "delete" and summary.get(APPLICATION, "") == application
+    return deleted or summary.get(MARK) == mark_of(start.branch)
 
 
 def _only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:

@@ -230,9 +230,9 @@ class LakeOpener:
         """Return what writes to branches by a session."""
         return self._branch_writer_of(session)
 
-    def branched(self, start: BranchStart, place: Place, *, rebase: bool) -> TableWrite | None:
+    def branched(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
         """Record a branch."""
-        return self.branches.recorded(start, place, rebase=rebase)
+        return self.branches.recorded(start, place, rebase=rebase, application=application)
 
     def subject(self, write: TableWrite) -> Subject:
         """Return staged rows as a gate sees them."""
@@ -264,6 +264,15 @@ def reachable(store: PostgresStore, settings: Settings) -> URL:
     return make_url(server.url(str(url.database), driver="psycopg"))
 
 
+def branch_writer(session: object, load: Callable[[str, str], Any]) -> BranchWriter:
+    """Return what writes to branches by a session of another engine."""
+    said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
+    if said is None:
+        raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
+    writer: BranchWriter = load(said, "writer")(session)
+    return writer
+
+
 def open_lake(
     store: PostgresStore,
     settings: Settings,
@@ -284,13 +293,6 @@ def open_lake(
         said = WRITERS.get(type(rows).__module__.partition(".")[0])
         return None if said is None else load(said, "writer")
 
-    def branch_writer_of(session: object) -> BranchWriter:
-        said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
-        if said is None:
-            raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
-        writer: BranchWriter = load(said, "writer")(session)
-        return writer
-
     return LakeOpener(
         store,
         catalog=settings.catalog,
@@ -298,5 +300,5 @@ def open_lake(
         writer_of=writer_of,
         tcp=lambda: reachable(store, settings),
         frames=lambda: load("txsaga.spark.reading:Frames", "reader"),
-        branch_writer_of=branch_writer_of,
+        branch_writer_of=lambda session: branch_writer(session, load),
     )
