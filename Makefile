@@ -13,7 +13,7 @@ ARGS ?=
 
 py := .venv/bin/python
 stamp := .venv/.ready-$(EXTRAS)
-sources := txsaga tests $(wildcard examples dags spark_jobs)
+sources := txsaga tests $(wildcard examples dags plugins spark_jobs)
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
