@@ -90,6 +90,7 @@ class Decider:
         try:
             return self._once(txid, decision, by, bodies, ready)
         except OutcomeUnknown:
+            ready.may_stand = True
             return self._again(txid, decision, by, bodies, ready)
 
     def _again(self, txid: int, decision: Decision, by: By, bodies: Mapping[int, bytes], ready: Prepared) -> Standing:

@@ -37,6 +37,7 @@ class Prepared:
 
     def __init__(self, effects: Sequence[Effect] = (), ready: Sequence[Ready] = ()) -> None:
         self._effects, self._ready = tuple(effects), ready
+        self.may_stand = False  # an answer was lost: what is ready here may be what was published
 
     def apply(self, ledger: Ledger, txid: int) -> None:
         """Apply what counts; `NotReady` when that is something else."""
@@ -82,7 +83,7 @@ class Effects:
                 prepared.done()  # what became of it may be unknown: it is left where it is
                 raise
             else:
-                (prepared.done if won else prepared.drop)()
+                (prepared.done if won or prepared.may_stand else prepared.drop)()
                 return standing
             prepared = self._prepared(txid, effects, again)
         prepared.drop()

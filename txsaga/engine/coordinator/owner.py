@@ -323,12 +323,11 @@ class Owner:
 
     def _decide_with_effects(self, word: Resolve) -> Decision:
         try:
-            return self._apply(word)
-        except OutcomeUnknown:
-            return patiently(lambda: self._apply(word))
+            return self._apply(word, self.recorded() if word.decision is Decision.COMMIT else ())
+        except OutcomeUnknown:  # what stands is looked at before anything is made ready: it may be published already
+            return patiently(lambda: self._apply(word, ()))
 
-    def _apply(self, word: Resolve) -> Decision:
-        known = self.recorded() if word.decision is Decision.COMMIT else ()
+    def _apply(self, word: Resolve, known: Sequence[Effect]) -> Decision:
         with self._kernel.announce.around(facts.Deciding, self.life.txid):
             return self._kernel.decider.effects.around(self.life.txid, lambda ready: self._applied(word, ready), known)
 
