@@ -1,6 +1,7 @@
 """Collected is what no decision publishes: never a file that is referenced, nor one that may still be published."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,18 @@ def test_whatever_happens_nothing_that_is_needed_goes(books: Books) -> None:
         assert books.ids() == sorted(expected)
     for snapshot in books.table().metadata.snapshots:
         books.table().scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+
+
+def test_a_warehouse_that_was_moved_keeps_what_its_tables_lead_to(
+    open_books: Callable[..., Books], warehouse: Path
+) -> None:
+    before = open_books()
+    before.create()
+    before.append(1)
+    moved = warehouse.with_name("moved")
+    warehouse.rename(moved)
+    warehouse.symlink_to(moved)
+    books = open_books()
+    assert books.lake.warehouse != f"file://{warehouse}"
+    assert not books.lake.collect()
+    assert books.ids() == [1]

@@ -14,7 +14,7 @@ from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
 
-Open = Callable[[], Books]
+Open = Callable[..., Books]
 
 
 class Refused(Exception):
@@ -35,10 +35,12 @@ def open_books(home_url: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(f"PYICEBERG_CATALOG__TXSAGA__{name.replace('.', '__').replace('-', '_').upper()}", value)
     open_store(home_url).close()
     opened: list[Books] = []
-    place = f"s3://{objects.bucket}/{home_url.rpartition('=')[2]}"
+    place = f"{objects.bucket}/{home_url.rpartition('=')[2]}"
 
-    def open() -> Books:
-        broker = txsaga.connect(home_url, warehouse=place, roles=False, answering=False, auto_create=True, env={})
+    def open(scheme: str = "s3") -> Books:
+        broker = txsaga.connect(
+            home_url, warehouse=f"{scheme}://{place}", roles=False, answering=False, auto_create=True, env={}
+        )
         opened.append(Books(broker))
         return opened[-1]
 
@@ -117,3 +119,12 @@ def test_a_store_that_is_away_is_told_and_nothing_is_visible(books: Books, objec
         tx.table(LEDGER).append(rows(1))
     books.lake.storage.properties.update(objects.settings)
     assert books.ids() == []
+
+
+def test_a_place_that_is_written_in_two_ways_keeps_what_its_tables_lead_to(open_books: Open) -> None:
+    before = open_books("s3a")
+    before.create()
+    before.append(1)
+    books = open_books("s3")
+    assert not books.lake.collect()
+    assert books.ids() == [1]

@@ -100,9 +100,9 @@ class Collector:
         if not effects:
             return False  # nothing tells any more what it published
         writes = [TableWrite.read(each.payload) for each in effects]
-        kept = {_place(write.folder) for write in writes if write.folder}
-        kept |= {_place(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
-        return left.place not in kept
+        kept = {_name(write.folder) for write in writes if write.folder}
+        kept |= {_name(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
+        return _name(left.place) not in kept
 
     def _is_kept(self, polls: Sequence[Polled]) -> bool:
         """Tell whether somebody said no to it a short while ago."""
@@ -132,10 +132,9 @@ def _named(folders: Iterable[str], files: Iterable[str]) -> Iterator[Leftover]:
             yield Leftover(found["transaction"], file)
 
 
-def _place(location: str) -> str:
-    """Return a location as it is listed."""
-    path = local(location)
-    return location if path is None else str(path)
+def _name(location: str) -> str:
+    """Return what nothing else of its transaction is called: the same place may be written in more than one way."""
+    return location.rstrip("/").rpartition("/")[2]
 
 
 def _remove(storage: Storage, place: str) -> None:
