@@ -1,8 +1,10 @@
 """The steps of a flow stage rows for tables of the home database; its end puts all of them in their place, or none."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from tests.adapters.lake.books import Books
 from tests.adapters.lake.conftest import books, open_books, warehouse
@@ -83,3 +85,23 @@ def test_an_amendment_replaces_rows_and_adds_none(books: Books, shop: Shop) -> N
 def test_rows_are_written_in_steps(books: Books, shop: Shop) -> None:
     with books.broker.flow(begun(books)) as flow, pytest.raises(TransactionError, match="step"):
         flow.rows(f"{shop.name}.sale")
+
+
+@pytest.mark.rule("R12")
+def test_rows_are_refused_beside_a_resource_that_can_not_vote(books: Books, shop: Shop, tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'till.db'}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table note (id int)")
+    books.broker.register("till", engine)
+    txid = books.producer.begin_flow("till", key="night").txid
+    with books.broker.flow(txid) as flow:
+        with flow.step("note", on="till", hold="journal") as journal:
+            journal.execute("insert into note values (1)")
+        with flow.step("rows"):
+            flow.rows(f"{shop.name}.sale").insert(sales(1))
+        with pytest.raises(ConfigError, match="R12"):
+            flow.end()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("select count(*) from note").scalar_one() == 0
+    assert shop.ids("sale") == []
+    engine.dispose()

@@ -69,7 +69,7 @@ class FlowOwner(Owner):
         self._handled, self._journals = handled, journals
         self.runs: list[Run] = []
         self.held: Sequence[FlowStep] = ()
-        self.home_work = False
+        self.home_work = False  # the decision writes more than itself, which may be refused
 
     def enter(self) -> None:
         """Raise the owner, with the branches of journals named before their work (R9)."""
@@ -85,6 +85,7 @@ class FlowOwner(Owner):
             earlier = [each for each in units if each.branch is not None]
             flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
             runs = list(self._journals_named(flows, units)) if self._journals else []
+            self.home_work = self.home_work or bool(ledger.effects(txid))
         self.work = Work(txid, kernel.announce)
         self.held = [each for each in last if each.holds_locks]
         self._take_held(units)
@@ -231,7 +232,8 @@ class Ending(Coordinated):
             do_journal(part.participant, part.session, part.branch, run.statements, held)
         if owner.home_work and owner.work.last(alone=False) is not None:
             raise ConfigError(
-                "rows of the home database can't be written beside a resource whose commit is the decision (R12); "
+                "rows and tables of the home database can't be written beside a resource whose commit is the decision "
+                "(R12); "
                 "leave one of them to a flow of its own"
             )
 
