@@ -19,7 +19,7 @@ def test_what_names_a_half_message_is_no_key_to_it(house: House) -> None:
         half >> HalfMessageCommit(task_id="commit", half=half.output)
     run = house.run(dag)
     assert run.state == "success", run.tasks
-    assert run.xcom("half").keys() == {"txid", "id", "group", "store", "checker"}
+    assert run.xcom("half").keys() == {"txid", "id", "group", "store"}
     assert house.seen(topic) == [b"x"]
 
 

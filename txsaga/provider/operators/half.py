@@ -80,7 +80,6 @@ class HalfMessagePrepare(BaseOperator):
                 "id": broker.identity.transaction(receipt.txid),
                 "group": group,
                 "store": self.store,
-                "checker": self.checker,
             }
             keep_result(context, ANY, made)
             return made

@@ -38,7 +38,7 @@ class CheckBackSensor(WaitSensor):
         options.setdefault("poke_interval", interval)
         target = {
             "transaction": transaction,
-            "checker": "" if checker is None else checker_name(checker),
+            "checker": _checker_of(transaction) if checker is None else checker_name(checker),
             "interval": interval,
             "max_checks": max_checks,
         }
@@ -61,3 +61,8 @@ class ParkedSensor(WaitSensor):
 
     def __init__(self, *, group: str = "", **options: Any) -> None:
         super().__init__(target={"group": group}, **options)
+
+
+def _checker_of(transaction: object) -> str:
+    """Return the checker of the task whose output this is: its author named it, and no run can name another one."""
+    return str(getattr(getattr(transaction, "operator", None), "checker", None) or "")

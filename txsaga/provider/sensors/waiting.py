@@ -79,8 +79,6 @@ class WaitSensor(BaseSensorOperator):
         target = dict(self.target)
         if wait.transaction:
             target["transaction"] = wait.transaction
-        if wait.checker:
-            target["checker"] = wait.checker
         self.defer(
             trigger=WaitTrigger(self.kind.value, target, self.store, self.look_every, self.skips),
             method_name="execute_complete",

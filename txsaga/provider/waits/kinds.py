@@ -51,10 +51,7 @@ def wait_of(kind: str, target: Mapping[str, Any]) -> Wait:
     """Read the target of a trigger."""
     read = dict(target)
     if "transaction" in read:
-        given = told_of(read["transaction"])
-        if isinstance(given, Mapping) and not read.get("checker") and "checker" in given:
-            read["checker"] = str(given["checker"])
-        read["transaction"] = named(given)
+        read["transaction"] = named(read["transaction"])
     for name, number in (("interval", float), ("max_checks", int), ("at_least", int)):
         if name in read:
             read[name] = number(read[name])
