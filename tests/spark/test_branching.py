@@ -8,6 +8,7 @@ import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, POSTING, TUESDAY, Books, rows
 from tests.adapters.lake.branching import branches
+from tests.adapters.lake.test_flows import Opinion
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.errors import lake as errors
 from txsaga.gate import expect, stop
@@ -120,6 +121,17 @@ def test_the_table_moves_while_spark_works(
     assert 3 in books.ids() and 25 in books.ids()
 
 
+def test_a_merge_that_met_nothing_is_no_append(runtime: "SparkSession", books: Books, catalog: str) -> None:
+    fill(books)
+    upsert = MERGE.replace("(1, 11.00), ", "")
+    with pytest.raises(TableMoved, match="looks for"), books.producer.transaction() as late:
+        with late.table(LEDGER).branch(runtime) as second:
+            second.sql(upsert)
+        with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime) as first:
+            first.sql(upsert)
+    assert books.ids() == [1, 2, 3, 4, 5]
+
+
 def test_version_three_is_published_as_it_is_or_not_at_all(runtime: "SparkSession", books: Books, catalog: str) -> None:
     table = f"{catalog}.{LEDGER}"
     runtime.sql(f"CREATE NAMESPACE {catalog}.bank")
@@ -127,10 +139,11 @@ def test_version_three_is_published_as_it_is_or_not_at_all(runtime: "SparkSessio
         f"CREATE TABLE {table} (id bigint NOT NULL, day date, amount decimal(12,2), note string) USING iceberg "
         "PARTITIONED BY (day) TBLPROPERTIES ('format-version'='3', 'write.delete.mode'='merge-on-read')"
     )
-    with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime) as ledger:
+    gate = Opinion(yes=True)
+    with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime, gate=gate) as ledger:
         ledger.sql("INSERT INTO {table} VALUES (1, date'2025-03-03', 1.00, ''), (2, date'2025-03-03', 2.00, '')")
         ledger.sql("INSERT INTO {table} VALUES (3, date'2025-03-04', 3.00, '')")
-    assert books.ids() == [1, 2, 3]
+    assert books.ids() == [1, 2, 3] and gate.seen[0].count == 3 and len(gate.seen[0].files) == 2
     with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime) as ledger:
         ledger.sql("DELETE FROM {table} WHERE id = 2")
     assert books.ids() == [1, 3] and summed(runtime, books, catalog) == (2, Decimal(4))

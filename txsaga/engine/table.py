@@ -154,13 +154,20 @@ class TableWrites:
         self._branched.discard(start.table)
 
     def record_branch(
-        self, start: BranchStart, place: Place, writer: BranchWriter | None, *, rebase: bool, gate: Gate | None
+        self,
+        start: BranchStart,
+        place: Place,
+        writer: BranchWriter | None,
+        *,
+        rebase: bool,
+        looked: bool,
+        gate: Gate | None,
     ) -> TableWrite | None:
         """Store the record of what lies on a branch; None when nothing was written there."""
         life = self.life("write to a table")
         with self._kernel.announce.around(facts.Staging, life.txid, about=str(start.table)):
             application = None if writer is None else writer.application
-            write = self._kernel.tables.branched(start, place, rebase=rebase, application=application)
+            write = self._kernel.tables.branched(start, place, rebase=rebase, looked=looked, application=application)
         if write is not None:
             self.admit(write)
         self._judge(life, start.table, place, write, gate)

@@ -11,6 +11,7 @@ and never what is written there later. If a writer stops before that, its branch
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from txsaga.ports.tables import BranchWriter, Place
 
 TABLE = "{table}"
+ADDS = re.compile(r"(?:\s|--[^\r\n]*[\r\n]|/\*(?:(?!\*/).)*\*/)*INSERT\s+INTO\b", re.IGNORECASE | re.DOTALL)
+"""A statement that adds rows, whatever comments it begins with. All others look for rows: a MERGE that found none adds
+rows too, and its branch does not tell."""
 ENTER = 'use it as `with tx.table("…").branch(spark) as ledger:`, and write inside that block'
 
 
@@ -35,6 +39,7 @@ class TableBranch:
     ) -> None:
         self._writes, self._writer, self._gate, self._rebase = writes, writer, gate, rebase
         self._begun: tuple[BranchStart, Place] | None = None
+        self._looked = False
         self.name = name
         self.write: TableWrite | None = None
 
@@ -52,7 +57,9 @@ class TableBranch:
         """Run a statement of Spark's, with the branch in the place of {table}."""
         if TABLE not in statement:
             raise ConfigError(f"this statement names no {TABLE}, where the branch belongs: MERGE INTO {TABLE} t …")
-        return self._of_spark.sql(statement.replace(TABLE, self.identifier), args)
+        writer, spoken = self._of_spark, statement.replace(TABLE, self.identifier)
+        self._looked = self._looked or ADDS.match(statement) is None
+        return writer.sql(spoken, args)
 
     def __enter__(self) -> Self:
         """Begin the branch with what is published now."""
@@ -78,7 +85,9 @@ class TableBranch:
         start, place = self._begun
         self._leave()
         if error is None:
-            self.write = self._writes.record_branch(start, place, self._writer, rebase=self._rebase, gate=self._gate)
+            self.write = self._writes.record_branch(
+                start, place, self._writer, rebase=self._rebase, looked=self._looked, gate=self._gate
+            )
 
     def _leave(self) -> None:
         assert self._begun is not None

@@ -118,9 +118,12 @@ class Tables(TableReader, Protocol):
     def branch_writer(self, session: object) -> BranchWriter:
         """Return what writes to branches by a session of another engine."""
 
-    def branched(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
+    def branched(
+        self, start: BranchStart, place: Place, *, rebase: bool, looked: bool, application: str | None
+    ) -> TableWrite | None:
         """Return the record of what lies on a branch now; None when nothing was written there.
 
+        Where a statement looked for rows it is no append, though rows were added and nothing else.
         `TableMoved` when the branch is not what it was begun as; one clear error where its session wrote past it.
         """
 

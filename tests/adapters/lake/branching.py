@@ -1,9 +1,11 @@
 """What another engine does on a branch: here it is PyIceberg."""
 
+from dataclasses import dataclass
 from datetime import date
 
 from tests.adapters.lake.books import LEDGER, MONDAY, Books, rows
 from txsaga.engine.table_branch import TableBranch
+from txsaga.model.table import BranchStart, TableName
 
 
 class Refused(Exception):
@@ -24,3 +26,36 @@ def delete(books: Books, branch: TableBranch, *ids: int) -> None:
 
 def branches(books: Books, name: str = LEDGER) -> set[str]:
     return set(books.table(name).metadata.refs) - {"main"}
+
+
+@dataclass
+class Session:
+    """A session of an engine in which every statement adds entry 7: what it looked for was not there."""
+
+    books: Books
+    application: str = "app-1"
+
+
+class SessionWriter:
+    """What writes to branches by such a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._start = session, list[BranchStart]()
+        self.application = session.application
+
+    def require_able(self, name: TableName) -> None:
+        """Any is."""
+
+    def open(self, start: BranchStart) -> None:
+        self._start[:] = [start]
+
+    def close(self) -> None:
+        """Nothing was set."""
+
+    def identifier(self, start: BranchStart) -> str:
+        return start.branch
+
+    def sql(self, statement: str, args: object) -> None:
+        (start,) = self._start
+        table = self._session.books.table(str(start.table))
+        table.append(rows(7).cast(table.schema().as_arrow()), branch=start.branch)

@@ -54,3 +54,19 @@ def test_what_an_undecided_branch_needs_stays_named_however_many_commits_come(bo
         for id in range(10, 20):
             books.append(id, day=TUESDAY)
     assert books.ids() == [2, 3, *range(10, 20)]
+
+
+def test_a_busy_table_does_not_keep_the_rest_from_being_collected(
+    books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    books.create(LEDGER, POSTING)
+    with pytest.raises(Refused), books.producer.transaction() as tx, tx.table(LEDGER).branch() as ledger:
+        tx.table(POSTING).append(rows(1))
+        add(books, ledger, 2)
+        raise Refused
+    with monkeypatch.context() as busy, caplog.at_level("INFO", "txsaga"):
+        busy.setattr("txsaga.adapters.lake.branches.TRIES", 0)
+        assert books.lake.collect(), "nothing staged was found"
+    assert "stay until tables are collected again" in caplog.text
+    assert branches(books)
+    assert len(books.lake.collect()) == 1 and not branches(books)

@@ -73,7 +73,9 @@ class Branches:
         self._change(name, draw, move or (lambda swap: None))
         return found
 
-    def recorded(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
+    def recorded(
+        self, start: BranchStart, place: Place, *, rebase: bool, looked: bool, application: str | None
+    ) -> TableWrite | None:
         """Return the record of what lies on a branch now."""
         metadata = self._metadata(start.table)
         head = _head(metadata, start)
@@ -86,7 +88,8 @@ class Branches:
         _require_kept_to(metadata, start, application)
         newest = metadata.snapshot(head)
         found = differences.between(self._storage, metadata.snapshot(start.first), newest)
-        mode = WriteMode.APPEND if _only_appends(metadata, chain, found) else WriteMode.OVERWRITE
+        added = not looked and _only_appends(metadata, chain, found)
+        mode = WriteMode.APPEND if added else WriteMode.OVERWRITE
         write = _write(metadata, start, place, head, mode, list(found.added.values()), rebase=rebase)
         if mode is WriteMode.OVERWRITE and not rebase:
             return write
@@ -186,11 +189,8 @@ def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | 
         if number == start.base:
             break
         snapshot = metadata.snapshot(number)
-        if snapshot is not None and _is_ours(snapshot["summary"], start, application):
-            raise BranchMissed(
-                f"this session wrote snapshot {number} to table {start.table} itself, past its branch: it is visible, "
-                "and no decision takes it back. Undo it there, and write to the identifier of the branch"
-            )
+        if snapshot is not None:
+            _require_others(number, snapshot["summary"], start, application)
     if metadata.raw["current-schema-id"] != start.schema:
         raise ColumnsDiffer(
             f"the columns of {start.table} were changed while its branch was written: a table has them once, for all "
@@ -198,10 +198,18 @@ def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | 
         )
 
 
-def _is_ours(summary: Mapping[str, str], start: BranchStart, application: str | None) -> bool:
-    """Tell whether a snapshot was written by the session of a branch: whole files are deleted without its mark."""
-    deleted = summary.get("operation") == "delete" and summary.get(APPLICATION, "") == application
-    return deleted or summary.get(MARK) == mark_of(start.branch)
+def _require_others(number: int, summary: Mapping[str, str], start: BranchStart, application: str | None) -> None:
+    """Refuse a snapshot that the session of a branch wrote, or may have: whole files are deleted without its mark."""
+    if summary.get(MARK) == mark_of(start.branch):
+        raise BranchMissed(
+            f"this session wrote snapshot {number} to table {start.table} itself, past its branch: it is visible, "
+            "and no decision takes it back. Undo it there, and write to the identifier of the branch"
+        )
+    if application and summary.get("operation") == "delete" and summary.get(APPLICATION) == application:
+        raise TableMoved(
+            f"snapshot {number} of table {start.table} deleted rows while its branch was written: this session past "
+            "its branch, or another session of this Spark application; begin anew, and write to the identifier"
+        )
 
 
 def _only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:

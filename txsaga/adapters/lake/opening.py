@@ -7,6 +7,7 @@ and a decision that needs it stays undecided here, so that another process can w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
@@ -22,7 +23,7 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.jdbc import jdbc_address
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.config import Settings
-from txsaga.errors import ConfigError, InDoubt
+from txsaga.errors import ConfigError, InDoubt, PointerMoved
 from txsaga.errors.lake import LakeMissing
 from txsaga.model.gate import Subject
 from txsaga.model.naming import read_name
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from txsaga.adapters.lake.lake import Lake
     from txsaga.adapters.lake.publishing import Publisher
     from txsaga.adapters.lake.storage import Storage
+
+logger = logging.getLogger("txsaga")
 
 INSTALL = "tables need PyIceberg and Arrow: pip install 'txsaga[lake]'"
 WRITERS = {"pyspark": "txsaga.spark.staging:write"}
@@ -129,8 +132,13 @@ class LakeOpener:
 
         identity = self._store.registry.identity
         collector = Collector(self._store.ledgers, identity, storage, self._now() - keep_rejected)
-        dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
-        return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
+        found = []
+        for name in self._names():
+            try:
+                found += collector.drop_branches(self.branches, [name], dry_run=dry_run)
+            except PointerMoved as moved:
+                logger.info("branches of table %s stay until tables are collected again: %s", name, moved)
+        return [*found, *collector.collect(self._places(), dry_run=dry_run)]
 
     def _now(self) -> datetime:
         """Return the time of the store, which stamped the votes."""
@@ -230,9 +238,11 @@ class LakeOpener:
         """Return what writes to branches by a session."""
         return self._branch_writer_of(session)
 
-    def branched(self, start: BranchStart, place: Place, *, rebase: bool, application: str | None) -> TableWrite | None:
+    def branched(
+        self, start: BranchStart, place: Place, *, rebase: bool, looked: bool, application: str | None
+    ) -> TableWrite | None:
         """Record a branch."""
-        return self.branches.recorded(start, place, rebase=rebase, application=application)
+        return self.branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
 
     def subject(self, write: TableWrite) -> Subject:
         """Return staged rows as a gate sees them."""

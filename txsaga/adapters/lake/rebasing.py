@@ -28,7 +28,8 @@ def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapsh
     """Return what a branch replaces of a newer snapshot, and what it adds; `TableMoved` where that is not exact."""
     if not write.rebase:
         raise TableMoved(
-            f"table {write.name} was changed while its branch was written, which deletes or replaces rows; {REMEDY}"
+            f"table {write.name} was changed while its branch was written, which looks for, deletes or replaces rows; "
+            f"{REMEDY}"
         )
     base, head = (None if each is None else metadata.snapshot(each) for each in (write.base, write.head))
     if head is None or (base is None and write.base is not None):
