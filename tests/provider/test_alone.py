@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,6 +22,8 @@ from txsaga.provider.operators.half import HalfMessageCommit, HalfMessagePrepare
 from txsaga.provider.operators.http import HttpStep
 from txsaga.provider.operators.publish import Publish
 from txsaga.provider.operators.replay import Replay
+from txsaga.provider.sensors.transactions import CheckBackSensor
+from txsaga.provider.waits.kinds import wait_of
 
 NEVER = "tests.provider.checkers:never"
 
@@ -83,6 +86,19 @@ def test_nobody_stores_a_half_message_that_nobody_could_be_asked_about() -> None
         HalfMessagePrepare(task_id="half", topic="orders", checker="nowhere")
     with pytest.raises(ConfigError, match="lies where nobody else can import it"):
         HalfMessagePrepare(task_id="half", topic="orders", checker=lambda question: None)
+
+
+@pytest.mark.req("CARD-05", "RMQ-68")
+def test_a_half_message_is_asked_about_by_the_checker_that_its_task_names_and_no_run() -> None:
+    other = "tests.provider.checkers:refuse"
+    with DAG("asking", schedule=None):
+        half = HalfMessagePrepare(task_id="half", topic="orders", checker=NEVER)
+        same = CheckBackSensor(task_id="same", transaction=half.output)
+        own = CheckBackSensor(task_id="own", transaction=half.output, checker=other)
+    assert (same.target["checker"], own.target["checker"]) == (NEVER, other)
+    left, known = {"txid": 5, "checker": "os:abort"}, {"transaction": 5, "checker": ""}
+    for said in (left, json.dumps(left)):
+        assert wait_of("check-back", {"transaction": said, "checker": ""}) == wait_of("check-back", known)
 
 
 def test_messages_are_published_without_a_flow(orders: House) -> None:

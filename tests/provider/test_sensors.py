@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from pathlib import Path
@@ -87,24 +86,6 @@ def test_what_the_checker_refuses_is_rolled_back_and_fails(broker: Broker) -> No
     answer = asked(Kind.CHECK_BACK, broker, transaction=txid, checker="tests.provider.checkers:refuse")
     assert answer is not None
     assert (answer.good, answer.value["state"]) == (False, "ROLLED_BACK")
-
-
-@pytest.mark.req("CARD-05", "RMQ-68")
-def test_a_half_message_is_asked_about_by_the_checker_that_its_task_names_and_no_run() -> None:
-    from airflow.sdk import DAG
-
-    from txsaga.provider import HalfMessagePrepare
-    from txsaga.provider.sensors.transactions import CheckBackSensor
-
-    with DAG("asking", schedule=None):
-        half = HalfMessagePrepare(task_id="half", topic="orders", checker="tests.provider.checkers:refuse")
-        same = CheckBackSensor(task_id="same", transaction=half.output)
-        own = CheckBackSensor(task_id="own", transaction=half.output, checker="tests.provider.checkers:never")
-    assert same.target["checker"] == half.checker == "tests.provider.checkers:refuse"
-    assert own.target["checker"] == "tests.provider.checkers:never"
-    left = {"txid": 5, "checker": "os:abort"}
-    for said in (left, json.dumps(left)):
-        assert wait(Kind.CHECK_BACK, transaction=said, checker="") == wait(Kind.CHECK_BACK, transaction=5, checker="")
 
 
 @pytest.mark.rule("R1")
