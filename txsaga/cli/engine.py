@@ -30,7 +30,6 @@ from txsaga.model.checks import PROFILES, CheckProfile
 if TYPE_CHECKING:
     from txsaga.cli.metrics import Metrics
     from txsaga.engine.broker import Broker
-    from txsaga.engine.checkers import Checker
     from txsaga.engine.roles import Role
 
 logger = logging.getLogger("txsaga")
@@ -91,20 +90,13 @@ def engine(
         for group, function in handlers.items():
             broker.when_exhausted(group, function)
         for group, function in checkers.items():
-            answer_for(broker, group, function)
+            broker.answer_for(group, function)
         roles = broker.roles(asked)
         if once:
             run_once(roles, options)
         else:
             told = f"store {broker.identity}, profile {profile}: {described(asked)}"
             run(roles if watch is None else watch.watch(roles), told, stop)
-
-
-def answer_for(broker: Broker, group: str, checker: Checker) -> None:
-    """Answer for a group, also for one that is not there yet."""
-    if broker.kernel.store.registry.find_group(group) is None:
-        logger.warning("there was no producer group %r in this store: look whether its name is right", group)
-    broker.producer(group, checker=checker)
 
 
 def until(stop: threading.Event) -> Rest:

@@ -170,9 +170,17 @@ class Broker(Administration):
     def when_exhausted(self, group: str, handler: Handler) -> None:
         """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
         check_function(handler, "handler", "give a function that takes a question")
-        if self._kernel.store.registry.find_group(group) is None:
-            logger.warning("there is no producer group %r in this store yet: nothing calls its handler", group)
+        self._look_for(group, "calls its handler")
         self._kernel.handlers[group] = handler
+
+    def answer_for(self, group: str, checker: Checker) -> None:
+        """Answer for a producer group whose producers may be gone, as one more member of it."""
+        self._look_for(group, "asks its checker")
+        self.producer(group, checker=checker)
+
+    def _look_for(self, group: str, does: str) -> None:
+        if self._kernel.store.registry.find_group(group) is None:
+            logger.warning("there is no producer group %r in this store yet: nothing %s", group, does)
 
     def ask_runs(self, runs: Runs) -> None:
         """Have check-back here ask a host about the flows that transactions belong to, before anything else."""

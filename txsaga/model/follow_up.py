@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 TOPIC = "asset-events"
 """Where flows say it; of type `transaction`."""
+SKEW = timedelta(hours=1)
+"""Clocks differ: events are looked through from so long before they may have been made."""
 
 
 class AssetName(NamedTuple):

@@ -16,7 +16,7 @@ from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
 from txsaga.errors import ConfigError, RightsMissing, UnknownTopic
 from txsaga.errors.flows import StepDone
-from txsaga.model.follow_up import TOPIC, AssetName, FollowUp, carries
+from txsaga.model.follow_up import SKEW, TOPIC, AssetName, FollowUp, carries
 from txsaga.model.topic import TopicType
 from txsaga.provider.reference import run_name_of
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 STEP = "asset events of {task}"
 KEPT = timedelta(days=30)
 """For an engine that is told of its Airflow later."""
-SKEW = timedelta(hours=1)
-"""Clocks differ: events are looked through from so long before."""
 
 
 def assets_of(outlets: Iterable[object]) -> tuple[AssetName, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from txsaga.adapters.lake.branch_names import MARK, mark_of
+from txsaga.adapters.lake.branch_names import APPLICATION, MARK, mark_of
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import LakeMissing, OtherCatalog
 from txsaga.model.table import BranchStart, TableName
@@ -39,7 +39,7 @@ class BranchSession:
     @property
     def application(self) -> str:
         """The id of the application that the session belongs to."""
-        return self._said("spark.app.id") or ""
+        return self._said(APPLICATION) or ""
 
     def require_able(self, name: TableName) -> None:
         """Refuse a session that would not write where it is told."""

@@ -23,9 +23,9 @@ def open_books(home_url: str, warehouse: Path) -> Iterator[Callable[..., Books]]
     open_store(home_url).close()
     opened: list[Books] = []
 
-    def open(*observers: Observer) -> Books:
+    def open(*observers: Observer, place: str | Path = warehouse) -> Books:
         broker = txsaga.connect(
-            home_url, warehouse=warehouse, observers=observers, roles=False, answering=False, auto_create=True, env={}
+            home_url, warehouse=place, observers=observers, roles=False, answering=False, auto_create=True, env={}
         )
         opened.append(Books(broker))
         return opened[-1]

@@ -7,22 +7,14 @@ import pytest
 
 from tests.adapters.lake.books import LEDGER, MONDAY, TUESDAY, Books, rows
 from tests.adapters.lake.branching import add, branches, delete
-from tests.adapters.lake.test_conflicts import Meanwhile
+from tests.adapters.lake.test_conflicts import Meanwhile, meanwhile, ours
 from txsaga.errors import TableMoved
 from txsaga.model.decision import Decision
 from txsaga.model.table import WriteMode
 
+__all__ = ["meanwhile", "ours"]
+
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def meanwhile() -> Meanwhile:
-    return Meanwhile()
-
-
-@pytest.fixture
-def ours(open_books: Callable[..., Books], meanwhile: Meanwhile) -> Books:
-    return open_books(meanwhile)
 
 
 @pytest.mark.parametrize("emptied", [False, True])

@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-import txsaga
 from tests.adapters.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, TUESDAY, Books, rows
 from tests.services.objects import ObjectStore, object_store
 from txsaga.errors import TableMoved
 from txsaga.errors.lake import WarehouseAway
-from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -29,30 +27,11 @@ def objects() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def open_books(home_url: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Give a factory of brokers whose tables lie in the object store."""
+def warehouse(home_url: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give the place of all tables, in the object store."""
     for name, value in objects.settings.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__TXSAGA__{name.replace('.', '__').replace('-', '_').upper()}", value)
-    open_store(home_url).close()
-    opened: list[Books] = []
-    place = f"{objects.bucket}/{home_url.rpartition('=')[2]}"
-
-    def open(scheme: str = "s3") -> Books:
-        broker = txsaga.connect(
-            home_url, warehouse=f"{scheme}://{place}", roles=False, answering=False, auto_create=True, env={}
-        )
-        opened.append(Books(broker))
-        return opened[-1]
-
-    yield open
-    for each in opened:
-        each.broker.close()
-
-
-@pytest.fixture
-def books(open_books: Open) -> Books:
-    """Give the books of one process."""
-    return open_books()
+    return f"s3://{objects.bucket}/{home_url.rpartition('=')[2]}"
 
 
 def staged(objects: ObjectStore) -> set[str]:
@@ -121,10 +100,10 @@ def test_a_store_that_is_away_is_told_and_nothing_is_visible(books: Books, objec
     assert books.ids() == []
 
 
-def test_a_place_that_is_written_in_two_ways_keeps_what_its_tables_lead_to(open_books: Open) -> None:
-    before = open_books("s3a")
+def test_a_place_that_is_written_in_two_ways_keeps_what_its_tables_lead_to(open_books: Open, warehouse: str) -> None:
+    before = open_books(place=warehouse.replace("s3:", "s3a:"))
     before.create()
     before.append(1)
-    books = open_books("s3")
+    books = open_books()
     assert not books.lake.collect()
     assert books.ids() == [1]

@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from txsaga.adapters.airflow.instance import SETTING, RunOf, airflow_name, run_of
+from txsaga.adapters.airflow.instance import Strangers, airflow_name, run_of
 from txsaga.adapters.airflow.rest import Airflow
 from txsaga.adapters.airflow.runs import AirflowRuns
 from txsaga.errors.host import HostFailed
-from txsaga.model.follow_up import AssetName, FollowUp, carries
+from txsaga.model.follow_up import SKEW, AssetName, FollowUp, carries
 from txsaga.ports.runs import Runs, RunState
 
 logger = logging.getLogger("txsaga")
 PAGE = 100
-SKEW = timedelta(hours=1)
-"""Clocks differ: events are looked through from so long before the message."""
+LEFT = "asset events of Airflow %r are left to its own engine: this one knows Airflow %r"
 
 
 class AirflowFollowers:
@@ -33,12 +32,12 @@ class AirflowFollowers:
 
     def __init__(self, airflow: Airflow, runs: Runs, *, name: str = "") -> None:
         self._airflow, self._runs, self.name = airflow, runs, name
-        self._strangers: set[str] = set()
+        self._strangers = Strangers(name, LEFT)
 
     def tell(self, committed: FollowUp, since: datetime) -> bool:
         """Make the events that are missing once the run is over."""
         run = run_of(committed.run)
-        if run is None or self._is_stranger(run):
+        if run is None or run in self._strangers:
             return True  # another host's, which has a group of its own
         over = self._runs.state(committed.run) is RunState.OVER  # before the look: who ends meanwhile is seen by it
         found = {each: self._asset(each) for each in committed.assets}
@@ -51,19 +50,6 @@ class AirflowFollowers:
         for asset in missing:
             self._asked("POST", "assets/events", {"asset_id": asset, "extra": committed.extra()})
             logger.info("asset %d gets its event of transaction %d: its run is over", asset, committed.txid)
-        return True
-
-    def _is_stranger(self, run: RunOf) -> bool:
-        """Tell whether a run is another Airflow's, whose events only an engine of that one can make."""
-        if run.airflow in ("", self.name):
-            return False
-        if run.airflow not in self._strangers:
-            self._strangers.add(run.airflow)
-            logger.warning(
-                "asset events of Airflow %r are left to its own engine: this one knows Airflow %r; if it is the same "
-                "one, set %s alike for the engine and for Airflow",
-                run.airflow, self.name, SETTING,
-            )  # fmt: skip
         return True
 
     def _asset(self, named: AssetName) -> int | None:

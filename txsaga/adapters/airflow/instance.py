@@ -7,12 +7,14 @@ other, and an engine would ask the wrong Airflow what became of a run. Whoever g
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from txsaga.errors import ConfigError
 
+logger = logging.getLogger("txsaga")
 SETTING = "TXSAGA_AIRFLOW_NAME"
 PREFIX = "airflow"
 ALLOWED = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -24,6 +26,24 @@ class RunOf(NamedTuple):
     airflow: str
     dag: str
     run: str
+
+
+class Strangers:
+    """Runs of other Airflows than the one that is known here; each of those is told of once."""
+
+    def __init__(self, name: str, told: str) -> None:
+        self._name, self._line = name, told  # with places for their Airflow and for this one
+        self._told: set[str] = set()
+
+    def __contains__(self, run: RunOf) -> bool:
+        """Tell whether only an engine of another Airflow knows of a run."""
+        if run.airflow in ("", self._name):
+            return False
+        if run.airflow not in self._told:
+            self._told.add(run.airflow)
+            line = f"{self._line}; if it is the same one, set %s alike for the engine and for Airflow"
+            logger.warning(line, run.airflow, self._name, SETTING)
+        return True
 
 
 def airflow_name(given: str | None, address: str | None) -> str:

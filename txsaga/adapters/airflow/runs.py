@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from txsaga.adapters.airflow.instance import SETTING, RunOf, run_of
+from txsaga.adapters.airflow.instance import Strangers, run_of
 from txsaga.adapters.airflow.rest import Airflow
 from txsaga.errors.host import HostFailed
 from txsaga.ports.runs import RunState
@@ -28,33 +28,20 @@ class AirflowRuns:
     """The runs of one Airflow, by its name."""
 
     def __init__(self, airflow: Airflow, *, name: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._airflow, self._name, self._clock = airflow, name, clock
-        self._strangers: set[str] = set()
+        self._airflow, self._clock = airflow, clock
+        self._strangers = Strangers(name, "runs of Airflow %r are taken for alive: this engine asks Airflow %r")
         self._silent_until = clock()
         self._known: dict[str, tuple[float, RunState]] = {}
 
     def state(self, run: str) -> RunState:
         """Say what became of a run; runs of other hosts can't be asked about here."""
         named = run_of(run)
-        if named is None or self._is_stranger(named) or self._clock() < self._silent_until:
+        if named is None or named in self._strangers or self._clock() < self._silent_until:
             return RunState.UNREACHABLE
         since, state = self._known.get(run, (0.0, RunState.UNREACHABLE))
         if self._clock() - since < FRESH and run in self._known:
             return state
         return self._remember(run, self._ask(named.dag, named.run))
-
-    def _is_stranger(self, run: RunOf) -> bool:
-        """Tell whether a run is another Airflow's, which only an engine of that one can ask."""
-        if run.airflow in ("", self._name):
-            return False
-        if run.airflow not in self._strangers:
-            self._strangers.add(run.airflow)
-            logger.warning(
-                "runs of Airflow %r are taken for alive: this engine asks Airflow %r; if it is the same one, "
-                "set %s alike for the engine and for Airflow",
-                run.airflow, self._name, SETTING,
-            )  # fmt: skip
-        return True
 
     def _ask(self, dag: str, id: str) -> RunState:
         try:

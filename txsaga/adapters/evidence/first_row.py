@@ -20,7 +20,6 @@ from txsaga.adapters.evidence.schema import MAIN
 from txsaga.adapters.evidence.statements import DURABLE
 from txsaga.model.decision import Decision
 
-UNPREPARED = "26000"
 _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
   values ($1, $2, $3, '{main}', {outcome}) returning {durable}"""
 
@@ -33,12 +32,12 @@ def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
     name, preparing = _texts(table, connection.dialect)
     store, incarnation, txid = key
     try:
-        if not connection.info.get(name) and not _prepared(connection, driver, name, preparing):
+        if not _prepared(connection, driver, name, preparing):
             return False
         answer = _ask(driver, f"{libpq.begin(driver)}; execute {name}('{store}', {incarnation}, {txid})")
         if not answer.state:
             return True
-        if answer.state == UNPREPARED:  # whoever resets sessions drops what was prepared in them
+        if answer.state == libpq.UNPREPARED:
             connection.info[name] = False
         _ask(driver, "rollback")
     except libpq.SessionLost:

@@ -16,6 +16,9 @@ import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+UNPREPARED = "26000"
+"""A statement is not prepared in this session: whoever resets sessions drops what was."""
+
 
 class SessionLost(Exception):
     """The session ended, or fell silent: nobody knows what became of what was sent."""

@@ -14,6 +14,8 @@ from txsaga.ports.tables import Place
 BRANCH = re.compile(r"txsaga_([0-9a-f]{32}_[0-9a-f]+_[0-9a-f]+)_\d+_\d+_\d+")
 MARK = "txsaga-branch"
 """The key under which an engine's own snapshots say for which attempt they were written."""
+APPLICATION = "spark.app.id"
+"""The key under which Spark's say which application wrote them."""
 
 
 def branch_name(place: Place) -> str:

@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile
 
 from txsaga.adapters.clock import Clock
 from txsaga.adapters.lake import differences, manifests
-from txsaga.adapters.lake.branch_names import MARK, branch_name, mark_of
+from txsaga.adapters.lake.branch_names import APPLICATION, MARK, branch_name, mark_of
 from txsaga.adapters.lake.differences import Difference
 from txsaga.adapters.lake.metadata import Draft, Metadata
 from txsaga.adapters.lake.storage import Storage
@@ -27,7 +27,6 @@ from txsaga.model.table import BranchStart, Swap, TableName, TableWrite, WriteMo
 from txsaga.ports.tables import Place
 
 TRIES = 20
-APPLICATION = "spark.app.id"
 NOTHING = {
     "operation": "append",
     **dict.fromkeys(("total-data-files", "total-records", "total-files-size"), "0"),

@@ -11,25 +11,28 @@ stay; if it took one more, a table would lose rows.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from txsaga.adapters.lake import objects
 from txsaga.adapters.lake.branch_names import transaction_of
 from txsaga.adapters.lake.branches import Branches
 from txsaga.adapters.lake.storage import Storage, local
-from txsaga.errors import UnknownTransaction
+from txsaga.errors import PointerMoved, UnknownTransaction
 from txsaga.errors.lake import UnknownTable
 from txsaga.model.ballot import Polled
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.table import TABLE_EFFECT, Swap, TableName, TableWrite
-from txsaga.ports.ledger import Ledgers
+from txsaga.ports.ledger import Ledger, Ledgers
 
+logger = logging.getLogger("txsaga")
 MANIFEST = re.compile(r"_txsaga-(?P<transaction>[0-9a-f]{32}-[0-9a-f]+-[0-9a-f]+)-\d+-\d+-\d+\.avro")
 
 
@@ -64,9 +67,14 @@ class Collector:
         """Drop branches that nothing will be published of any more; return which."""
         found = []
         for name in names:
-            with suppress(UnknownTable):  # it was dropped this moment
+            try:
                 gone = branches.drop(name, self._is_nobodys_branch, None if dry_run else self._move)
-                found += [f"branch {each} of {name}" for each in gone]
+            except UnknownTable:
+                continue  # it was dropped this moment
+            except PointerMoved as moved:
+                logger.info("branches of table %s stay until tables are collected again: %s", name, moved)
+                continue
+            found += [f"branch {each} of {name}" for each in gone]
         return found
 
     def _move(self, swap: Swap) -> None:
@@ -75,34 +83,22 @@ class Collector:
 
     def _is_nobodys_branch(self, branch: str) -> bool:
         transaction = transaction_of(branch)
-        if transaction is None:
-            return False
+        return transaction is not None and self._is_over(transaction, lambda ledger, txid: True)
+
+    def _is_nobodys(self, left: Leftover) -> bool:
+        return self._is_over(left.transaction, partial(_is_unpublished, left.place))
+
+    def _is_over(self, transaction: str, committed: Callable[[Ledger, int], bool]) -> bool:
+        """Tell whether nothing comes of a transaction any more; of a committed one `committed` says."""
         try:
             txid = self._identity.own(transaction)
         except UnknownTransaction:
             return False
         with self._ledgers.open() as ledger:
             standing = ledger.standing(txid)
-            if standing is Decision.ROLLBACK:
-                return not self._is_kept(ledger.ballots(txid))
-            return standing is Decision.COMMIT
-
-    def _is_nobodys(self, left: Leftover) -> bool:
-        try:
-            txid = self._identity.own(left.transaction)
-        except UnknownTransaction:
-            return False
-        with self._ledgers.open() as ledger:
-            standing = ledger.standing(txid)
-            if standing is not Decision.COMMIT:
-                return standing is Decision.ROLLBACK and not self._is_kept(ledger.ballots(txid))
-            effects = [each for each in ledger.effects(txid) if each.kind == TABLE_EFFECT]
-        if not effects:
-            return False  # nothing tells any more what it published
-        writes = [TableWrite.read(each.payload) for each in effects]
-        kept = {_name(write.folder) for write in writes if write.folder}
-        kept |= {_name(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
-        return _name(left.place) not in kept
+            if standing is Decision.COMMIT:
+                return committed(ledger, txid)
+            return standing is Decision.ROLLBACK and not self._is_kept(ledger.ballots(txid))
 
     def _is_kept(self, polls: Sequence[Polled]) -> bool:
         """Tell whether somebody said no to it a short while ago."""
@@ -121,6 +117,14 @@ def staged(storage: Storage, place: str) -> Iterator[Leftover]:
         data = f"{place}/data/_txsaga/"
         stems = {"/".join(each.removeprefix(data).split("/")[:2]) for each in objects.below(storage, data)}
         yield from _named([data + stem for stem in sorted(stems)], objects.below(storage, f"{place}/metadata"))
+
+
+def _is_unpublished(place: str, ledger: Ledger, txid: int) -> bool:
+    """Tell whether a committed transaction left something unpublished there; without any record nobody knows."""
+    writes = [TableWrite.read(each.payload) for each in ledger.effects(txid) if each.kind == TABLE_EFFECT]
+    kept = {_name(write.folder) for write in writes if write.folder}
+    kept |= {_name(str(write.manifest["manifest_path"])) for write in writes if write.manifest}
+    return bool(writes) and _name(place) not in kept
 
 
 def _named(folders: Iterable[str], files: Iterable[str]) -> Iterator[Leftover]:

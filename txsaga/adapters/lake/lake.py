@@ -24,11 +24,12 @@ from txsaga.adapters.lake import differences, files, manifests, partition_values
 from txsaga.adapters.lake.catalog import HomeCatalog
 from txsaga.adapters.lake.columns import mapping_of
 from txsaga.adapters.lake.metadata import KEPT_SNAPSHOTS, Metadata, require_version
-from txsaga.adapters.lake.overwriting import REMEDY, replaced
+from txsaga.adapters.lake.overwriting import replaced
 from txsaga.adapters.lake.publishing import Publisher
+from txsaga.adapters.lake.rebasing import ends
 from txsaga.adapters.lake.storage import Storage
 from txsaga.adapters.lake.summaries import TRANSACTION
-from txsaga.errors import ConfigError, TableMoved
+from txsaga.errors import ConfigError
 from txsaga.errors.lake import FormatRefused, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.model.gate import Subject
 from txsaga.model.table import TableName, TableWrite, WriteMode
@@ -159,14 +160,11 @@ class Lake:
         """Return where the rows lie that a write adds: what was added on a branch may be in no manifest of ours."""
         if write.branch is None or write.manifest is not None:
             return tuple(manifests.files_of(self._storage, write.manifest))
-        base, head = (None if each is None else metadata.snapshot(each) for each in (write.base, write.head))
-        if head is None or (base is None and write.base is not None):
-            raise TableMoved(f"what branch {write.branch} of {write.name} was written on is no longer known; {REMEDY}")
-        return tuple(differences.between(self._storage, base, head).added)
+        return tuple(differences.between(self._storage, *ends(metadata, write)).added)
 
     def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
         """Return all rows of a table as a branch that changed some of them has it."""
-        head = None if write.head is None else metadata.snapshot(write.head)
+        before, head = ends(metadata, write)
         found = differences.between(self._storage, None, head)
         if found.deletes:
             raise FormatRefused(
@@ -174,7 +172,6 @@ class Lake:
                 "let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), "
                 "or hand the gate rows: tx.check(…)"
             )
-        before = None if write.base is None else metadata.snapshot(write.base)
         return Subject(
             about=str(write.name),
             files=tuple(found.added),

@@ -7,7 +7,6 @@ and a decision that needs it stays undecided here, so that another process can w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
@@ -23,7 +22,7 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.jdbc import jdbc_address
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.config import Settings
-from txsaga.errors import ConfigError, InDoubt, PointerMoved
+from txsaga.errors import ConfigError, InDoubt
 from txsaga.errors.lake import LakeMissing
 from txsaga.model.gate import Subject
 from txsaga.model.naming import read_name
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from txsaga.adapters.lake.lake import Lake
     from txsaga.adapters.lake.publishing import Publisher
     from txsaga.adapters.lake.storage import Storage
-
-logger = logging.getLogger("txsaga")
 
 INSTALL = "tables need PyIceberg and Arrow: pip install 'txsaga[lake]'"
 WRITERS = {"pyspark": "txsaga.spark.staging:write"}
@@ -132,13 +129,8 @@ class LakeOpener:
 
         identity = self._store.registry.identity
         collector = Collector(self._store.ledgers, identity, storage, self._now() - keep_rejected)
-        found = []
-        for name in self._names():
-            try:
-                found += collector.drop_branches(self.branches, [name], dry_run=dry_run)
-            except PointerMoved as moved:
-                logger.info("branches of table %s stay until tables are collected again: %s", name, moved)
-        return [*found, *collector.collect(self._places(), dry_run=dry_run)]
+        dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
+        return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
 
     def _now(self) -> datetime:
         """Return the time of the store, which stamped the votes."""

@@ -8,20 +8,15 @@ let through here that met another one, nobody would ever be told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyiceberg.manifest import ManifestContent
 
 from txsaga.adapters.lake import differences, manifests
-from txsaga.adapters.lake.differences import Difference
+from txsaga.adapters.lake.differences import Difference, Snapshot
 from txsaga.adapters.lake.metadata import Metadata
 from txsaga.adapters.lake.overwriting import REMEDY, Replaced
 from txsaga.adapters.lake.storage import Storage
 from txsaga.errors import TableMoved
 from txsaga.model.table import TableWrite
-
-Snapshot = Mapping[str, Any] | None
 
 
 def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapshot) -> Replaced:
@@ -31,12 +26,18 @@ def rebased(storage: Storage, metadata: Metadata, write: TableWrite, now: Snapsh
             f"table {write.name} was changed while its branch was written, which looks for, deletes or replaces rows; "
             f"{REMEDY}"
         )
-    base, head = (None if each is None else metadata.snapshot(each) for each in (write.base, write.head))
-    if head is None or (base is None and write.base is not None):
-        raise TableMoved(f"what branch {write.branch} of {write.name} was written on is no longer known; {REMEDY}")
+    base, head = ends(metadata, write)
     ours, theirs = differences.between(storage, base, head), differences.between(storage, base, now)
     _require_apart(write, ours, theirs)
     return _carried(write, ours) if ours.deletes else _copied(storage, write, ours, now)
+
+
+def ends(metadata: Metadata, write: TableWrite) -> tuple[Snapshot, Snapshot]:
+    """Return the snapshots that a branch was begun from, and that was recorded of it."""
+    base, head = (None if each is None else metadata.snapshot(each) for each in (write.base, write.head))
+    if head is None or (base is None and write.base is not None):
+        raise TableMoved(f"what branch {write.branch} of {write.name} was written on is no longer known; {REMEDY}")
+    return base, head
 
 
 def _require_apart(write: TableWrite, ours: Difference, theirs: Difference) -> None:

@@ -25,7 +25,6 @@ from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
 from txsaga.model.branch import BranchId
 
-UNPREPARED = "26000"
 _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 
 
@@ -69,7 +68,7 @@ class Session:
         self.prepared = known[texts.name]
         begin = libpq.begin(self._driver)
         answer = self.ask(f"{begin}; {texts.mark(branch, prepared=self.prepared)}")
-        if answer.state == UNPREPARED:  # whoever resets sessions drops what was prepared in them
+        if answer.state == libpq.UNPREPARED:
             self.ask("ROLLBACK")
             known[texts.name] = self.prepared = False
             answer = self.ask(f"{begin}; {texts.mark(branch, prepared=False)}")

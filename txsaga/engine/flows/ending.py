@@ -69,7 +69,7 @@ class FlowOwner(Owner):
         self._handled, self._journals = handled, journals
         self.runs: list[Run] = []
         self.held: Sequence[FlowStep] = ()
-        self.home_work = False  # the decision writes more than itself, which may be refused
+        self.home_work = False
 
     def enter(self) -> None:
         """Raise the owner, with the branches of journals named before their work (R9)."""
@@ -85,7 +85,6 @@ class FlowOwner(Owner):
             earlier = [each for each in units if each.branch is not None]
             flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
             runs = list(self._journals_named(flows, units)) if self._journals else []
-            self.home_work = self.home_work or bool(ledger.effects(txid))
         self.work = Work(txid, kernel.announce)
         self.held = [each for each in last if each.holds_locks]
         self._take_held(units)
@@ -93,6 +92,11 @@ class FlowOwner(Owner):
             self._take_run(unit, statements)
         self._free([*earlier, *dead])
         kernel.running.begin(self, Doubt.of(self.life))
+
+    def has_effects(self) -> bool:
+        """Tell whether its decision would write rows or tables, which may be refused."""
+        with self._kernel.store.ledgers.open() as ledger:
+            return bool(ledger.effects(self._flow.txid))
 
     def decide(self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[Voted] = ()) -> Decision:
         """Write the decision with its home effects (R2); return what stands."""
@@ -230,7 +234,7 @@ class Ending(Coordinated):
             assert part.session is not None
             held = [each for each in owner.held if each.resource == run.unit.resource]
             do_journal(part.participant, part.session, part.branch, run.statements, held)
-        if owner.home_work and owner.work.last(alone=False) is not None:
+        if owner.work.last(alone=False) is not None and (owner.home_work or owner.has_effects()):
             raise ConfigError(
                 "rows and tables of the home database can't be written beside a resource whose commit is the decision "
                 "(R12); "

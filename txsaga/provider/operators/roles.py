@@ -73,7 +73,7 @@ class EngineRoles(BaseOperator):
         from txsaga.wiring import load
 
         for group, name in self.checkers.items():
-            broker.producer(group, checker=load(name, "checker"))
+            broker.answer_for(group, load(name, "checker"))
         return broker.own_roles() if self.checkers else []
 
 
