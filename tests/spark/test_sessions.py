@@ -6,10 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 from txsaga.errors.lake import LakeMissing
-from txsaga.spark import java, sessions
+from txsaga.spark import daemon, java, sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,3 +97,20 @@ def test_without_pyspark_one_line_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_the_session_that_is_there_is_taken(spark: "SparkSession") -> None:
     assert sessions.session() is spark
+
+
+def test_workers_read_the_installed_pyspark_and_not_its_archive(spark: "SparkSession") -> None:
+    def where(_: object) -> tuple[str, list[str]]:
+        import pyspark
+
+        return str(pyspark.__file__), [place for place in sys.path if place.endswith("pyspark.zip")]
+
+    ((file, archives),) = spark.sparkContext.parallelize([0], 1).map(where).collect()
+    assert ".zip" not in file
+    assert archives == []
+
+
+def test_the_archive_stays_where_pyspark_is_nowhere_else(tmp_path: Path) -> None:
+    installed, archive = str(Path(pyspark.__file__).parents[1]), str(tmp_path / "pyspark.zip")
+    assert daemon.without_zip([archive, installed]) == [installed]
+    assert daemon.without_zip([archive, str(tmp_path)]) == [archive, str(tmp_path)]

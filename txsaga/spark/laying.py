@@ -8,6 +8,7 @@ DataFrame has, or find one key in two queues.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,8 @@ from txsaga.model.validation import validate_sizes
 
 FLUSH = 8 * 1024 * 1024
 """Bytes that are laid out and stored in one step."""
+KNOWN = 1 << 16
+"""Keys whose queue is kept in mind."""
 COLUMNS = {"body": chunk.BODY, "key": chunk.KEY, "tag": chunk.TAG}
 
 
@@ -28,6 +31,7 @@ class Laying:
 
     def __init__(self, topic: Topic, turn: Callable[[], int]) -> None:
         self._topic, self._turn, self._chunks = topic, turn, dict[int, int]()
+        self._queue_of = lru_cache(KNOWN)(lambda key: topic.queue_for(key.decode(), 0))
 
     def rows(self, batch: pa.RecordBatch) -> list[Row]:
         """Lay out a batch."""
@@ -46,7 +50,7 @@ class Laying:
             yield from ((self._topic.queue_for(None, self._turn()), piece) for piece in _cut(batch))
             return
         keys = batch.column("key").dictionary_encode()
-        queues = pa.array([self._topic.queue_for(key.decode(), 0) for key in keys.dictionary.to_pylist()], pa.int64())
+        queues = pa.array(map(self._queue_of, keys.dictionary.to_pylist()), pa.int64())
         found = queues.take(keys.indices)
         ordered, at = batch.take(pc.array_sort_indices(found)), 0  # it keeps the order of what is equal
         for each in sorted(pc.value_counts(found).to_pylist(), key=lambda count: count["values"]):

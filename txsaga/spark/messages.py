@@ -7,7 +7,7 @@ What is sent is half until the transaction is decided: its rows are one more con
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txsaga.engine.broker import Broker
-    from txsaga.engine.flows.tables import FlowTables
     from txsaga.model.records import Life
 
 _sent: WeakKeyDictionary[object, count[int]] = WeakKeyDictionary()
@@ -48,20 +47,30 @@ def send(broker: Broker, transaction: Open, topic: str, frame: DataFrame) -> Non
         "owner": life.owner,
     }
     if isinstance(transaction, Flow):
-        _send_in_step(transaction.frames(), frame, options)
+        step = transaction.frames()
+        for part, attempt in _stored(frame, {**options, "part": step.next_frame()}):
+            step.frame_won(part, attempt)  # they count when its step is done
         return
-    number = next(_sent.setdefault(transaction, count(1)))
-    frame.write.format(FORMAT).mode("append").options(**options, part=number * FRAMES).save()
+    options["part"] = next(_sent.setdefault(transaction, count(1))) * FRAMES
+    if _is_elsewhere(frame):  # its driver can tell us nothing
+        frame.write.format(FORMAT).mode("append").options(**options).save()
+        return
+    from txsaga.spark.stored import Contribution
+
+    Contribution(life.txid, life.owner).win(broker.kernel.store.ledgers, _stored(frame, options))
 
 
-def _send_in_step(step: FlowTables, frame: DataFrame, options: Mapping[str, str | int]) -> None:
-    """Store a frame, and let its rows count when the step is done."""
+def _stored(frame: DataFrame, options: Mapping[str, str | int]) -> Sequence[tuple[int, int]]:
+    """Store a frame; return the attempts of parts that won."""
     with TemporaryDirectory(prefix="txsaga-frame-") as folder:
         won = Path(folder) / "won.json"
-        writer = frame.write.format(FORMAT).mode("append").options(**options, part=step.next_frame(), won=str(won))
-        writer.save()
-        for part, attempt in json.loads(won.read_text("utf-8")):
-            step.frame_won(part, attempt)
+        frame.write.format(FORMAT).mode("append").options(**options, won=str(won)).save()
+        return [(part, attempt) for part, attempt in json.loads(won.read_text("utf-8"))]
+
+
+def _is_elsewhere(frame: DataFrame) -> bool:
+    """Tell whether the driver may be on another machine, as behind Connect."""
+    return type(frame).__module__.startswith("pyspark.sql.connect.")
 
 
 def read(broker: Broker, spark: SparkSession, topic: str, *, tag: str | None = None) -> DataFrame:

@@ -36,6 +36,7 @@ ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 LOCAL = {
+    "spark.python.daemon.module": "txsaga.spark.daemon",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

@@ -6,20 +6,20 @@ The data source `txsaga`: DataFrames into half messages of a transaction, topics
     txsaga.spark.read(broker, spark, "orders")                     # what is visible now
     txsaga.spark.read_stream(broker, spark, "orders")              # partitions are queues, offsets are exact
 
-Every task attempt stores a contribution of its own; the driver names those that won (R4). A task that dies, or whose
-answer is lost, leaves half messages that no decision delivers. Sink and driver run in processes of their own: all they
-share is the store.
+Every task attempt stores a contribution of its own; whoever sent the frame names those that won (R4), or, where Spark
+runs elsewhere, its driver does. A task that dies, or whose answer is lost, leaves half messages that no decision
+delivers. Spark plans and commits in a worker each and imports this anew: the store is imported only where it is asked.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import randbelow
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -30,25 +30,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.announce import Announcer
-from txsaga.engine.topics import Topics
-from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
 from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life, Row
-from txsaga.model.topic import Way
-from txsaga.ports.ledger import Ledger
-from txsaga.spark import arrow
-from txsaga.spark.laying import Laying, together
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = "txsaga"
 READ = "queue int, offset long, key string, tag string, body binary"
 WRITTEN = {"body": ("binary", "string"), "key": ("string",), "tag": ("string",)}
 ATTEMPTS = 1 << 20
 """An attempt of a task is this owner's, and has a number drawn among so many: rivals of one part differ."""
-ENTRIES = 64
-"""Chunks that are read at a time."""
 
 
 @dataclass
@@ -121,52 +112,27 @@ class Sink(DataSourceArrowWriter):
         """Store the rows of one task attempt, half."""
         from pyspark import TaskContext
 
+        from txsaga.spark.stored import Contribution
+
         task = TaskContext.get()
         assert task is not None
-        part, attempt, count = self._base + task.partitionId(), self._owner * ATTEMPTS + randbelow(ATTEMPTS), 0
-        store = PostgresStore.open(self._url)
-        try:
-            topics = Topics(store.registry, Announcer())
-            laying = Laying(topics.admit_many(self._topic, Way.HALF), topics.turn)
-            for rows in map(laying.rows, together(iterator)):
-                self._store(store, part, attempt, rows)
-                count += sum(row.count for row in rows)
-        finally:
-            store.close()
+        part, attempt = self._base + task.partitionId(), self._owner * ATTEMPTS + randbelow(ATTEMPTS)
+        count = Contribution(self._txid, self._owner).store(self._url, self._topic, part, attempt, iterator)
         return Won(part, attempt, count)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Name the attempts that won, or tell a flow of them; the transaction is still to be decided."""
-        won = [each for each in messages if isinstance(each, Won) and each.count]
-        if self._won is not None:  # they count when its step is done, which this process can't know
-            Path(self._won).write_text(json.dumps([[each.part, each.attempt] for each in won]), "utf-8")
+        """Tell the sender of the attempts that won, or name them here if he can't be told."""
+        won = [(each.part, each.attempt) for each in messages if isinstance(each, Won) and each.count]
+        if self._won is not None:
+            Path(self._won).write_text(json.dumps(won), "utf-8")
             return
-        store = PostgresStore.open(self._url)
-        try:
-            with store.ledgers.open() as ledger:
-                self._hold(ledger)
-                for each in won:
-                    ledger.win(self._txid, each.part, each.attempt)
-        finally:
-            store.close()
+        from txsaga.spark.stored import Contribution, opened
+
+        with opened(self._url) as store:
+            Contribution(self._txid, self._owner).win(store.ledgers, won)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave it: an attempt that nobody named does not count."""
-
-    def _store(self, store: PostgresStore, part: int, attempt: int, rows: Sequence[Row]) -> None:
-        with store.ledgers.open() as ledger:
-            life = self._hold(ledger)
-            ledger.add(replace(life, owner=attempt), part, rows)
-
-    def _hold(self, ledger: Ledger) -> Life:
-        life = ledger.share(self._txid)
-        if life is None:
-            raise UnknownTransaction(f"transaction {self._txid} is not in this store")
-        if life.owner != self._owner:
-            raise Superseded(self._txid)
-        if life.state is not TxState.ACTIVE:
-            raise TransactionClosed(f"transaction {self._txid} is closed; nothing can be added any more")
-        return life
 
 
 class Reader(DataSourceReader):
@@ -177,18 +143,14 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the queues, each as far as it goes now."""
-        store = PostgresStore.open(self._url)
-        try:
-            qids = store.registry.topic(self._topic).qids
-            bounds = store.log.bounds(qids)
-            return [Queue(qid, at, bounds[qid].tail, bounds[qid].head) for at, qid in enumerate(qids)]
-        finally:
-            store.close()
+        from txsaga.spark.stored import bounds
+
+        found = bounds(self._url, self._topic).items()
+        return [Queue(qid, at, tail, head) for at, (qid, (tail, head)) in enumerate(found)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one queue."""
-        assert isinstance(partition, Queue)
-        yield from batches(self._url, partition, self._tag)
+        return _messages(self._url, partition, self._tag)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -201,11 +163,11 @@ class StreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:  # Spark's name
         """Return where the queues begin."""
-        return self._bounds("tail")
+        return {qid: tail for qid, (tail, _) in self._bounds().items()}
 
     def latestOffset(self) -> dict[str, int]:  # Spark's name
         """Return how far the queues go."""
-        return self._bounds("head")
+        return {qid: head for qid, (_, head) in self._bounds().items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return what came in each queue."""
@@ -214,28 +176,16 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one queue."""
-        assert isinstance(partition, Queue)
-        yield from batches(self._url, partition, self._tag)
+        return _messages(self._url, partition, self._tag)
 
-    def _bounds(self, edge: str) -> dict[str, int]:
-        store = PostgresStore.open(self._url)
-        try:
-            qids = store.registry.topic(self._topic).qids
-            return {str(qid): getattr(bounds, edge) for qid, bounds in sorted(store.log.bounds(qids).items())}
-        finally:
-            store.close()
+    def _bounds(self) -> dict[str, tuple[int, int]]:
+        from txsaga.spark.stored import bounds
+
+        return {str(qid): edges for qid, edges in sorted(bounds(self._url, self._topic).items())}
 
 
-def batches(url: str, queue: Queue, tag: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield messages of a queue as Arrow batches, many chunks in each."""
-    store, at = PostgresStore.open(url), queue.start
-    try:
-        while at < queue.end:
-            entries = store.log.fetch(queue.qid, at, ENTRIES, queue.end)
-            for found in arrow.batches(entries, queue.index, at, queue.end):
-                yield found if tag is None else found.filter(pa.compute.equal(found.column("tag"), tag))
-            if not entries:
-                return
-            at = min(queue.end, entries[-1].behind)
-    finally:
-        store.close()
+def _messages(url: str, partition: InputPartition, tag: str | None) -> Iterator[pa.RecordBatch]:
+    from txsaga.spark.stored import batches
+
+    assert isinstance(partition, Queue)
+    return batches(url, partition.qid, partition.index, partition.start, partition.end, tag)

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 from tests.adapters.postgres.catalog import described
@@ -33,6 +35,13 @@ DRIFT = [
     "DROP INDEX tx_open",
     "CREATE INDEX tx_open ON tx (touched) WHERE state = 'active'",
 ]
+
+
+def test_files_are_named_by_their_revisions() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migrate.MIGRATIONS).replace("%", "%%"))
+    known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert list(migrate.revisions()) == known
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 Schema changes: Alembic, configured here, run in one transaction under an advisory lock.
 
 Any number of processes may migrate at once; one does it, the others find it done. A schema that is newer
-than the program is left alone: an old program must not write rows that a new one reads otherwise.
+than the program is left alone: an old program must not write rows that a new one reads otherwise. Alembic is imported
+by what migrates, and by nobody else: each process that opens a store would wait for it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
 from txsaga.adapters.postgres import founding, functions, granting, schema
@@ -21,6 +19,7 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
 
 OLDEST = 150_000
+MIGRATIONS = Path(__file__).parent / "migrations"
 # A superuser who migrates somebody's namespace must leave nothing there that is his own.
 OWNER = """
 SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
@@ -40,7 +39,7 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
         _refuse_newer(connection, namespace)
         before = current(connection, namespace)
-        command.upgrade(_config(connection, namespace), "head")
+        _upgrade(connection, namespace)
         changed = functions.write(connection, namespace) or before != newest()
         founding.found(connection, namespace, span_ahead=schema.SPAN)
         if renew or changed:
@@ -74,8 +73,9 @@ def newest() -> str:
 
 @cache
 def revisions() -> Sequence[str]:
-    """Return the revisions that this program knows, newest first; they are read from its files once."""
-    return tuple(script.revision for script in ScriptDirectory.from_config(_config(None, "")).walk_revisions())
+    """Return the revisions that this program knows, newest first: each file is named by its own."""
+    names = [file.name.partition("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*_*.py")]
+    return tuple(sorted(names, reverse=True))
 
 
 def check_server(connection: Connection) -> None:
@@ -95,8 +95,11 @@ def _refuse_newer(connection: Connection, namespace: str) -> str | None:
     return have
 
 
-def _config(connection: Connection | None, namespace: str) -> Config:
+def _upgrade(connection: Connection, namespace: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes.update(connection=connection, namespace=namespace)
-    return config
+    command.upgrade(config, "head")

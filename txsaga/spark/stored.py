@@ -1,0 +1,100 @@
+"""
+What the data source has in the store: rows of a task attempt, the attempts that won, the messages of a queue.
+
+Each task of Spark opens the store for itself. If nobody named the winners, all that was stored would stay half and be
+rolled back with its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.engine.announce import Announcer
+from txsaga.engine.topics import Topics
+from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
+from txsaga.model.lifecycle import TxState
+from txsaga.model.records import Life, LogEntry, Row
+from txsaga.model.topic import Way
+from txsaga.ports.ledger import Ledger, Ledgers
+from txsaga.spark import arrow
+from txsaga.spark.laying import Laying, together
+
+ENTRIES = 64
+"""Chunks that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Messages of a frame in an open transaction: its number, and the owner that it had when the frame was sent."""
+
+    txid: int
+    owner: int
+
+    def store(self, url: str, topic: str, part: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> int:
+        """Store the rows of one task attempt, half; return how many."""
+        count = 0
+        with opened(url) as store:
+            topics = Topics(store.registry, Announcer())
+            laying = Laying(topics.admit_many(topic, Way.HALF), topics.turn)
+            for rows in map(laying.rows, together(batches)):
+                self._add(store.ledgers, part, attempt, rows)
+                count += sum(row.count for row in rows)
+        return count
+
+    def win(self, ledgers: Ledgers, won: Iterable[tuple[int, int]]) -> None:
+        """Name the attempts that won; the transaction is still to be decided."""
+        with ledgers.open() as ledger:
+            self._hold(ledger)
+            for part, attempt in won:
+                ledger.win(self.txid, part, attempt)
+
+    def _add(self, ledgers: Ledgers, part: int, attempt: int, rows: Sequence[Row]) -> None:
+        with ledgers.open() as ledger:
+            ledger.add(replace(self._hold(ledger), owner=attempt), part, rows)
+
+    def _hold(self, ledger: Ledger) -> Life:
+        life = ledger.share(self.txid)
+        if life is None:
+            raise UnknownTransaction(f"transaction {self.txid} is not in this store")
+        if life.owner != self.owner:
+            raise Superseded(self.txid)
+        if life.state is not TxState.ACTIVE:
+            raise TransactionClosed(f"transaction {self.txid} is closed; nothing can be added any more")
+        return life
+
+
+@contextmanager
+def opened(url: str) -> Iterator[PostgresStore]:
+    """Open the store for a while."""
+    store = PostgresStore.open(url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def bounds(url: str, topic: str) -> Mapping[int, tuple[int, int]]:
+    """Return the queues of a topic, each with its first offset and the one behind its last."""
+    with opened(url) as store:
+        qids = store.registry.topic(topic).qids
+        found = store.log.bounds(qids)
+        return {qid: (found[qid].tail, found[qid].head) for qid in qids}
+
+
+def batches(url: str, qid: int, index: int, start: int, end: int, tag: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield messages of a queue as Arrow batches, many chunks in each."""
+    with opened(url) as store:
+        at = start
+        while at < end:
+            entries: Sequence[LogEntry] = store.log.fetch(qid, at, ENTRIES, end)
+            for found in arrow.batches(entries, index, at, end):
+                yield found if tag is None else found.filter(pc.equal(found.column("tag"), tag))
+            if not entries:
+                return
+            at = min(end, entries[-1].behind)
