@@ -58,10 +58,10 @@ requirements: venv ## requirement ids and the tests that carry them
 	$(py) -m tests.requirements $(ARGS)
 
 crash-matrix: venv ## kill at every fact, just before and just after
-	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos --ignore tests/chaos/test_airflow_kills.py $(ARGS)
+	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos --ignore-glob 'tests/chaos/test_airflow*' $(ARGS)
 
-airflow-matrix: venv ## kill each part of an Airflow at each of the nine events of a transfer
-	$(py) -m pytest --full-matrix tests/chaos/test_airflow_kills.py $(ARGS)
+airflow-matrix: venv ## kill each part of an Airflow at each of nine events of a transfer, and at each fact of a lake
+	$(py) -m pytest --full-matrix tests/chaos/test_airflow_kills.py tests/chaos/test_airflow_lake_kills.py $(ARGS)
 
 transfers: venv ## 500 transfers while producer, checker, engine and consumer are killed; TXSAGA_TRANSFER_SEED replays
 	TXSAGA_TRANSFERS=500 $(py) -m pytest -s tests/chaos/test_transfers.py $(ARGS)

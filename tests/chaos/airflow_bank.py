@@ -76,14 +76,13 @@ class Bank:
         (self.folder / "task").write_text(event)
         before = self.moved()
         run = self.host.trigger(DAG, cents=CENTS)
-        pid = until(self._held)
-        self._kill(victim, pid)
+        kill(self.host, victim, until(lambda: held_in(self.folder)))
         (self.folder / "go").touch()
         return self.judged(run, self.host.end_of(DAG, run), before)
 
     def judged(self, run: str, state: str, before: tuple[int, int]) -> str:
         """Look whether all of a run is there or nothing of it, as its state says."""
-        decision = str(until(lambda: self._decision(run), SETTLED))
+        decision = str(until(lambda: decision_of(self.host, run), SETTLED))
         until(lambda: int(self.ask(CURRENT, HELD_LOCKS)) == 0)
         wanted = (-CENTS, CENTS - FEE, 1) if decision == "COMMIT" else (0, 0, 0)
         after = self.moved()
@@ -112,35 +111,6 @@ class Bank:
         finally:
             engine.dispose()
 
-    def _held(self) -> int | None:
-        try:
-            return int((self.folder / "pid").read_text().split()[0])
-        except (OSError, IndexError):
-            return None
-
-    def _kill(self, victim: Victim, task: int) -> None:
-        match victim:
-            case Victim.TASK:
-                os.kill(task, signal.SIGKILL)
-            case Victim.WORKER:
-                os.kill(_parent(task), signal.SIGKILL)
-            case Victim.DATABASE:
-                self._kill_database()
-            case _:
-                self.host.kill(*PARTS[victim])
-
-    def _kill_database(self) -> None:
-        server = EmbeddedServer.from_env(self.host.env)
-        pid = server.status().pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: server.status().running and server.status().pid != pid)
-
-    def _decision(self, run: str) -> str | None:
-        said = run_command("tx", "list", "--json", env=self.host.env)
-        found = [view for view in json.loads(said.out) if run in (view["key"] or "")]
-        return found[0]["decision"] if found else None
-
     def _told(self, run: str) -> int:
         said = run_command("tail", "transfers", "--json", env=self.host.env)
         return sum(run in json.dumps(message) for message in said.documents)
@@ -155,6 +125,42 @@ def bank(folder: Path) -> Iterator[Bank]:
             broker.create_topic("transfers", "transaction")
         assert host.end_of("bank_open", host.trigger("bank_open")) == "success"
         yield Bank(host, folder)
+
+
+def held_in(folder: Path) -> int | None:
+    """Return the process that is held."""
+    try:
+        return int((folder / "pid").read_text().split()[0])
+    except (OSError, IndexError):
+        return None
+
+
+def kill(host: HostedAirflow, victim: Victim, held: int) -> None:
+    """Kill somebody while a process is held, and wait until another has taken its place."""
+    match victim:
+        case Victim.TASK:
+            os.kill(held, signal.SIGKILL)
+        case Victim.WORKER:
+            os.kill(_parent(held), signal.SIGKILL)
+        case Victim.DATABASE:
+            _kill_database(host)
+        case _:
+            host.kill(*PARTS[victim])
+
+
+def decision_of(host: HostedAirflow, run: str) -> str | None:
+    """Return what was decided of a run."""
+    said = run_command("tx", "list", "--json", env=host.env)
+    found = [view for view in json.loads(said.out) if run in (view["key"] or "")]
+    return found[0]["decision"] if found else None
+
+
+def _kill_database(host: HostedAirflow) -> None:
+    server = EmbeddedServer.from_env(host.env)
+    pid = server.status().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: server.status().running and server.status().pid != pid)
 
 
 def _databases(server: EmbeddedServer) -> Mapping[str, str]:
