@@ -13,6 +13,7 @@ import pytest
 import txsaga
 from tests.airflow_host.checkers import ANSWERS
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
+from tests.services.collector import Collector, collector
 from txsaga.adapters.airflow import processes
 from txsaga.adapters.airflow.parts import Part
 from txsaga.adapters.airflow.record import Record
@@ -32,9 +33,16 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def host(answers: Path) -> Iterator[HostedAirflow]:
+def spans() -> Iterator[Collector]:
+    """Give the collector of this module's spans."""
+    with collector() as spans:
+        yield spans
+
+
+@pytest.fixture(scope="module")
+def host(answers: Path, spans: Collector) -> Iterator[HostedAirflow]:
     """Give the Airflow of this module."""
-    with hosted({ANSWERS: str(answers)}) as host:
+    with hosted({ANSWERS: str(answers), **spans.env}) as host:
         yield host
 
 
@@ -53,6 +61,15 @@ def test_a_run_ends_well_and_every_part_is_healthy(host: HostedAirflow) -> None:
     said = host.command("status", "--json")
     assert said.code == 0
     assert {part["part"]: part["state"] for part in said.document["parts"]} == {part.value: "healthy" for part in Part}
+
+
+def test_every_task_of_a_flow_is_a_span_in_the_trace_of_its_run(host: HostedAirflow, spans: Collector) -> None:
+    run = host.trigger("followed")
+    assert host.end_of("followed", run) == "success"
+    txid = host.xcom("followed", run, "begin")["txid"]
+    wanted = {"txsaga.begin", "txsaga.task", "txsaga.decide"}
+    until(lambda: {span.name for span in spans.of(txid)} == wanted)
+    assert len({span.trace for span in spans.of(txid)}) == 1
 
 
 def test_a_second_start_finds_the_first(host: HostedAirflow) -> None:
