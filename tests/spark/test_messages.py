@@ -7,8 +7,9 @@ import pytest
 
 from tests.adapters.lake.books import LEDGER, Books, rows
 from txsaga.engine.roles import Dispatcher
+from txsaga.engine.transaction import Transaction
 from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
-from txsaga.spark import Messages, read, read_stream, send
+from txsaga.spark import Messages, each_batch, read, read_stream, send
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +77,38 @@ def test_a_stream_reads_every_message_once(spark: "SparkSession", books: Books, 
         told(books)
         run()
         assert bodies(spark.read.parquet(str(tmp_path / "out"))) == sorted(f"message {id}" for id in range(start + 50))
+
+
+@pytest.mark.rule("R4")
+def test_a_batch_that_spark_repeats_is_written_once(spark: "SparkSession", books: Books, tmp_path: Path) -> None:
+    books.create()
+    asked: list[int] = []
+
+    def write(tx: Transaction, frame: "DataFrame") -> None:
+        asked.append(frame.count())
+        send(books.broker, tx, "copies", frame.select("body"))
+        tx.table(LEDGER).append(rows(len(asked)))
+        if len(asked) == 1:
+            raise ZeroDivisionError
+
+    def run() -> None:
+        out = read_stream(books.broker, spark, "orders").writeStream
+        out = out.foreachBatch(each_batch(books.producer, "copies", write))
+        out.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(120)
+
+    with books.producer.transaction() as tx:
+        send(books.broker, tx, "orders", frame_of(spark, 5))
+    told(books)
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        run()
+    run()
+    for end in (tmp_path / "commits").glob("*0*"):
+        end.unlink()  # as if Spark had died before it wrote that down
+    run()
+    told(books)
+    assert asked == [5, 5]
+    assert bodies(read(books.broker, spark, "copies")) == [f"message {id}" for id in range(5)]
+    assert books.ids() == [2]
 
 
 @pytest.mark.parametrize(

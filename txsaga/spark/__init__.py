@@ -11,8 +11,9 @@ if _typing.TYPE_CHECKING:
     from txsaga.spark.messages import read, read_stream, send
     from txsaga.spark.sessions import session
     from txsaga.spark.source import Messages
+    from txsaga.spark.streaming import each_batch
 
-__all__ = ["Messages", "read", "read_stream", "send", "session"]
+__all__ = ["Messages", "each_batch", "read", "read_stream", "send", "session"]
 
 
 def __getattr__(name: str) -> object:
@@ -25,6 +26,10 @@ def __getattr__(name: str) -> object:
         from txsaga.spark.source import Messages
 
         return Messages
+    if name == "each_batch":
+        from txsaga.spark.streaming import each_batch
+
+        return each_batch
     if name in ("read", "read_stream", "send"):
         from txsaga.spark import messages
 
