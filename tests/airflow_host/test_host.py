@@ -91,19 +91,19 @@ def test_sensors_hold_no_worker_and_outlive_their_triggerer(host: HostedAirflow,
     assert host.states("waiting", run) == {"success": WAITING + 1}
 
 
-def test_a_burst_wakes_runs_until_nothing_is_left(host: HostedAirflow) -> None:
+def test_a_burst_wakes_runs_at_once_until_nothing_is_left(host: HostedAirflow) -> None:
     with host.broker() as broker:
         broker.create_topic("burst", queues=2)
-        producer = broker.producer("burst")
-        for number in range(150):
-            producer.send("burst", str(number).encode())
+        broker.producer("burst").send_many("burst", [str(number).encode() for number in range(350)])
         broker.consumer("burst-app", ["burst"]).close()
 
         def left() -> int:
             readings = [each for each in broker.kernel.store.overview.readings() if each.topic == "burst"]
-            return sum(each.lag + each.held + each.resting for each in readings) if readings else 150
+            return sum(each.lag + each.held + each.resting for each in readings) if readings else 350
 
         until(lambda: left() == 0)
+    runs = [each["dag_run_id"] for each in host.api.ask("GET", "dags/woken/dagRuns")["dag_runs"]]
+    assert [each for each in runs if each.startswith("woken__")]  # one that found too much started others
 
 
 @pytest.mark.rule("R18")

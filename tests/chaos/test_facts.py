@@ -56,7 +56,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.StepWork, SqlSteps): {"run", "fence"},
     (ports.FlowLedger, PostgresFlowLedger): {
         *{"enrol", "start", "close", "record", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
-        *{"declare", "mark", "let_stand", "amend"},
+        *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
     },
     (ports.Flows, PostgresFlows): set(),
     (ports.Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
@@ -130,7 +130,7 @@ READS = {
         "flows",
         "amendment",
     },
-    *{"enrolled", "steps", "journal", "units", "overdue"},
+    *{"enrolled", "steps", "journal", "units", "overdue", "look"},
     *{"waiting", "due", "of", "is_held", "rests", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled", "cluster"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},

@@ -8,11 +8,12 @@ somebody else has it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from txsaga.engine.received import Fate, Received, now_is
+from txsaga.engine.consuming import Portion
+from txsaga.engine.received import Fate, Received, by_claim, now_is
 from txsaga.errors import TxSagaError
 from txsaga.model.identity import StoreId
 from txsaga.model.records import Life
@@ -30,6 +31,11 @@ class MessagePortion:
     def __init__(self, hands: Hands, message: Received, store: StoreId, rest: timedelta) -> None:
         self._hands, self._message, self._rest = hands, message, rest
         self.store = store
+
+    @property
+    def taken(self) -> tuple[Received, timedelta]:
+        """The message, and how long it rests before it comes again."""
+        return self._message, self._rest
 
     def bind(self, ledger: Ledger, life: Life) -> None:
         """Make it the transaction's, in the commit that says that the step is done."""
@@ -52,6 +58,21 @@ class MessagePortion:
             logger.warning(
                 "message %s could not be put back, it comes again when its time is over: %s", message.id, reason
             )
+
+
+def bind_all(portions: Iterable[Portion], ledger: Ledger, life: Life) -> None:
+    """Make all of it the transaction's: messages that were taken together are bound together, and rest as long."""
+    rests: dict[str, timedelta] = {}
+    messages: list[Received] = []
+    for portion in portions:
+        if isinstance(portion, MessagePortion):
+            message, rest = portion.taken
+            rests.setdefault(message.id, rest)
+            messages.append(message)
+        else:
+            portion.bind(ledger, life)
+    for claim, together in by_claim(messages):
+        ledger.bind(life.txid, claim, rests[together[0].id])
 
 
 class ChunkPortion:

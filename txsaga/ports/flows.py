@@ -8,7 +8,7 @@ only looks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from txsaga.model.amendment import Amendment
 from txsaga.model.branch import BranchId, Vote
@@ -23,8 +23,24 @@ Named = tuple[int, int]
 """A branch by its number and attempt."""
 
 
+class Entered(NamedTuple):
+    """A flow with all that an attempt of a step has to know of it."""
+
+    life: Life
+    standing: Decision | None
+    amendment: Amendment | None
+    enrolled: Sequence[Enrolled]
+    steps: Sequence[FlowStep]
+
+
 class FlowLedger(Protocol):
     """The rows of one locked flow inside one open database transaction."""
+
+    def look(self, txid: int) -> Entered | None:
+        """Return a flow as it is, without a lock."""
+
+    def enter(self, txid: int) -> Entered | None:
+        """Lock a flow as `Ledger.lock` does, and return it; where it is open, show that somebody is at work in it."""
 
     def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
         """Keep what a flow may work in."""
@@ -46,6 +62,9 @@ class FlowLedger(Protocol):
 
     def close(self, txid: int, step: FlowStep) -> None:
         """Write down how an attempt ended."""
+
+    def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
+        """Write down that an attempt is done: `record`, `close`, and `mark` of what was declared, at once."""
 
     def record(self, txid: int, statements: Sequence[Journalled]) -> None:
         """Add statements to the journal."""

@@ -125,10 +125,10 @@ class Ledger(TableLedger, Protocol):
         """
 
     def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
-        """Make the one open message of a claim a transaction's: only its decision ends the claim.
+        """Make the open messages of a claim a transaction's: only its decision ends what is claimed of them.
 
-        COMMIT takes the message off its group; ROLLBACK lets it come again after `retry`, counted. `ClaimLost` when
-        the claim is lost.
+        COMMIT takes them off their group; ROLLBACK lets them come again after `retry`, counted. `ClaimLost` when
+        any of them is lost, and none is bound.
         """
 
     def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterable
-from threading import Lock
+from contextlib import suppress
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from txsaga.config import RESOURCE
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
     from txsaga.engine.producer import Producer
 
 
+Place = tuple[str, str | None]
+"""A store by its connection and its address."""
+
+
 class Ambient:
     """The open brokers of a process, by connection and address."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str | None], Broker] = {}
-        self._engines: dict[tuple[str, str | None], dict[str, Engine]] = {}
+        self._open: dict[Place, Broker] = {}
+        self._engines: dict[Place, dict[str, Engine]] = {}
         self._reaching: list[Broker] = []
         self._of_parent: list[object] = []
         self._lock = Lock()
@@ -41,14 +46,15 @@ class Ambient:
     def broker(self, store: str | None = None, resources: Iterable[str] = ()) -> Broker:
         """Return the broker of a store connection, with the databases of further connections registered."""
         store = store_of(store)
-        url = self._url(store)
         with self._lock:
-            place = (store, url)
-            if place not in self._open:
-                self._open[place], self._engines[place] = _connected(url), {}
+            place = self._opened(store, STANDBY.number())
             for connection in resources:
                 self._register(place, connection)
             return self._open[place]
+
+    def open_ahead(self, store: str) -> None:
+        """Open the broker of a store beside what its task waits for now; if it fails, the task finds out by itself."""
+        Thread(target=self._open_ahead, args=(store,), name="txsaga-ahead", daemon=True).start()
 
     def reaching(self, store: str | None = None) -> Broker:
         """Return the broker of a store, which finds the evidence of others by connections of this Airflow."""
@@ -83,6 +89,16 @@ class Ambient:
         self._engines.clear()
         self._reaching.clear()
 
+    def _open_ahead(self, store: str) -> None:
+        with suppress(Exception), self._lock:  # whatever it is, the task comes upon it and says it
+            self._opened(store, 0.0)
+
+    def _opened(self, store: str, standby: float) -> Place:
+        place = store, self._url(store)
+        if place not in self._open:
+            self._open[place], self._engines[place] = _connected(place[1], standby), {}
+        return place
+
     def _url(self, store: str) -> str | None:
         try:
             connection = connection_of(store)
@@ -96,7 +112,7 @@ class Ambient:
             )
         return store_url(connection)
 
-    def _register(self, place: tuple[str, str | None], connection: str) -> None:
+    def _register(self, place: Place, connection: str) -> None:
         from txsaga.wiring import resource_engine
 
         name = stored_name(connection)
@@ -132,10 +148,10 @@ def producer_of(broker: Broker, group: str) -> Producer:
     return broker.producer(group, checker=lambda question: LocalState.UNKNOWN)
 
 
-def _connected(url: str | None) -> Broker:
+def _connected(url: str | None, standby: float) -> Broker:
     import txsaga
 
-    return txsaga.connect(url, roles=False, answering=False, standby=STANDBY.number())
+    return txsaga.connect(url, roles=False, answering=False, standby=standby)
 
 
 AMBIENT = Ambient()

@@ -50,6 +50,29 @@ class BindingContract:
         assert (due(store, qid), take(store, qid)) == ([], None)
         assert acked(store, claim.only(0), claim.only(2), claim.only(1)) == [False, False, True]
 
+    @pytest.mark.rule("R11")
+    @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+    def test_messages_that_were_taken_together_are_bound_together(
+        self, store: Store, later: Later, decision: Decision
+    ) -> None:
+        qid, life = filled(store, *"abcd"), opened(store, new_group(store))
+        claim = taken(store, qid)
+        bind(store, life, claim.only(0, 2, 3))
+        settle(store, life, decision)
+        assert acked(store, claim.only(1)) == [True]
+        later(LAPSE)
+        again = [offsets(*due(store, qid)) for _ in range(4)]  # what failed comes one by one
+        assert sorted(again) == ([[]] * 4 if decision is COMMIT else [[], [0], [2], [3]])
+
+    @pytest.mark.rule("R11")
+    def test_of_messages_that_are_bound_together_none_is_where_one_is_lost(self, store: Store) -> None:
+        qid, life = filled(store, *"abc"), opened(store, new_group(store))
+        claim = taken(store, qid)
+        assert acked(store, claim.only(1)) == [True]
+        with pytest.raises(ClaimLost):
+            bind(store, life, claim.only(0, 1, 2))
+        assert acked(store, claim.only(0), claim.only(2)) == [True, True]
+
     @pytest.mark.req("IBM-07", "IBM-61")
     @pytest.mark.rule("R11")
     def test_a_rollback_lets_bound_messages_come_again_after_their_rest(self, store: Store, later: Later) -> None:

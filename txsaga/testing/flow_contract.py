@@ -73,6 +73,43 @@ class FlowContract:
             assert life.lease == HOUR
             assert tuple(ledger.flows.enrolled(life.txid)) == WHERE
 
+    def test_a_flow_is_found_with_all_that_a_step_has_to_know(self, store: Store) -> None:
+        life, statement = begun(store), Journalled(1, 1, "current", 0, "insert into t values (:a)", {"a": "1"}, None)
+        with store.ledgers.open() as ledger:
+            assert ledger.flows.look(life.txid + 1) is None
+            assert ledger.flows.enter(life.txid + 1) is None
+            ledger.flows.start(life.txid, step())
+            ledger.flows.finish(life.txid, step(state=StepState.DONE), [statement], None)
+            assert list(ledger.flows.journal(life.txid)) == [statement]
+            ledger.flows.amend(life.txid, Amendment("run 2", 7))
+            for found in (ledger.flows.look(life.txid), ledger.flows.enter(life.txid)):
+                assert found is not None
+                assert (found.life, found.standing, found.amendment) == (life, None, Amendment("run 2", 7))
+                assert tuple(found.enrolled) == WHERE
+                assert list(found.steps) == list(ledger.flows.steps(life.txid))
+                assert [(each.state, each.statements) for each in found.steps] == [(StepState.DONE, 1)]
+
+    def test_a_flow_that_is_decided_is_found_with_its_decision(self, store: Store) -> None:
+        life = begun(store)
+        with store.ledgers.open() as ledger:
+            decide_life(ledger, life.txid, ROLLBACK)
+        with store.ledgers.open() as ledger:
+            for found in (ledger.flows.look(life.txid), ledger.flows.enter(life.txid)):
+                assert found is not None
+                assert found.standing is Decision.ROLLBACK
+
+    def test_whoever_enters_a_flow_is_heard_of(self, store: Store, later: Later) -> None:
+        life = begun(store, timedelta(seconds=0.5))
+        later(0.6)
+        store.doubts.sweep(timedelta(0))
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [life.txid]
+        with store.ledgers.open() as ledger:
+            ledger.flows.look(life.txid)
+        assert [doubt.txid for doubt in store.doubts.due(10)] == [life.txid]
+        with store.ledgers.open() as ledger:
+            ledger.flows.enter(life.txid)
+        assert list(store.doubts.due(10)) == []
+
     def test_steps_are_kept_by_their_attempts(self, store: Store) -> None:
         life = begun(store)
         with store.ledgers.open() as ledger:

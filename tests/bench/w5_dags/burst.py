@@ -1,4 +1,4 @@
-"""An airflow dag that messages wake: each run takes a hundred, writes each down, and wakes the next run."""
+"""An airflow dag that messages wake: each run takes a hundred, and writes each down."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from txsaga.engine.flows.journal import Journal
 from txsaga.provider import ConsumeStep, message_flow, messages_asset, step
 
 TOPIC, GROUP = "w5_burst", "w5-burst"
-arrived = messages_asset(TOPIC, group=GROUP)
 
 
-@message_flow(schedule=[arrived], catchup=False, max_active_runs=4, coordinated=True, resources={"a": "w5_a"})
+@message_flow(schedule=[messages_asset(TOPIC, group=GROUP)], catchup=False, coordinated=True, resources={"a": "w5_a"})
 def w5_burst() -> None:
     """Take messages, and write down which."""
-    take = ConsumeStep(task_id="take", topics=TOPIC, consumer_group=GROUP, batch=100, outlets=[arrived])
+    take = ConsumeStep(task_id="take", topics=TOPIC, consumer_group=GROUP, batch=100)
 
     @step.python(on="a", hold="journal")
     def work(journal: Journal, messages: list[dict[str, object]]) -> None:

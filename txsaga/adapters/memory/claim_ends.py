@@ -77,8 +77,13 @@ def told_of(row: ClaimRow, cause: str, now: datetime) -> ClaimRow:
 
 
 def bind(kept: Kept, claim: Claim, txid: int, retry: timedelta, now: datetime) -> None:
-    """Make a message a transaction's: only its decision ends the claim."""
-    kept.put(taken_out(kept, claim, now)._replace(txid=txid, retry=retry, until=None))
+    """Make the open messages of a claim a transaction's: only its decision ends what is claimed of them."""
+    row = held(kept, claim, now)
+    if row is None or claim.open & ~row.open:
+        raise lost(claim)
+    for offset in claim.offsets():
+        out = taken_out(kept, claim.only(offset), now)
+        kept.put(out._replace(txid=txid, retry=retry, until=None))
 
 
 def decided(kept: Kept, txid: int, now: datetime, *, why: str | None) -> None:

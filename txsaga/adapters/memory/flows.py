@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from txsaga.model.flow_step import HOME, Enrolled, FlowStep, FlowUnit, HeldLocks
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
 from txsaga.model.step import STEP, Left, StepEvent
-from txsaga.ports.flows import Named
+from txsaga.ports.flows import Entered, Named
 from txsaga.ports.steps import Mark, Start
 
 OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
@@ -28,8 +28,23 @@ LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 class MemoryFlowLedger:
     """The rows of one flow inside one open block."""
 
-    def __init__(self, home: Home, kept: Kept) -> None:
-        self._home, self._kept = home, kept
+    def __init__(self, home: Home, kept: Kept, touch: Callable[[int], None]) -> None:
+        self._home, self._kept, self._touch = home, kept, touch
+
+    def look(self, txid: int) -> Entered | None:
+        """Return a flow as it is."""
+        opened, op = self._kept.lives.get(txid), self._kept.ops.get(txid)
+        if opened is None:
+            return None
+        decision = None if op is None else op.decision
+        return Entered(opened.life, decision, self.amendment(txid), self.enrolled(txid), self.steps(txid))
+
+    def enter(self, txid: int) -> Entered | None:
+        """Show that somebody is at work in it; the lock is held all the while."""
+        found = self.look(txid)
+        if found is not None and found.life.state is TxState.ACTIVE:
+            self._touch(txid)
+        return found
 
     def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
         """Keep what a flow may work in."""
@@ -64,6 +79,12 @@ class MemoryFlowLedger:
         self._kept.flow_steps[place] = known._replace(
             ended=self._home.now(), state=step.state, mark=step.mark, why=step.why, branch=step.branch
         )
+
+    def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
+        """Write down that an attempt is done."""
+        self.record(txid, journal)
+        self.close(txid, step)
+        self.mark(txid, step.number, StepEvent.FINISH, Left.WORK, output, "")
 
     def record(self, txid: int, statements: Sequence[Journalled]) -> None:
         """Add statements to the journal."""

@@ -45,7 +45,7 @@ class MemoryLedger(MemoryTables):
         self._home = home
         self._names = names
         self._kept = kept
-        self.flows = MemoryFlowLedger(home, kept)
+        self.flows = MemoryFlowLedger(home, kept, self.touch)
         self._decided_before = home.kept.ops  # the block's own decision closes nothing to the block itself
 
     def latest(self, group: int, key: str, *, before: int | None = None) -> Life | None:

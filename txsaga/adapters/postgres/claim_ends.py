@@ -77,6 +77,14 @@ SELECT grp, t.name, qid, base, attempts, CAST(:why AS text), coalesce(history, '
   FROM gone JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE message IS NOT NULL
 ON CONFLICT DO NOTHING"""
 
+EACH_ALONE = """
+INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, receipt, member, history)
+SELECT r.grp, r.qid, r.base + i, 1, 1, r.attempts, r.until, r.receipt, r.member, r.history
+  FROM (SELECT * FROM {s}.claim WHERE {mine}) r, generate_series(0, r.size - 1) i
+ WHERE CAST(:open AS bigint) >> i & 1 = 1"""
+BIND_EACH = """
+UPDATE {s}.claim SET txid = :txid, retry = :retry, until = 'infinity'
+ WHERE grp = :grp AND qid = :qid AND base = ANY (:alone) AND size = 1 AND receipt = :receipt"""
 BIND = "UPDATE {s}.claim SET txid = :txid, retry = :retry, until = 'infinity' WHERE {mine}"
 COMMITTED = "DELETE FROM {s}.claim WHERE txid = :txid"
 ROLLED_BACK = (
@@ -95,12 +103,7 @@ def mine(claim: Claim) -> dict[str, Any]:
 
 def single_out(connection: Connection, schema: str, claim: Claim, then: str, **values: object) -> None:
     """Give the one open message of a claim a row of its own, and do something with that."""
-    named = {**mine(claim), "open": claim.open}
-    if connection.execute(_text(LOCK, schema), named).one_or_none() is None:
-        raise ClaimLost(
-            f"the claim on message {next(claim.offsets())} of queue {claim.qid} in group {claim.group!r} ran out; "
-            "the message comes again"
-        )
+    named = _held(connection, schema, claim)
     if claim.size > 1 and claim.copy is None:
         alone = next(claim.offsets())
         connection.execute(_text(ALONE, schema), {**mine(claim), "alone": alone})
@@ -148,8 +151,11 @@ def forget(connection: Connection, schema: str, group: str, qids: Sequence[int] 
 
 
 def bind(connection: Connection, schema: str, claim: Claim, txid: int, retry: timedelta) -> None:
-    """Make a message a transaction's: only its decision ends the claim."""
-    single_out(connection, schema, claim, BIND, txid=txid, retry=retry)
+    """Make the open messages of a claim a transaction's: only its decision ends what is claimed of them."""
+    named = {**_held(connection, schema, claim), "txid": txid, "retry": retry, "alone": list(claim.offsets())}
+    run = claim.size > 1 and claim.copy is None
+    for step in (EACH_ALONE, LEAVE_RUN, END_RUN, BIND_EACH) if run else (BIND,):
+        connection.execute(_text(step, schema), named)
 
 
 def decided(connection: Connection, schema: str, txid: int, *, why: str | None) -> None:
@@ -158,6 +164,17 @@ def decided(connection: Connection, schema: str, txid: int, *, why: str | None) 
         connection.execute(_text(COMMITTED, schema), {"txid": txid})
     else:
         connection.execute(_text(ROLLED_BACK, schema), {"txid": txid, "cause": rolled_back(txid, why)})
+
+
+def _held(connection: Connection, schema: str, claim: Claim) -> dict[str, Any]:
+    """Lock a claim, or find it lost; name it and its open messages in a statement."""
+    named = {**mine(claim), "open": claim.open}
+    if connection.execute(_text(LOCK, schema), named).one_or_none() is None:
+        raise ClaimLost(
+            f"the claim on message {next(claim.offsets())} of queue {claim.qid} in group {claim.group!r} ran out; "
+            "the message comes again"
+        )
+    return named
 
 
 def _text(sql: str, schema: str) -> Any:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from txsaga.adapters import journal
 from txsaga.adapters.postgres import declaring, schema
 from txsaga.adapters.postgres.connection import transaction, translating
+from txsaga.adapters.postgres.flow_rounds import AMENDS, FlowRounds
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.errors.xa import VotedNo
 from txsaga.model.amendment import Amendment
@@ -28,7 +29,7 @@ from txsaga.model.flow_step import HOME, Enrolled, FlowStep, FlowUnit, HeldLocks
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
 from txsaga.model.step import Left, StepEvent
-from txsaga.ports.flows import Named
+from txsaga.ports.flows import Entered, Named
 from txsaga.ports.steps import Start
 
 tx, branch, effect = schema.tx, schema.branch, schema.effect
@@ -38,8 +39,6 @@ resource_of, step_of, unit_of, statement_of = (
     schema.flow_unit,
     schema.flow_statement,
 )
-AMENDS = -1
-"""The place of an amendment among the effects of its transaction: before ties and late bodies."""
 OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
 SETTLED = {Decision.COMMIT: BranchState.PREPARED.value, Decision.ROLLBACK: branch.c.state}
@@ -65,8 +64,16 @@ SELECT txid, number, attempt, name, resource, lane, age, budget * interval '1 se
 class PostgresFlowLedger:
     """The rows of one locked flow inside one database transaction."""
 
-    def __init__(self, connection: Connection, schema: str, lock: Callable[[int], Life | None]) -> None:
-        self._connection, self._schema, self._lock = connection, schema, lock
+    def __init__(self, connection: Connection, rounds: FlowRounds, lock: Callable[[int], Life | None]) -> None:
+        self._connection, self._rounds, self._lock = connection, rounds, lock
+
+    def look(self, txid: int) -> Entered | None:
+        """Return a flow as it is."""
+        return self._rounds.look(self._connection, txid)
+
+    def enter(self, txid: int) -> Entered | None:
+        """Lock a flow, and show that somebody is at work in it."""
+        return self._rounds.enter(self._connection, txid)
 
     def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
         """Keep what a flow may work in."""
@@ -101,11 +108,13 @@ class PostgresFlowLedger:
 
     def start(self, txid: int, step: FlowStep) -> None:
         """Write a new attempt down."""
-        values = _step(step)
-        values.pop("ended")
-        self._run(insert(step_of).values(txid=txid, number=step.number, attempt=step.attempt, **values))
+        self._rounds.start(self._connection, txid, step)
         if step.attempt > 1:  # the one before may have written statements down
             self._run(delete(statement_of).where(statement_of.c.txid == txid, statement_of.c.step == step.number))
+
+    def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
+        """Write down that an attempt is done."""
+        self._rounds.finish(self._connection, txid, step, journal, output)
 
     def close(self, txid: int, step: FlowStep) -> None:
         """Write down how an attempt ended."""
@@ -250,10 +259,3 @@ def units_of(connection: Connection, txid: int) -> list[FlowUnit]:
     return [
         FlowUnit(r.resource, r.number, r.branch, r.attempt, r.decision and Decision(r.decision), r.at) for r in rows
     ]
-
-
-def _step(step: FlowStep) -> dict[str, Any]:
-    values = step._asdict()
-    for name in ("number", "attempt", "statements", "late", "started"):
-        values.pop(name)
-    return {**values, "state": step.state.value, "hold": step.hold and step.hold.value}

@@ -29,10 +29,13 @@ SELECT (SELECT system_identifier FROM pg_control_system()),
 KNOWN_TO_ALL = [column for column in schema.store.c if not column.name.startswith("token_")]
 """Of a store: the keys of its tokens are its owner's."""
 
-# Who lives behind a connection, and whether it is at home there. A standby has no timeline to look at.
+HOME = """s.system_identifier = here.system AND s.place = here.place
+       AND s.timeline = coalesce(here.timeline, s.timeline)"""
+"""A standby has no timeline to look at."""
+
+# Who lives behind a connection, and whether it is at home there.
 AT_HOME = """
-SELECT s.uuid, s.incarnation, s.system_identifier = here.system AND s.place = here.place
-       AND s.timeline = coalesce(here.timeline, s.timeline)
+SELECT s.uuid, s.incarnation, {home}
   FROM "{namespace}".store s, ({server}) AS here (system, timeline, place)"""
 
 # Sessions of the life before would go on under its name: its evidence could not be told from ours.
@@ -131,7 +134,7 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
 
 def at_home(namespace: str) -> str:
     """Write the question who lives behind a connection, and whether it is at home there."""
-    return AT_HOME.format(namespace=namespace, server=SERVER.format(namespace=namespace))
+    return AT_HOME.format(home=HOME, namespace=namespace, server=SERVER.format(namespace=namespace))
 
 
 def _pads(key: bytes, uuid: UUID, incarnation: int) -> dict[str, bytes]:

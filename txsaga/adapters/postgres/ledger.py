@@ -36,6 +36,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from txsaga.adapters.postgres import ballots, claim_ends, intents, naming, replays, schema, steps
 from txsaga.adapters.postgres.checked import unlisting
 from txsaga.adapters.postgres.connection import transaction, translating
+from txsaga.adapters.postgres.flow_rounds import FlowRounds, life_of
 from txsaga.adapters.postgres.flows import PostgresFlowLedger
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.adapters.postgres.tables import PostgresTables
@@ -70,8 +71,8 @@ class PostgresLedgers:
 
     def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._schema = engine, f'"{namespace}"'
-        token = TOKEN if owner else TOKEN_ASKED
-        self._unlist = text((UNLIST if owner else CALL_UNLIST).format(s=self._schema))
+        token, unlist = (TOKEN, UNLIST) if owner else (TOKEN_ASKED, CALL_UNLIST)
+        self._unlist, self._rounds = text(unlist.format(s=self._schema)), FlowRounds(self._schema, token, unlist)
         self._token: ColumnElement[Any] = literal_column(
             token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
         )
@@ -80,17 +81,20 @@ class PostgresLedgers:
     def open(self) -> Iterator[PostgresLedger]:
         """Open a database transaction."""
         with transaction(self._engine) as connection:
-            yield PostgresLedger(connection, self._schema, self._token, self._unlist)
+            ledger = PostgresLedger(connection, self._schema, self._token, self._unlist)
+            ledger.flows = PostgresFlowLedger(connection, self._rounds, ledger.lock)
+            yield ledger
 
 
 class PostgresLedger(PostgresTables):
     """The rows of keyed transactions inside one database transaction."""
 
+    flows: PostgresFlowLedger
+
     def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any], unlist: TextClause) -> None:
         self._connection, self._schema, self._unlist = connection, schema, unlist
         self._lives = select(tx, token.label("token"))
         self._taking = ~select(store.c.rejecting).scalar_subquery()
-        self.flows = PostgresFlowLedger(connection, schema, self.lock)
 
     def latest(self, group: int, key: str, *, before: int | None = None) -> Life | None:
         """Return the newest life of a key, or the newest before an epoch, locked."""
@@ -379,21 +383,7 @@ class PostgresLedger(PostgresTables):
     def _life(self, query: Any) -> Life | None:
         with translating():
             row = self._connection.execute(query).one_or_none()
-        if row is None:
-            return None
-        return Life(
-            txid=row.txid,
-            group=row.pgroup,
-            token=row.token,
-            key=row.key,
-            epoch=row.epoch,
-            owner=row.owner,
-            state=TxState(row.state),
-            evidence=row.evidence,
-            run=row.run,
-            coordinator=row.coordinator,
-            lease=None if row.lease is None else timedelta(seconds=row.lease),
-        )
+        return None if row is None else life_of(row)
 
     def _count(self, statement: Any) -> int:
         with translating():

@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from txsaga.adapters.postgres import founding, granting, migrate
+from txsaga.adapters.postgres import founding, migrate
 from txsaga.adapters.postgres.branches import PostgresBranches
 from txsaga.adapters.postgres.claims import PostgresClaims
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.adapters.postgres.doubts import PostgresDoubts
+from txsaga.adapters.postgres.entering import enter
 from txsaga.adapters.postgres.flows import PostgresFlows
 from txsaga.adapters.postgres.granting import Login
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
@@ -70,9 +71,7 @@ class PostgresStore:
             if create:
                 migrate.migrate(engine, namespace, renew=False)
             with transaction(engine) as connection:
-                migrate.check(connection, namespace)
-                identity = founding.recognise(connection)
-                login = granting.login(connection, namespace)
+                identity, login = enter(connection, namespace)
         except BaseException:
             engine.dispose()
             raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from txsaga.engine.flows.journal import Entry
-from txsaga.engine.flows.opening import locked, opened, require_joined
+from txsaga.engine.flows.opening import entered, require_joined
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
 from txsaga.errors import OutcomeUnknown, Superseded
@@ -73,7 +73,8 @@ class Attempts:
         """Begin an attempt of a step, with what undoes it; `StepDone` when it is not to be run again."""
         txid = self._life.txid
         with self._kernel.announce.around(facts.Starting, txid, about=name), self._kernel.store.ledgers.open() as it:
-            current, steps = locked(it, self._life), it.flows.steps(txid)
+            found = entered(it, self._life)
+            current, steps = found.life, found.steps
             tried = [step for step in steps if step.name == name]
             if tried and tried[-1].state is StepState.DONE:
                 raise StepDone(txid, name, tried[-1].attempt)  # also where a process died in the end
@@ -124,16 +125,14 @@ class Attempts:
                 return  # its answer was lost
             if step.branch is not None and vote is not None:
                 it.flows.hold(txid, (step.branch, step.attempt), vote)
-            resource = step.resource or HOME
-            it.flows.record(
-                txid, [Journalled(step.number, at, resource, step.unit, *each) for at, each in enumerate(entries, 1)]
-            )
             self.also(it)
             if rows:
                 it.add(self._life, PARTS + step.number, rows)
                 it.win(txid, PARTS + step.number, self._life.owner)
-            it.flows.close(txid, step._replace(state=FLOW_STEP.after(StepState.STARTED, StepEvent.FINISH)))
-            it.flows.mark(txid, step.number, DeclaredEvent.FINISH, Left.WORK, output, "")
+            resource = step.resource or HOME
+            journal = [Journalled(step.number, at, resource, step.unit, *each) for at, each in enumerate(entries, 1)]
+            done = step._replace(state=FLOW_STEP.after(StepState.STARTED, StepEvent.FINISH))
+            it.flows.finish(txid, done, journal, output)
 
     def _next(
         self,
@@ -170,8 +169,9 @@ class Attempts:
 
 def current_attempt(ledger: Ledger, life: Life, step: FlowStep) -> FlowStep:
     """Lock the flow, and make sure that no later attempt took this one's place."""
-    opened(ledger, life)
-    (last,) = [each for each in last_attempts(ledger.flows.steps(life.txid)) if each.number == step.number]
+    found = entered(ledger, life)
+    require_joined(found.life)
+    (last,) = [each for each in last_attempts(found.steps) if each.number == step.number]
     if last.attempt != step.attempt:
         raise Superseded(life.txid)
     return last

@@ -24,6 +24,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Enrolled
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Group, Life
+from txsaga.ports.flows import Entered
 from txsaga.ports.ledger import Ledger
 
 JOINED = 1
@@ -84,11 +85,11 @@ class Opening:
     def join_by_number(self, txid: int) -> Found:
         """Join the flow of a number."""
         with self._kernel.store.ledgers.open() as ledger:
-            found = _found(ledger, ledger.lock(txid))
+            found = ledger.flows.look(txid)
         if found is None:
             raise FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
         _joined(found.life, found.life.key or "")
-        return found
+        return Found(found.life, found.enrolled, found.amendment and found.amendment.of)
 
     def _settle(self, life: Life, key: str, said: Begin) -> None:
         """Find out what became of a flow whose end is written: where it is committed it may be amended."""
@@ -154,6 +155,18 @@ def _amend(ledger: Ledger, life: Life, said: Begin, of: int | None) -> None:
         ledger.flows.amend(life.txid, Amendment(said.amend, of))
 
 
+def entered(ledger: Ledger, life: Life) -> Entered:
+    """Lock a flow that is not decided, show that somebody is at work, and return it with its steps."""
+    found = ledger.flows.enter(life.txid)
+    if found is None or found.life.token != life.token:  # another store counts its transactions alike
+        raise FlowUnknown(f"transaction {life.txid} is not in this store")
+    if found.standing is not None:
+        raise DecidedOtherwise(life.txid, found.standing.name)
+    if found.life.state is not TxState.ACTIVE:
+        raise TransactionClosed(f"flow {life.txid} is closed: its end is written")
+    return found
+
+
 def opened(ledger: Ledger, life: Life) -> Life:
     """Lock a flow, make sure that steps can be added, and show that somebody is at work."""
     return require_joined(locked(ledger, life))
@@ -168,16 +181,7 @@ def require_joined(life: Life) -> Life:
 
 def locked(ledger: Ledger, life: Life) -> Life:
     """Lock a flow that is not decided, and show that somebody is at work."""
-    current = ledger.lock(life.txid)
-    if current is None or current.token != life.token:  # another store counts its transactions alike
-        raise FlowUnknown(f"transaction {life.txid} is not in this store")
-    standing = ledger.standing(life.txid)
-    if standing is not None:
-        raise DecidedOtherwise(life.txid, standing.name)
-    if current.state is not TxState.ACTIVE:
-        raise TransactionClosed(f"flow {life.txid} is closed: its end is written")
-    ledger.touch(life.txid)
-    return current
+    return entered(ledger, life).life
 
 
 def _joined(life: Life, key: str) -> Life:

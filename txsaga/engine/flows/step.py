@@ -26,6 +26,7 @@ from txsaga.engine.flows.tables import FlowTables
 from txsaga.engine.flows.watching import Watch
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
+from txsaga.engine.portion import bind_all
 from txsaga.errors import OutcomeUnknown, StoreUnavailable, TransactionClosed, TransactionError, TxSagaError
 from txsaga.errors.flows import OwnLock
 from txsaga.errors.saga import StepLeftOut
@@ -91,8 +92,7 @@ class StepWork:
         """Write down what is left behind besides rows and statements, with the end of the step."""
         if self._tables is not None:
             self._tables.record(ledger)
-        for portion in self._portions:
-            portion.bind(ledger, self._life)
+        bind_all(self._portions, ledger, self._life)
 
     def __enter__(self) -> Any:  # noqa: ANN401  # a SQLAlchemy connection, of most resources; a journal; nothing
         """Begin the attempt, and the work of its branch."""

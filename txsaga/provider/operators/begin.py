@@ -27,6 +27,7 @@ from txsaga.provider.reference import FlowReference, clearing_of, group_of, key_
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
 from txsaga.provider.tracing import named, traced
+from txsaga.provider.waking import wake_others
 
 if TYPE_CHECKING:
     from txsaga.engine.flows.flow import Flow
@@ -73,6 +74,7 @@ class FlowBegin(BaseOperator):
     def _begun(self, context: Context) -> FlowReference:
         ti = context["ti"]
         broker = AMBIENT.broker(self.store, [each.connection for each in self.flow_resources.values()])
+        wake_others(context, broker)
         group = self.group or group_of(ti.dag_id)
         key = self.key or key_of(ti)
         if self.is_followed:

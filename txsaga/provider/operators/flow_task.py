@@ -28,6 +28,8 @@ from txsaga.provider.resources import Kept, stored_name
 from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from txsaga.engine.broker import Broker
     from txsaga.engine.flows.flow import Flow
     from txsaga.engine.flows.lanes import FlowLane
@@ -87,6 +89,13 @@ class FlowOperator(BaseOperator):
     def __init__(self, *, flow: str | Mapping[str, object] | Any = BEGIN, **options: Any) -> None:
         super().__init__(**options)
         self.flow = flow
+
+    def render_template_fields(self, context: Context, jinja_env: Environment | None = None) -> None:
+        """Render them; meanwhile the store is opened, for Airflow takes its time to keep them and to find the flow."""
+        begin = None if self.dag is None else self.dag.task_dict.get(str(self.flow))
+        if (store := getattr(begin, "store", None)) is not None:
+            AMBIENT.open_ahead(store)
+        super().render_template_fields(context, jinja_env)
 
     def execute(self, context: Context) -> object:
         """Join the flow and work in it."""

@@ -1,8 +1,9 @@
 """
 The trigger behind an asset of messages: it fires while messages wait, and not only when one comes.
 
-Airflow makes one event of a burst, and may lose one; the next round repeats it. Messages that only rest before they
-come again fire it seldom: nobody could claim them now.
+Airflow makes one event of a burst, and may lose one; a later round repeats it. While nothing is added it has time: the
+run that was woken starts others for what is left. Messages that only rest before they come again fire it seldom: nobody
+could claim them now.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from txsaga.provider.triggers.watch import Answers, watch_of
 from txsaga.provider.waits.kinds import Kind, wait_of
 
 SELDOM = 30.0
+AGAIN = 3
+"""So many times the pause, where no messages were added."""
 
 
 class WakeUpTrigger(WaitTrigger):
@@ -35,13 +38,16 @@ class WakeUpTrigger(WaitTrigger):
 
     async def filter_shared_stream(self, stream: AsyncIterator[Answers]) -> AsyncIterator[TriggerEvent]:
         """Fire while there is something to claim."""
-        wait, fired = wait_of(self.kind, self.target), float("-inf")
+        wait, fired, least = wait_of(self.kind, self.target), float("-inf"), 0
         with watch_of(self.store, self.interval).waiting(wait):
             async for answers in stream:
                 answer = answers.get(wait)
                 if answer is None or not answer.good:
+                    least = 0
                     continue
-                pause = self.every if answer.value["new"] else SELDOM
+                new = int(answer.value["new"])
+                least = min(least, new)
+                pause = self.every * (1 if new > least else AGAIN) if new else SELDOM
                 if time.monotonic() - fired >= pause:
-                    fired = time.monotonic()
+                    fired, least = time.monotonic(), new
                     yield TriggerEvent(dict(answer.value))  # type: ignore[no-untyped-call]

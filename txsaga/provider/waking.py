@@ -1,0 +1,67 @@
+"""
+More runs of a DAG that messages woke: as many as there are batches left, at once.
+
+Airflow makes about one run in a second of a watcher's events, whatever waits: the last of ten batches would wait ten
+seconds beside workers that have nothing to do. The run that finds more messages than it takes starts the others itself,
+within its DAG's `max_active_runs`. If that fails the watcher wakes them, one after another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from txsaga.errors import TxSagaError
+from txsaga.provider.reference import group_of
+from txsaga.provider.waits.kinds import Kind, Wait
+from txsaga.provider.waits.looking import Looking
+
+if TYPE_CHECKING:
+    from txsaga.engine.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+WOKEN_BY_ASSET = "asset_triggered"
+"""The type of a run that a watcher woke: those that are started here start no others."""
+ACTIVE = ["queued", "running"]
+
+
+def wake_others(context: Context, broker: Broker) -> None:
+    """Start runs for what waits beyond the batches of this one, where nobody was started for it yet."""
+    if context["dag_run"].run_type != WOKEN_BY_ASSET:
+        return
+    try:
+        needed = max(_needed(context["dag"], broker), default=1)
+        if needed > 1:
+            _start(context, needed)
+    except (TxSagaError, AirflowRuntimeError) as reason:
+        logger.warning("no further run is started for the messages that wait, their watcher wakes it: %s", reason)
+
+
+def _needed(dag: Any, broker: Broker) -> Iterator[int]:
+    """Yield for each task that takes messages how many runs those would fill that wait for it."""
+    from txsaga.provider.operators.consume import ConsumeStep
+
+    looking = Looking(broker)
+    for task in dag.tasks:
+        if isinstance(task, ConsumeStep):
+            group = task.consumer_group or group_of(dag.dag_id)
+            waits = [Wait(kind=Kind.MESSAGES, topic=topic, group=group) for topic in task.topics]
+            waiting = sum(answer.value.get("new", 0) for answer in looking.look(waits).values())
+            yield -(-waiting // task.batch)
+
+
+def _start(context: Context, needed: int) -> None:
+    """Start as many runs as are missing; one that was started by an attempt before is not started again."""
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import TriggerDagRun
+
+    dag, run = context["dag"], context["dag_run"]
+    active = context["ti"].get_dr_count(dag.dag_id, states=ACTIVE)
+    for number in range(min(needed, dag.max_active_runs) - active):
+        started = TriggerDagRun(dag_id=dag.dag_id, run_id=f"woken__{run.run_id}__{number}")
+        task_runner.SUPERVISOR_COMMS.send(started)
