@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
 
 MASTER, JARS = "TXSAGA_SPARK_MASTER", "TXSAGA_SPARK_JARS"
+CLASSIC = "pyspark.sql.session"
 RUNTIME = "iceberg-spark-runtime"
 INSTALL = "Spark needs its package: pip install 'txsaga[spark]'"
 ALWAYS = {
@@ -70,6 +71,20 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def application_id(spark: SparkSession) -> str:
+    """Return what Spark calls the application of a session; one through Connect tells it too."""
+    return str(spark.conf.get("spark.app.id", ""))
+
+
+def quiet(spark: SparkSession) -> str:
+    """Let a session tell of errors alone; return where it runs."""
+    context = getattr(spark, "sparkContext", None) if CLASSIC in type(spark).__module__ else None
+    if context is None:  # a client of Connect: the server's log is the server's
+        return "Spark Connect"
+    context.setLogLevel("ERROR")
+    return str(context.master)
 
 
 def configured(
