@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
 
 MASTER, JARS = "TXSAGA_SPARK_MASTER", "TXSAGA_SPARK_JARS"
-CLASSIC = "pyspark.sql.session"
 RUNTIME = "iceberg-spark-runtime"
+CONNECT = "a session through Connect needs more packages: pip install 'pyspark[connect]'"
 INSTALL = "Spark needs its package: pip install 'txsaga[spark]'"
 ALWAYS = {
     "spark.ui.enabled": "false",
@@ -70,7 +70,10 @@ def session(
         builder = builder.master(address)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except ImportError as missing:
+        raise LakeMissing(f"{CONNECT} ({missing})") from missing
 
 
 def application_id(spark: SparkSession) -> str:
@@ -80,7 +83,7 @@ def application_id(spark: SparkSession) -> str:
 
 def quiet(spark: SparkSession) -> str:
     """Let a session tell of errors alone; return where it runs."""
-    context = getattr(spark, "sparkContext", None) if CLASSIC in type(spark).__module__ else None
+    context = getattr(spark, "sparkContext", None)
     if context is None:  # a client of Connect: the server's log is the server's
         return "Spark Connect"
     context.setLogLevel("ERROR")
