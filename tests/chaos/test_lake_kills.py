@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.chaos import gated
 from tests.chaos import lake_programs as programs
 from tests.chaos.conftest import Worlds
 from tests.chaos.killing import kill_all_points
@@ -66,7 +67,16 @@ DATABASES = Scenario(
     check=programs.databases_agree,
     end=programs.both_are_there,
 )
-SCENARIOS = (WRITE, AT_ONCE, HOME, BRANCHES, LOCAL, DATABASES)
+GATED = Scenario(
+    name="a table and a branch, each behind a gate that refuses one of two entries, messages, tried again",
+    roles_from=ROLES,
+    sure=(*gated.SURE, *programs.DECIDES),
+    run=gated.write,
+    after=(programs.recover, gated.write),
+    check=gated.gates_agree,
+    end=gated.the_others_are_there,
+)
+SCENARIOS = (WRITE, AT_ONCE, HOME, BRANCHES, LOCAL, DATABASES, GATED)
 
 
 @pytest.mark.req("RMQ-01", "IBM-02", "IBM-08")

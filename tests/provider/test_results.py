@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -173,8 +173,8 @@ class DyingSpark(SparkStep):
 
     tries: ClassVar[list[int]] = []
 
-    def _command(self, context: Any, flow: JoinedFlow, name: str, result: Path) -> list[str]:
-        return [sys.executable, "-c", PROGRAM, str(flow.txid), name, str(result)]
+    def _command(self, context: Any, flow: JoinedFlow, name: str, words: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", PROGRAM, str(flow.txid), name, words[1]]
 
     def _run(self, command: Any, env: Any, *given: Any) -> Exception | None:
         said = super()._run(command, env, *given)

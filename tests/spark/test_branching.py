@@ -184,6 +184,35 @@ def test_a_gate_sees_what_would_be_published(runtime: "SparkSession", books: Boo
     assert books.ids() == [2, 3, 4, 40]
 
 
+def test_a_gate_sees_no_row_that_is_deleted_beside_its_file(
+    runtime: "SparkSession", books: Books, catalog: str
+) -> None:
+    fill(books, **ON_READ)
+    seen, unique = (
+        Opinion(yes=True),
+        expect([{"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}]),
+    )
+    with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime, gate=seen) as ledger:
+        ledger.sql("UPDATE {table} SET note = 'x' WHERE id = 1")
+        ledger.sql("DELETE FROM {table} WHERE id = 3")
+    (subject,) = seen.seen
+    assert sorted(subject.rows.column("id").to_pylist()) == [1, 2, 4]  # type: ignore[attr-defined]  # an Arrow table
+    assert (subject.count, subject.published) == (3, 4)
+    with books.producer.transaction() as tx, tx.table(LEDGER).branch(runtime, gate=unique) as ledger:
+        ledger.sql("UPDATE {table} SET note = 'y' WHERE id = 2")
+    with pytest.raises(NotCarried), books.producer.transaction() as tx:
+        with tx.table(LEDGER).branch(runtime, gate=unique) as ledger:
+            ledger.sql("UPDATE {table} SET id = 4 WHERE id = 2")
+    txid = books.producer.begin_flow(key="night").txid
+    with books.broker.flow(txid) as flow:
+        with flow.step("fix"), Job(broker=books.broker, spark=runtime, transaction=flow).branch(LEDGER) as ledger:
+            ledger.sql("DELETE FROM {table} WHERE id = 4")
+        with flow.step("check"):
+            assert flow.check_staged(LEDGER, seen).poll.casts[0].yes
+        flow.end()
+    assert seen.seen[-1].count == 2 and books.ids() == [1, 2]
+
+
 @pytest.mark.req("CARD-03")
 def test_a_program_writes_on_a_branch_in_a_step_of_a_flow(runtime: "SparkSession", books: Books, catalog: str) -> None:
     fill(books)

@@ -18,6 +18,7 @@ from txsaga.cli.options import LONGEST, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.timeline import say_timeline
 from txsaga.errors import UnknownTransaction
+from txsaga.model.application import read_application
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
 from txsaga.model.timeline import documented
@@ -272,6 +273,7 @@ def step_document(step: FlowStep) -> dict[str, object]:
         "unit": step.unit if step.lane else None,
         "hold": step.hold,
         "statements": step.statements or None,
+        "application": None if (application := read_application(step.mark)) is None else application.name,
         "over_budget": step.late,
         "since": step.ended or step.started,
         "why": step.why or None,

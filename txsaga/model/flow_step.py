@@ -72,7 +72,7 @@ class FlowStep(NamedTuple):
     branch: int | None = None  # the number of the branch that holds it
     started: datetime | None = None
     ended: datetime | None = None
-    mark: str = ""  # how the server calls the work that it holds, where it does not know our name
+    mark: str = ""  # how the server calls the work that it holds, where it does not know our name; or an application
     why: str = ""
     late: bool = False  # it held its locks for longer than its budget, and that was told
     statements: int = 0

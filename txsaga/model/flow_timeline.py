@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from txsaga.model.application import read_application
 from txsaga.model.decision import Decision
 from txsaga.model.flow import Hold
 from txsaga.model.flow_step import MAIN, FlowStep, StepState, last_attempts
@@ -30,7 +31,9 @@ def flow_steps(trace: Trace) -> Iterator[Step]:
 
 
 def _told(step: FlowStep, *, superseded: bool) -> tuple[str, Kind]:
+    application = read_application(step.mark)
     tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    tried += "" if application is None else f", by {application.name}"
     match step.state:
         case StepState.FAILED:
             return f"step {step.name} failed{tried}", Kind.NONE

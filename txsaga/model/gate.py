@@ -8,8 +8,9 @@ it says no to must not depend on what others do meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from txsaga.errors import ConfigError
 from txsaga.model.ballot import Ballot, Cast, Polled
 
 
@@ -35,6 +36,13 @@ class Subject:
 
 def together(about: str, subjects: Sequence[Subject]) -> Subject:
     """Return rows of the same columns that lie in several places as one."""
+    if any(each.rows is not None for each in subjects):
+        if len(subjects) > 1:
+            raise ConfigError(
+                f"{about} was changed on a branch that keeps deletes beside its files, and added to behind it; let "
+                "each of them have its own gate: branch(spark, gate=…), append(…, gate=…)"
+            )
+        return replace(subjects[0], about=about)
     counts = [each.count or 0 for each in subjects]
     return Subject(
         about=about,

@@ -15,18 +15,20 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 
 import txsaga
 from txsaga.engine.broker import Broker
+from txsaga.engine.flows.flow import Flow
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError
 from txsaga.model.decision import LocalState
+from txsaga.spark.detached import StepTaken, detached
 from txsaga.spark.job import Job, Run, found
 from txsaga.spark.progress import Progress
 from txsaga.spark.result import hand_over
-from txsaga.spark.sessions import session
+from txsaga.spark.sessions import application_id, quiet, session
 
 REFUSED = 3
 """The exit of a program that txsaga refused for good: its last line says why."""
@@ -46,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TxSagaError as refused:
         _tell(f"{type(refused).__name__}: {refused}")
         return TRY_AGAIN if refused.retryable or isinstance(refused, InDoubt | OutcomeUnknown) else REFUSED
+    except StepTaken as taken:
+        _tell(str(taken))
+        return TRY_AGAIN
     if said.result is not None and said.flow is None:
         hand_over(result, said.result, waits=False)
     _tell(f"done: {json.dumps(result, default=str)}")
@@ -55,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(broker: Broker, program: Run, said: argparse.Namespace) -> object:
     conf = dict(each.partition("=")[::2] for each in said.conf)
     spark = session(broker, said.master, app=said.step or Path(said.program).stem, conf=conf)
-    spark.sparkContext.setLogLevel("ERROR")
-    _tell(f"session {spark.sparkContext.applicationId} on {spark.sparkContext.master}")
+    _tell(f"session {application_id(spark)} on {quiet(spark)}")
     given = dict(each.partition("=")[::2] for each in said.arguments)
     try:
         with Progress(spark, _tell):
@@ -64,13 +68,21 @@ def _run(broker: Broker, program: Run, said: argparse.Namespace) -> object:
                 producer = broker.producer(said.group, checker=lambda question: LocalState.UNKNOWN)
                 with producer.transaction(key=said.key) as transaction:
                     return program(Job(broker=broker, spark=spark, transaction=transaction, arguments=given))
-            with broker.flow(said.flow) as flow, flow.step(said.step):
-                result = program(Job(broker=broker, spark=spark, transaction=flow, arguments=given))
-                if said.result is not None:
-                    hand_over(result, said.result, waits=said.with_parent)
-                return result
+            with broker.flow(said.flow) as flow:
+                job = Job(broker=broker, spark=spark, transaction=flow, arguments=given)
+                return _step(flow, lambda: program(job), said, application_id(spark))
     finally:
         spark.stop()
+
+
+def _step(flow: Flow, program: Callable[[], object], said: argparse.Namespace, application: str) -> object:
+    if said.detached is not None:
+        return detached(flow, program, said, application, _tell)
+    with flow.step(said.step):
+        result = program()
+        if said.result is not None:
+            hand_over(result, said.result, waits=said.with_parent)
+        return result
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of the session")
     parser.add_argument("--warehouse", help="where new tables lie; TXSAGA_WAREHOUSE")
     parser.add_argument("--result", type=Path, help="a file for what the program returns, as JSON")
+    parser.add_argument("--max-result", type=int, help="bytes of what the program returns, at most")
+    parser.add_argument(
+        "--detached", type=Path, metavar="LINES", help="outlive the parent; this file has what is told here"
+    )
     parser.add_argument("--with-parent", action="store_true", help="end when the standard input does")
     return parser
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MASTER, JARS = "TXSAGA_SPARK_MASTER", "TXSAGA_SPARK_JARS"
 RUNTIME = "iceberg-spark-runtime"
+CONNECT = "a session through Connect needs more packages: pip install 'pyspark[connect]'"
 INSTALL = "Spark needs its package: pip install 'txsaga[spark]'"
 ALWAYS = {
     "spark.ui.enabled": "false",
@@ -70,7 +71,24 @@ def session(
         builder = builder.master(address)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except ImportError as missing:
+        raise LakeMissing(f"{CONNECT} ({missing})") from missing
+
+
+def application_id(spark: SparkSession) -> str:
+    """Return what Spark calls the application of a session; one through Connect tells it too."""
+    return str(spark.conf.get("spark.app.id", ""))
+
+
+def quiet(spark: SparkSession) -> str:
+    """Let a session tell of errors alone; return where it runs."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None:  # a client of Connect: the server's log is the server's
+        return "Spark Connect"
+    context.setLogLevel("ERROR")
+    return str(context.master)
 
 
 def configured(

@@ -116,7 +116,7 @@ class FlowContract:
             ledger.flows.start(life.txid, step())
             ledger.flows.close(life.txid, step(state=StepState.FAILED, why="it rained"))
             ledger.flows.start(life.txid, step(attempt=2))
-            ledger.flows.start(life.txid, step(2, resource=None, hold=None))
+            ledger.flows.start(life.txid, step(2, resource=None, hold=None, mark="app-1"))
         with store.ledgers.open() as ledger:
             found = ledger.flows.steps(life.txid)
         assert [(each.name, each.attempt, each.state, each.why) for each in found] == [
@@ -126,7 +126,7 @@ class FlowContract:
         ]
         assert [each.ended is None for each in found] == [False, True, True]
         assert all(each.started is not None for each in found)
-        assert (found[2].resource, found[2].hold) == (None, None)
+        assert (found[2].resource, found[2].hold, found[2].mark) == (None, None, "app-1")
 
     @pytest.mark.rule("R4", "R17")
     def test_a_new_attempt_drops_what_the_one_before_journalled(self, store: Store) -> None:

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
 from tests.adapters.lake.branching import Refused, add
+from txsaga.adapters.lake.lake import MOST, require_readable
 from txsaga.errors import ConfigError, TableMoved, TransactionError
 from txsaga.errors import lake as errors
 
@@ -104,3 +106,16 @@ def test_a_version_that_knows_no_branches_is_refused(books: Books) -> None:
     with pytest.raises(errors.FormatRefused, match="'format-version'='2'"), books.producer.transaction() as tx:
         with tx.table(LEDGER).branch():
             pytest.fail("it was begun")
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"), [(DataFileContent.EQUALITY_DELETES, 1), (DataFileContent.POSITION_DELETES, MOST + 1)]
+)
+def test_deletes_that_no_gate_can_read_are_refused(books: Books, content: DataFileContent, rows: int) -> None:
+    books.create(LEDGER)
+    with books.producer.transaction() as tx, tx.table(LEDGER).branch() as ledger:
+        add(books, ledger, 1)
+    assert ledger.write is not None
+    require_readable(ledger.write, [DataFile.from_args(content=DataFileContent.POSITION_DELETES)], 1)
+    with pytest.raises(errors.FormatRefused, match="let the table copy on write"):
+        require_readable(ledger.write, [DataFile.from_args(content=content)], rows)

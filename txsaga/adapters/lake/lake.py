@@ -8,14 +8,16 @@ in its name. If a writer stops anywhere in here nothing is visible, and the coll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ValidationError
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
@@ -42,6 +44,9 @@ OURS = {
     KEPT_SNAPSHOTS: "50",
 }
 """What a table is created with, unless it is said otherwise."""
+
+MOST = 20_000_000
+"""Rows that are read into memory where deletes lie beside the files."""
 
 Writer = Callable[[TableName, Any, object, str], "list[files.Staged]"]
 """Writes rows of some kind as files of a table below a folder."""
@@ -166,19 +171,20 @@ class Lake:
         """Return all rows of a table as a branch that changed some of them has it."""
         before, head = ends(metadata, write)
         found = differences.between(self._storage, None, head)
+        count = sum(file.record_count for file in found.added.values())
+        published = None if before is None else int(before["summary"].get("total-records", 0)) or None
         if found.deletes:
-            raise FormatRefused(
-                f"branch {write.branch} of {write.name} keeps deletes beside its files, and a gate reads files alone; "
-                "let the table copy on write: ALTER TABLE … SET TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), "
-                "or hand the gate rows: tx.check(…)"
-            )
+            require_readable(write, found.deletes.values(), count)
+            rows = StaticTable.from_metadata(metadata.location, self._storage.properties).scan(snapshot_id=write.head)
+            table = rows.to_arrow()
+            return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
         return Subject(
             about=str(write.name),
             files=tuple(found.added),
             columns=tuple(metadata.parsed.schema().column_names),
             access=self._storage.properties,
-            count=sum(file.record_count for file in found.added.values()),
-            published=None if before is None else int(before["summary"].get("total-records", 0)) or None,
+            count=count,
+            published=published,
         )
 
     def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
@@ -211,6 +217,16 @@ class Lake:
             return writer(name, metadata.parsed, rows, folder)
         raise ConfigError(
             f"{type(rows).__name__} can't be written to {name}; give an Arrow table or reader, or a Spark DataFrame"
+        )
+
+
+def require_readable(write: TableWrite, deletes: Iterable[DataFile], rows: int) -> None:
+    """Refuse what can't be read with its deletes: those by values, and more rows than fit."""
+    if rows > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
+        raise FormatRefused(
+            f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or of more than {MOST:,} "
+            "rows, and no gate reads them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES "
+            "('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
         )
 
 

@@ -69,7 +69,7 @@ class Attempts:
         self.also: Callable[[Ledger], None] = lambda ledger: None
         """What else is written when a step is done."""
 
-    def begin(self, name: str, place: Place | None, declared: Start | None = None) -> Begun:
+    def begin(self, name: str, place: Place | None, declared: Start | None = None, mark: str = "") -> Begun:
         """Begin an attempt of a step, with what undoes it; `StepDone` when it is not to be run again."""
         txid = self._life.txid
         with self._kernel.announce.around(facts.Starting, txid, about=name), self._kernel.store.ledgers.open() as it:
@@ -79,7 +79,7 @@ class Attempts:
             if tried and tried[-1].state is StepState.DONE:
                 raise StepDone(txid, name, tried[-1].attempt)  # also where a process died in the end
             require_joined(current)
-            step = self._next(it.flows, name, place, steps, tried)
+            step = self._next(it.flows, name, place, steps, tried)._replace(mark=mark)
             earlier = [each for each in tried if each.branch is not None]
             it.flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
             it.flows.start(txid, step)

@@ -22,6 +22,7 @@ from typing import Any, Self
 from txsaga.engine.consuming import Consumed, Portion, consume
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import able
+from txsaga.engine.flows.applications import Attempted, attempted
 from txsaga.engine.flows.attempts import Place
 from txsaga.engine.flows.calls import StepCall
 from txsaga.engine.flows.declaring import declared
@@ -41,6 +42,7 @@ from txsaga.engine.table import Table
 from txsaga.errors import ConfigError, TransactionError
 from txsaga.model import facts
 from txsaga.model.amendment import AMENDS, NO_OTHER_INPUT
+from txsaga.model.application import Application
 from txsaga.model.arguments import check_duration
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.decision import Decision
@@ -101,19 +103,21 @@ class Flow:
         hold: Hold | str | None = None,
         compensate: Doing | Undo | None = None,
         input: Mapping[str, object] | None = None,
+        application: Mapping[str, object] | None = None,
     ) -> AbstractContextManager[Any]:
         """Do a step: in the main work on a resource, or in a lane, or only to send; `StepDone` when it was done.
 
         `hold` is "prepared" (done now, its locks held until the decision) or "journal" (statements that are done at
         the decision); without it, what the resource can. Once ROLLBACK stands, `compensate` runs with `input` where
         the step may have left something: held work is gone, what a lane committed is there, and of a step without a
-        resource nobody knows.
+        resource nobody knows. `application` says who works here, for others that wait for it: `attempt(name)` finds it.
         """
         _check_name(name)
         self._require_no_step()
         place, participant = self._place(on, lane, read_hold(hold))
         start = declared(self._kernel, name, on or lane, compensate, input)
-        return StepWork(self._kernel, self._life, name, place, participant, self._under_way, start)
+        who = None if application is None else Application(self._kernel.member, application)
+        return StepWork(self._kernel, self._life, name, place, participant, self._under_way, start, who)
 
     def call(
         self,
@@ -143,6 +147,16 @@ class Flow:
         with self._kernel.store.ledgers.open() as ledger:
             last = last_attempts(ledger.flows.steps(self.txid))
         return any(each.name == name and each.state is StepState.DONE for each in last)
+
+    def attempt(self, name: str) -> Attempted | None:
+        """Return the last attempt of a step, with its application, and whether that is alive."""
+        return attempted(self._kernel, self.txid, name)
+
+    def hand_on(self, result: object) -> None:
+        """Keep what the step that is open returns, with its end: `attempt(name)` finds it."""
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format("hands results on"))
+        self._step.hand_on(result)
 
     def lane(self, resource: str) -> FlowLane:
         """Return the lane of a resource: its open unit can be committed or rolled back by itself, from here too."""

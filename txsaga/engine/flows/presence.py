@@ -22,12 +22,16 @@ logger = logging.getLogger("txsaga")
 
 
 class Presence:
-    """This process in one attempt of a step; where nothing undoes it, or its resource tells, nobody has to know."""
+    """This process in one attempt of a step; where nothing undoes it, or its resource tells, nobody has to know.
 
-    def __init__(self, kernel: Kernel, txid: int, start: Start | None) -> None:
+    That of an application says so in any case: whoever waits for it asks.
+    """
+
+    def __init__(self, kernel: Kernel, txid: int, start: Start | None, application: str | None = None) -> None:
         self._kernel, self._txid = kernel, txid
         silent = start is None or start.compensation is None or start.resource is not None
-        self._name = None if silent or start is None else f"{txid}/{kernel.member}/{start.name}"
+        name = application if silent or start is None else start.name
+        self._name = None if name is None else place_of(txid, kernel.member, name)
 
     def __enter__(self) -> Self:
         """Say it before the attempt is written down: whoever finds that finds this too."""
@@ -49,6 +53,11 @@ class Presence:
                 self._kernel.store.leases.drop(AT_WORK, self._name)
         except TxSagaError as away:
             logger.warning("what undoes a step of flow %d may have to wait: %s", self._txid, away)
+
+
+def place_of(txid: int, member: str, step: str) -> str:
+    """Name the lease of a process in a step."""
+    return f"{txid}/{member}/{step}"
 
 
 def at_work(kernel: Kernel, txid: int, step: str) -> str | None:

@@ -32,12 +32,14 @@ from txsaga.errors.flows import OwnLock
 from txsaga.errors.saga import StepLeftOut
 from txsaga.errors.xa import RetryLater
 from txsaga.model import facts
+from txsaga.model.application import Application
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.flow import Hold
 from txsaga.model.flow_step import FlowStep
 from txsaga.model.records import Doubt, Life
+from txsaga.model.saga import as_json
 from txsaga.model.step import Left
 from txsaga.model.topic import Way
 from txsaga.ports.flows import Waiting
@@ -60,8 +62,10 @@ class StepWork:
         participant: Participant | None,
         under_way: Callable[[StepWork | None], None],
         declared: Start | None = None,
+        application: Application | None = None,
     ) -> None:
         self._kernel, self._life, self._name, self._under_way = kernel, life, name, under_way
+        self._application = application
         self._declared, self._leaving = declared, ExitStack()
         self._place, self._participant = place, participant
         self._attempts = Attempts(kernel, life)
@@ -81,6 +85,13 @@ class StepWork:
             self._tables = FlowTables(self._kernel, self._step, self._joined)
         return self._tables
 
+    def hand_on(self, result: object) -> None:
+        """Keep what the application returns for the end of the step."""
+        if self._application is None:
+            raise TransactionError(f"step {self._name!r} has no application; say flow.step(…, application={{…}})")
+        kept = as_json(result, f"what step {self._name!r} returned")
+        self._application = self._application._replace(result=kept)
+
     def take(self, portion: Portion) -> None:
         """Keep what was consumed: it is the flow's when this attempt is done."""
         self._portions.append(portion)
@@ -99,8 +110,9 @@ class StepWork:
         if self._begun is not None:
             raise TransactionClosed("a step's block is used once; make another one with flow.step(…)")
         with ExitStack() as leaving:
-            leaving.enter_context(Presence(self._kernel, self._life.txid, self._declared))
-            begun = self._begun = self._attempts.begin(self._name, self._place, self._declared)
+            who = None if self._application is None else self._name
+            leaving.enter_context(Presence(self._kernel, self._life.txid, self._declared, who))
+            begun = self._begun = self._attempts.begin(self._name, self._place, self._declared, self._mark())
             self._leaving = leaving.pop_all()
         self._under_way(self)
         self._kernel.running.begin(self, Doubt.of(self._life))
@@ -147,7 +159,7 @@ class StepWork:
         return self._session.handle
 
     def _finish(self) -> None:
-        step, vote = self._step, None
+        step, vote = self._step._replace(mark=self._mark()), None
         try:
             if self._session is not None:
                 step, vote = self._prepared(self._session)
@@ -190,6 +202,9 @@ class StepWork:
             return
         if taken_back:
             self._note(self._step)
+
+    def _mark(self) -> str:
+        return "" if self._application is None else self._application.written()
 
     def _put_back(self, error: BaseException) -> None:
         """Let what was consumed come again; what is bound for all that stays the flow's."""

@@ -3,22 +3,22 @@ A step of a program for Spark: a process of its own joins the flow, and does the
 
     SparkStep(task_id="ledger", program="spark_jobs/ledger.py", arguments={"topic": "transfers"})
 
-The task starts that process, shows its progress in the log, and waits. They end together: the process reads the end of
-its standard input, and its JVM ends with it. If one is forgotten on a lost machine, the next attempt supersedes it:
-what it still writes is published by nobody (R4).
+The task starts that process, shows its progress in the log, and waits. With a local master they end together: the
+process reads the end of its standard input, and its JVM ends with it. On a cluster it outlives its task, and the next
+attempt joins it. If one is forgotten on a lost machine, the next attempt supersedes it: what it still writes is
+published by nobody (R4).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from airflow.sdk import Context
@@ -27,13 +27,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import LakeMissing
 from txsaga.model.flow import Step
+from txsaga.model.flow_step import StepState
+from txsaga.provider.drivers import FOLDER, REFUSED, StepDriver, clear_behind, end_group, read_result
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
 from txsaga.provider.reference import step_name_of
 from txsaga.provider.results import MAX_RESULT, find_result, keep_result, result_limit
 
-PATIENCE = 20.0
-"""Seconds that a process has to end by itself when its task is killed."""
-REFUSED = 3
+MASTER = "TXSAGA_SPARK_MASTER"
 
 
 class SparkStep(FlowOperator):
@@ -50,6 +50,7 @@ class SparkStep(FlowOperator):
         submit: bool = False,
         conf: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        reattach: bool | None = None,
         max_result: int = MAX_RESULT,
         **options: Any,
     ) -> None:
@@ -57,28 +58,38 @@ class SparkStep(FlowOperator):
         self.max_result = result_limit(max_result, self.task_id)
         self.program, self.arguments, self.master = program, dict(arguments or {}), master
         self.submit, self.conf, self.env = submit, dict(conf or {}), dict(env or {})
+        if not isinstance(reattach, bool | None):
+            raise ConfigError(f"reattach of step {self.task_id!r} is {reattach!r}; say True or False, or leave it out")
+        self.reattach = reattach
         self._process: subprocess.Popen[str] | None = None
+        self._driver: StepDriver | None = None
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Run the program, unless an attempt before has done the step."""
         from txsaga.spark.result import kept_place
 
         name = step_name_of(context["ti"])
-        if flow.flow.is_done(name):
+        found = flow.flow.attempt(name)
+        if found is not None and found.state is StepState.DONE:
             self.log.info("step %s was done by an attempt before", name)
-            return find_result(context, flow.txid)
-        with TemporaryDirectory(prefix="txsaga-spark-") as folder:
+            clear_behind(found)
+            kept = found.application
+            return find_result(context, flow.txid) if kept is None else read_result(kept.result)
+        if self._reattaches():
+            self._driver = StepDriver(flow.flow, name, self.log, lambda: self._detached(context, flow, name))
+            return read_result(self._driver.run())
+        with TemporaryDirectory(prefix=FOLDER) as folder:
             result = Path(folder) / "result.json"
 
             def keep() -> None:
                 keep_result(context, flow.txid, json.loads(result.read_text("utf-8")), self.max_result)
                 kept_place(result).touch()
 
-            said = self._run(self._command(context, flow, name, result), self._environment(context, flow), keep)
+            words = ["--result", str(result), "--with-parent"]
+            said = self._run(self._command(context, flow, name, words), self._environment(context, flow), keep)
             if said is not None:
                 raise said
-            found: object = json.loads(result.read_text("utf-8"))
-        return found
+            return read_result(result.read_text("utf-8"))
 
     def declared(self) -> Step:
         """Say what this step is in the flow's plan."""
@@ -88,6 +99,32 @@ class SparkStep(FlowOperator):
         """End the process, and its JVM."""
         if self._process is not None:
             end_group(self._process)
+        if self._driver is not None:
+            self._driver.end()
+
+    def _reattaches(self) -> bool:
+        """Tell whether the driver outlives a task that is killed: on a cluster, unless it was said."""
+        if self.reattach is not None:
+            return self.reattach
+        said = {**os.environ, **self.env}.get(MASTER)
+        return not (self.master or self.conf.get("spark.master") or said or "local").startswith("local")
+
+    def _detached(self, context: Context, flow: JoinedFlow, name: str) -> tuple[subprocess.Popen[str], Path]:
+        """Start a process that outlives this one; return it, and the file of its lines."""
+        lines = Path(mkdtemp(prefix=FOLDER)) / "lines.log"
+        words = ["--detached", str(lines), *(["--max-result", str(self.max_result)] if self.do_xcom_push else [])]
+        command, env = self._command(context, flow, name, words), self._environment(context, flow)
+        with lines.open("w", encoding="utf-8") as told:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=told,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=env,
+                start_new_session=True,
+            )
+        return process, lines
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], keep: Callable[[], None]) -> Exception | None:
         """Run a process to its end with its lines in the log, keep its result; return what it failed with."""
@@ -129,14 +166,14 @@ class SparkStep(FlowOperator):
                     stream.close()
             self._process = None
 
-    def _command(self, context: Context, flow: JoinedFlow, name: str, result: Path) -> list[str]:
+    def _command(self, context: Context, flow: JoinedFlow, name: str, words: Sequence[str]) -> list[str]:
         told = [
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.arguments.items()
         ]
         master = ["--master", self.master] if self.master else []
         conf = [word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")]
         said = [str(self._place(context)), *told, *master, *conf, "--flow", str(flow.txid), "--step", name]
-        said += ["--result", str(result), "--with-parent"]
+        said += words
         if not self.submit:
             return [sys.executable, "-m", "txsaga.spark", *said]
         import importlib.util
@@ -169,15 +206,3 @@ class SparkStep(FlowOperator):
                 found = (root / path).resolve()
                 return found.with_name(f"{found.name}:{entry}") if colon else found
         raise ConfigError(f"there is no program {self.program} in {Path.cwd()}, {beside} or {beside.parent}")
-
-
-def end_group(process: subprocess.Popen[str]) -> None:
-    """End a process with all that it started: first it is asked, by the end of its input, then it is killed."""
-    if process.poll() is None:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it left of itself
-    process.wait()

@@ -1,0 +1,233 @@
+"""
+The driver of a step, started by a task or joined by the next one: shown line by line, until its step is over.
+
+    driver = StepDriver(flow, "books", log, start)
+    result = driver.run()
+
+If the task is killed the driver goes on, and the retry finds it by what the step recorded. What is known of it is in
+the store: its lines are a file, where this machine has them. If it is gone, or nothing was heard of it for half a
+minute, another one is started, and supersedes it (R4).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from txsaga.engine.flows.applications import Attempted
+from txsaga.engine.flows.flow import Flow
+from txsaga.errors import TxSagaError
+from txsaga.model.flow_step import StepState
+from txsaga.provider.lines import Lines
+
+if TYPE_CHECKING:
+    from txsaga.spark.application import Driver
+
+LOOK = 1.0
+"""Seconds between two looks at the store."""
+PATIENCE = 20.0
+"""Seconds that a process has to end by itself when its task is killed, or its step done."""
+HURRY = 2.0
+"""The same where Airflow kills the task itself a few seconds later."""
+REFUSED = 3
+FOLDER = "txsaga-spark-"
+"""What a folder of a driver's lines is called, in that of temporary files."""
+
+Started = tuple["subprocess.Popen[str]", Path]
+
+
+class StepDriver:
+    """The driver of one step, as one task sees it."""
+
+    def __init__(self, flow: Flow, step: str, log: Any, start: Callable[[], Started]) -> None:
+        self._flow, self._step, self._log, self._start = flow, step, log, start
+        self._process: subprocess.Popen[str] | None = None
+        self._joined: Driver | None = None
+        self._place: Path | None = None
+        self._wanted = True
+        self._lines: Lines | None = None
+
+    def run(self) -> str | None:
+        """Join the driver that is at work, or start one; return what the step returned, as JSON."""
+        from txsaga.spark.application import driver_at_work
+
+        while True:
+            found = self._flow.attempt(self._step)
+            if found is not None and found.state is StepState.DONE:
+                return None if found.application is None else found.application.result
+            self._require_wanted()
+            clear_behind(found)
+            self._joined = driver_at_work(found)
+            if self._joined is not None:
+                self._process = None
+                self._join(self._joined)
+            else:
+                self._process, self._place = self._start()
+                self._lines = Lines(self._place, self._log)
+            try:
+                self._follow()
+            finally:
+                self._leave()
+
+    def end(self) -> None:
+        """End the driver, because a person or Airflow ends its task."""
+        self._wanted = False
+        if self._process is not None:
+            end_group(self._process, HURRY)
+            self._clear()
+        elif self._joined is not None and self._joined.is_near:
+            self._joined.end()
+        elif self._joined is not None:
+            ending = Thread(
+                target=self._take_place, daemon=True
+            )  # a handler of a signal must not wait for the main thread
+            ending.start()
+            ending.join(HURRY)
+
+    def _join(self, driver: Driver) -> None:
+        self._place = Path(driver.lines) if driver.is_near else None
+        self._log.info("joining application %s of an attempt before: process %d on %s", *_where(driver))
+        if self._place is not None and self._place.is_file():
+            self._lines = Lines(self._place, self._log)
+        else:
+            self._log.info("its lines are in %s there", driver.lines)
+
+    def _require_wanted(self) -> None:
+        if not self._wanted:
+            raise AirflowException(f"the task of step {self._step} was ended, and its driver with it")
+
+    def _follow(self) -> None:
+        """Show what it says until its step is done, or it works no more."""
+        while True:
+            over = self._process is not None and self._process.poll() is not None
+            found = self._look()
+            self._show()
+            if found is not None and found.state is StepState.DONE:
+                self._wait()
+                return
+            if over:
+                self._require_another(found)
+                return
+            if self._joined is not None and self._is_over(self._joined, found):
+                return
+            time.sleep(LOOK)
+
+    def _look(self) -> Attempted | None:
+        try:
+            return self._flow.attempt(self._step)
+        except TxSagaError as error:
+            if not error.retryable:
+                self.end()  # its flow is decided
+                raise
+            self._log.warning("step %s can't be looked at for now: %s", self._step, error)
+            return None
+
+    def _require_another(self, found: Attempted | None) -> None:
+        """Raise what became of a process of ours that left its step open, unless another one has taken its place."""
+        from txsaga.spark.application import driver_at_work
+
+        assert self._process is not None
+        self._show(rest=True)
+        last, code = "" if self._lines is None else self._lines.last, self._process.returncode
+        if driver_at_work(found) is not None:
+            return
+        if code == REFUSED:
+            raise AirflowFailException(last)
+        raise AirflowException(f"the driver of step {self._step} ended with {code}: {last}")
+
+    def _is_over(self, driver: Driver, found: Attempted | None) -> bool:
+        """Tell whether a driver that was joined works no more; what it failed with is the task's."""
+        from txsaga.spark.application import driver_at_work
+
+        if found is None or driver_at_work(found) == driver:
+            return False  # nothing is known for now, or it works
+        if found.state is StepState.FAILED and found.application is not None:
+            self._show(rest=True)
+            raise AirflowException(f"application {found.application.name}, joined by this task, failed: {found.why}")
+        self._log.warning("application %s is gone, or nothing was heard of it: process %d on %s", *_where(driver))
+        return True
+
+    def _wait(self) -> None:
+        """Let it end by itself behind its step."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and not self._is_gone():
+            time.sleep(LOOK / 10)
+        self.end()
+
+    def _is_gone(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is not None
+        return self._joined is None or self._joined.is_gone or not self._joined.is_near
+
+    def _show(self, *, rest: bool = False) -> None:
+        if self._lines is not None:
+            self._lines.show(rest=rest)
+
+    def _leave(self) -> None:
+        """Clear up behind a driver that is over; one that works is left to the next task."""
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.show(rest=self._is_gone())
+            lines.close()
+        if self._is_gone():
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._place is not None:
+            _remove(self._place)
+
+    def _take_place(self) -> None:
+        """Supersede a driver that can't be reached: it sees that and ends."""
+        with suppress(TxSagaError, _Cancelled), self._flow.step(self._step):
+            raise _Cancelled("the task was ended")
+
+
+class _Cancelled(Exception):
+    """What a step fails with whose task a person ended."""
+
+
+def end_group(process: subprocess.Popen[str], patience: float = PATIENCE) -> None:
+    """End a process with all that it started: first it is asked, then it is killed."""
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what it left of itself
+    process.wait()
+
+
+def clear_behind(found: Attempted | None) -> None:
+    """Remove the lines of a driver that is known to be over."""
+    from txsaga.spark.application import Driver
+
+    if found is not None and found.application is not None:
+        driver = Driver.of(found.application.about)
+        if driver.is_gone:
+            _remove(Path(driver.lines))
+
+
+def _remove(lines: Path) -> None:
+    if lines.parent.name.startswith(FOLDER):
+        shutil.rmtree(lines.parent, ignore_errors=True)
+
+
+def read_result(kept: str | None) -> object:
+    """Read what a step returned."""
+    return None if kept is None else json.loads(kept)
+
+
+def _where(driver: Driver) -> tuple[str, int, str]:
+    return driver.id, driver.pid, driver.machine.partition("/")[0]

@@ -1,0 +1,97 @@
+"""
+A driver that outlives the task that started it: it records its application, does the step, and keeps what it returns.
+
+It asks by itself whether its attempt still counts, and ends where it does not: its flow may be decided, or another
+driver may have taken its place while it was stopped. Nothing of it is published either way (R4). If that never runs, it
+works to its end for nobody, and is refused there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from argparse import Namespace
+from collections.abc import Callable
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from txsaga.engine.flows.flow import Flow
+from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
+from txsaga.model.flow_step import StepState
+from txsaga.spark.application import Driver, driver_at_work
+
+EVERY = 2.0
+"""Seconds between two questions."""
+
+Tell = Callable[[str], None]
+
+
+class StepTaken(Exception):
+    """Another driver is at work in the step: whoever waits for this one waits for that one."""
+
+
+def detached(flow: Flow, program: Callable[[], object], said: Namespace, application: str, tell: Tell) -> object:
+    """Do a step, recorded so that another task finds it."""
+    driver = Driver.here(application, str(said.detached))
+    other = driver_at_work(flow.attempt(said.step))
+    if other is not None:
+        raise StepTaken(f"application {other.id} is at work in step {said.step!r} already; this one does nothing")
+    with flow.step(said.step, application=driver._asdict()), Superseding(flow, said.step, tell):
+        result = json.loads(json.dumps(program(), default=str))
+        _require_small(result, said.max_result)
+        flow.hand_on(result)
+        return result
+
+
+def _require_small(result: object, most: int | None) -> None:
+    size = len(json.dumps(result))
+    if most is not None and size > most:
+        raise ConfigError(
+            f"the program returns {size:,} bytes, and at most {most:,} are handed on; keep them in a table or a file "
+            "and return its name, allow more by max_result=, or set do_xcom_push=False"
+        )
+
+
+class Superseding:
+    """Asks as long as the block lasts, and ends this process and its JVM where its attempt counts no more."""
+
+    def __init__(self, flow: Flow, step: str, tell: Tell) -> None:
+        self._flow, self._step, self._tell = flow, step, tell
+        self._number: int | None = None
+        self._over = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to ask."""
+        found = self._flow.attempt(self._step)
+        self._number = None if found is None else found.number
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ask no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY):
+            why = self._why()
+            if why is not None and not self._over.is_set():
+                self._tell(f"{why}: this driver ends, and what it wrote is published by nobody")
+                os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _why(self) -> str | None:
+        """Say why this attempt counts no more; None while it does, and while the store says nothing."""
+        try:
+            found = self._flow.attempt(self._step)
+        except DecidedOtherwise as decided:
+            return str(decided)
+        except TxSagaError:
+            return None
+        if found is None or (found.number, found.state) == (self._number, StepState.STARTED):
+            return None
+        return f"attempt {found.number} of step {self._step!r} has taken the place of attempt {self._number}"
