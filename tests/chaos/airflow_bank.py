@@ -141,7 +141,7 @@ def kill(host: HostedAirflow, victim: Victim, held: int) -> None:
         case Victim.TASK:
             os.kill(held, signal.SIGKILL)
         case Victim.WORKER:
-            os.kill(_parent(held), signal.SIGKILL)
+            os.kill(_worker_of(held), signal.SIGKILL)
         case Victim.DATABASE:
             _kill_database(host)
         case _:
@@ -166,6 +166,12 @@ def _kill_database(host: HostedAirflow) -> None:
 def _databases(server: EmbeddedServer) -> Mapping[str, str]:
     server.ensure()
     return {f"TXSAGA_RESOURCE_{name.upper()}": server.database(name).url(name) for name in BANKS}
+
+
+def _worker_of(pid: int) -> int:
+    """Return what supervises the task that a process is, or that a driver is of."""
+    driver = b"txsaga.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return _parent(_parent(pid)) if driver else _parent(pid)
 
 
 def _parent(pid: int) -> int:

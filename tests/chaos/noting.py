@@ -19,7 +19,18 @@ from pathlib import Path
 from tests.chaos.holding import HOLD, PATIENCE
 from txsaga.model.facts import Fact
 
-OWN_CLOCK = {"Holding", "Held", "Renewing", "Renewed", "Sweeping", "Swept", "Ticking", "Ticked"}
+OWN_CLOCK = {
+    "Enlisting",
+    "Enlisted",
+    "Holding",
+    "Held",
+    "Renewing",
+    "Renewed",
+    "Sweeping",
+    "Swept",
+    "Ticking",
+    "Ticked",
+}
 """Facts that come by the clock, and not by what a run does."""
 _seen = count(1)
 

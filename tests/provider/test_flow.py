@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.execution_time.supervisor import InProcessSupervisorComms
 from sqlalchemy import text
 
 from tests.provider.house import House
@@ -135,3 +137,25 @@ def test_a_journal_that_changes_other_rows_rolls_the_flow_back_at_its_end(bank: 
     assert run.tasks["end"] == "failed"
     assert bank.rows("pg_current", "SELECT cents FROM account") == [(10000,)]
     assert bank.seen("transfers") == []
+
+
+def test_airflow_is_asked_in_the_thread_of_the_task_alone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+    real = InProcessSupervisorComms.send
+
+    def send(self: InProcessSupervisorComms, message: Any) -> Any:
+        asked.add(threading.current_thread().name)
+        return real(self, message)
+
+    monkeypatch.setattr(InProcessSupervisorComms, "send", send)
+
+    @message_flow(schedule=None)
+    def talking() -> None:
+        @step.python
+        def one() -> int:
+            return 1
+
+        one()
+
+    assert house.run(talking()).state == "success"
+    assert asked == {"MainThread"}

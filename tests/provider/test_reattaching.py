@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -23,10 +24,12 @@ from tests.provider.waiting_driver import TOPIC
 from txsaga import Broker, LocalState
 from txsaga.engine.flows.presence import place_of
 from txsaga.engine.lease import AT_WORK
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, StoreUnavailable, Superseded
 from txsaga.model.flow_step import StepState
 from txsaga.provider import SparkStep, message_flow
+from txsaga.provider.drivers import StepDriver
 from txsaga.spark.application import Driver, born
+from txsaga.spark.detached import Superseding
 
 LONG = 60.0
 
@@ -77,7 +80,9 @@ class Tasks:
         with self.broker.flow(self.txid) as flow:
             found = flow.attempt(STEP)
         assert found is not None and found.application is not None and found.number == number
-        return Driver.of(found.application.about)
+        driver = Driver.of(found.application.about)
+        assert driver is not None
+        return driver
 
     def begun(self) -> Sequence[int]:
         """Return the drivers whose program began."""
@@ -166,6 +171,46 @@ def test_a_step_that_was_done_while_nobody_waited_hands_its_result_on(tasks: Tas
     tasks.begin()
     assert tasks.result() == {"rows": 3}
     assert tasks.begun() == [driver.pid] and not Path(driver.lines).exists()
+
+
+@pytest.mark.rule("R14")
+def test_a_store_that_is_away_when_the_driver_ends_is_asked_again(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = iter([False, True, True])
+    lines = tasks.folder / "lines.log"
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        lines.write_text("done\n")
+        tasks.go()
+        command = [sys.executable, "-m", "tests.provider.waiting_driver", str(tasks.txid), STEP, str(tasks.folder)]
+        process = subprocess.Popen(
+            [*command, str(lines)], env={**os.environ, "TXSAGA_URL": tasks.house.home_url}, text=True
+        )
+        process.wait(LONG)
+        return process, lines
+
+    with tasks.broker.flow(tasks.txid) as flow:
+        attempt = flow.attempt
+
+        def asked(step: str) -> object:
+            if next(away, False):
+                raise StoreUnavailable("gone for a moment")
+            return attempt(step)
+
+        monkeypatch.setattr(flow, "attempt", asked)
+        driver = StepDriver(flow, STEP, logging.getLogger("task"), start)
+        assert json.loads(driver.run() or "") == {"rows": 3}
+
+
+@pytest.mark.rule("R4")
+def test_a_driver_whose_place_was_taken_at_once_finds_that(tasks: Tasks) -> None:
+    late, early = (Driver.here(name, f"/nowhere/{name}") for name in ("late", "early"))
+    with tasks.broker.flow(tasks.txid) as flow, tasks.broker.flow(tasks.txid) as other, pytest.raises(Superseded):
+        with flow.step(STEP, application=late._asdict()):
+            with other.step(STEP, application=early._asdict()):
+                assert "taken the place of application late" in str(Superseding(flow, STEP, late, print)._why())
+                assert Superseding(other, STEP, early, print)._why() is None
 
 
 @pytest.mark.rule("R4")

@@ -11,6 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from txsaga.errors import ConfigError
+from txsaga.model.saga import as_json
+
 
 class Application(NamedTuple):
     """Who does an attempt of a step."""
@@ -31,4 +34,14 @@ class Application(NamedTuple):
 
 def read_application(mark: str) -> Application | None:
     """Read the mark of an attempt; None where no application does it."""
-    return Application(**json.loads(mark)) if mark.startswith("{") else None
+    if not mark.startswith("{"):
+        return None
+    found = json.loads(mark)
+    return Application(found["member"], found["about"], found.get("result"))
+
+
+def require_application(about: object) -> None:
+    """Refuse what could not be read again."""
+    if not isinstance(about, Mapping) or not isinstance(about.get("id"), str) or not about["id"]:
+        raise ConfigError(f"application is {about!r}; give a mapping that names it by 'id', like {{'id': 'app-1'}}")
+    as_json(dict(about), "what describes the application")

@@ -54,8 +54,8 @@ class FlowLedger(Protocol):
     def amendment(self, txid: int) -> Amendment | None:
         """Return why a life was begun, where that was said."""
 
-    def steps(self, txid: int) -> Sequence[FlowStep]:
-        """Return every attempt of every step, in order."""
+    def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
+        """Return every attempt of every step, or of one, in order."""
 
     def start(self, txid: int, step: FlowStep) -> None:
         """Write a new attempt down; what the one before it left in the journal goes."""

@@ -40,6 +40,7 @@ class Ambient:
         self._open: dict[Place, Broker] = {}
         self._engines: dict[Place, dict[str, Engine]] = {}
         self._reaching: list[Broker] = []
+        self._ahead: dict[str, Place] = {}
         self._of_parent: list[object] = []
         self._lock = Lock()
 
@@ -47,14 +48,20 @@ class Ambient:
         """Return the broker of a store connection, with the databases of further connections registered."""
         store = store_of(store)
         with self._lock:
-            place = self._opened(store, STANDBY.number())
+            place = self._ahead.pop(store, None) or (store, self._url(store))
+            self._opened(place, STANDBY.number())
             for connection in resources:
                 self._register(place, connection)
             return self._open[place]
 
     def open_ahead(self, store: str) -> None:
-        """Open the broker of a store beside what its task waits for now; if it fails, the task finds out by itself."""
-        Thread(target=self._open_ahead, args=(store,), name="txsaga-ahead", daemon=True).start()
+        """Open the broker of a store beside what its task waits for now; if it fails, the task finds out by itself.
+
+        Airflow is asked for the address here: what speaks for a task with Airflow bears one thread at a time.
+        """
+        with suppress(ConfigError):
+            self._ahead[store] = place = store, self._url(store)
+            Thread(target=self._open_ahead, args=(place,), name="txsaga-ahead", daemon=True).start()
 
     def reaching(self, store: str | None = None) -> Broker:
         """Return the broker of a store, which finds the evidence of others by connections of this Airflow."""
@@ -85,19 +92,18 @@ class Ambient:
         """Leave them to the parent: a forked child must not speak in its sessions, nor end them."""
         self._lock = Lock()
         self._of_parent.append((dict(self._open), dict(self._engines)))
+        self._ahead.clear()
         self._open.clear()
         self._engines.clear()
         self._reaching.clear()
 
-    def _open_ahead(self, store: str) -> None:
+    def _open_ahead(self, place: Place) -> None:
         with suppress(Exception), self._lock:  # whatever it is, the task comes upon it and says it
-            self._opened(store, 0.0)
+            self._opened(place, 0.0)
 
-    def _opened(self, store: str, standby: float) -> Place:
-        place = store, self._url(store)
+    def _opened(self, place: Place, standby: float) -> None:
         if place not in self._open:
             self._open[place], self._engines[place] = _connected(place[1], standby), {}
-        return place
 
     def _url(self, store: str) -> str | None:
         try:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import gettempdir
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +28,19 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from txsaga.engine.flows.applications import Attempted
 from txsaga.engine.flows.flow import Flow
-from txsaga.errors import TxSagaError
+from txsaga.errors import DecidedOtherwise, TxSagaError
 from txsaga.model.flow_step import StepState
 from txsaga.provider.lines import Lines
 
 if TYPE_CHECKING:
     from txsaga.spark.application import Driver
 
-LOOK = 1.0
+LOOK = 2.0
 """Seconds between two looks at the store."""
 PATIENCE = 20.0
 """Seconds that a process has to end by itself when its task is killed, or its step done."""
+AWAY = 60.0
+"""Seconds that the store may be away before nobody knows what became of a driver that has ended."""
 HURRY = 2.0
 """The same where Airflow kills the task itself a few seconds later."""
 REFUSED = 3
@@ -55,7 +58,8 @@ class StepDriver:
         self._process: subprocess.Popen[str] | None = None
         self._joined: Driver | None = None
         self._place: Path | None = None
-        self._wanted = True
+        self._wanted = self._known = True
+        self._heard = time.monotonic()
         self._lines: Lines | None = None
 
     def run(self) -> str | None:
@@ -75,6 +79,8 @@ class StepDriver:
             else:
                 self._process, self._place = self._start()
                 self._lines = Lines(self._place, self._log)
+                if not self._wanted:  # it was ended meanwhile
+                    self.end()
             try:
                 self._follow()
             finally:
@@ -89,9 +95,8 @@ class StepDriver:
         elif self._joined is not None and self._joined.is_near:
             self._joined.end()
         elif self._joined is not None:
-            ending = Thread(
-                target=self._take_place, daemon=True
-            )  # a handler of a signal must not wait for the main thread
+            # A handler of a signal must not wait for the main thread.
+            ending = Thread(target=self._take_place, daemon=True)
             ending.start()
             ending.join(HURRY)
 
@@ -116,22 +121,44 @@ class StepDriver:
             if found is not None and found.state is StepState.DONE:
                 self._wait()
                 return
-            if over:
+            if found is not None and found.state is StepState.FAILED and self._is_mine(found):
+                self._wait()
+                over = True
+            if over and self._known:
                 self._require_another(found)
                 return
+            self._require_store(over=over)
             if self._joined is not None and self._is_over(self._joined, found):
                 return
             time.sleep(LOOK)
 
     def _look(self) -> Attempted | None:
         try:
-            return self._flow.attempt(self._step)
+            found = self._flow.attempt(self._step)
+            self._heard = time.monotonic()
+        except DecidedOtherwise:
+            self.end()
+            raise
         except TxSagaError as error:
             if not error.retryable:
-                self.end()  # its flow is decided
                 raise
+            self._known = False
             self._log.warning("step %s can't be looked at for now: %s", self._step, error)
             return None
+        self._known = True
+        return found
+
+    def _require_store(self, *, over: bool) -> None:
+        """Give up where the driver has ended and the store stays away."""
+        if over and time.monotonic() - self._heard > AWAY:
+            raise AirflowException(f"the driver of step {self._step} has ended, and the store does not say how")
+
+    def _is_mine(self, found: Attempted) -> bool:
+        """Tell whether an attempt is that of the process that was started here."""
+        from txsaga.spark.application import Driver
+
+        driver = None if found.application is None else Driver.of(found.application.about)
+        return self._process is not None and driver is not None and driver.lines == str(self._place)
 
     def _require_another(self, found: Attempted | None) -> None:
         """Raise what became of a process of ours that left its step open, unless another one has taken its place."""
@@ -142,7 +169,7 @@ class StepDriver:
         last, code = "" if self._lines is None else self._lines.last, self._process.returncode
         if driver_at_work(found) is not None:
             return
-        if code == REFUSED:
+        if code == REFUSED and (found is None or found.application is None or self._is_mine(found)):
             raise AirflowFailException(last)
         raise AirflowException(f"the driver of step {self._step} ended with {code}: {last}")
 
@@ -215,12 +242,12 @@ def clear_behind(found: Attempted | None) -> None:
 
     if found is not None and found.application is not None:
         driver = Driver.of(found.application.about)
-        if driver.is_gone:
+        if driver is not None and driver.is_gone:
             _remove(Path(driver.lines))
 
 
 def _remove(lines: Path) -> None:
-    if lines.parent.name.startswith(FOLDER):
+    if lines.parent.name.startswith(FOLDER) and lines.parent.parent == Path(gettempdir()):
         shutil.rmtree(lines.parent, ignore_errors=True)
 
 

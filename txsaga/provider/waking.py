@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowRuntimeError
 
-from txsaga.errors import TxSagaError
 from txsaga.provider.reference import group_of
 from txsaga.provider.waits.kinds import Kind, Wait
 from txsaga.provider.waits.looking import Looking
@@ -38,7 +36,7 @@ def wake_others(context: Context, broker: Broker) -> None:
         needed = max(_needed(context["dag"], broker), default=1)
         if needed > 1:
             _start(context, needed)
-    except (TxSagaError, AirflowRuntimeError) as reason:
+    except Exception as reason:  # noqa: BLE001  # nothing depends on it
         logger.warning("no further run is started for the messages that wait, their watcher wakes it: %s", reason)
 
 
@@ -58,10 +56,12 @@ def _needed(dag: Any, broker: Broker) -> Iterator[int]:
 def _start(context: Context, needed: int) -> None:
     """Start as many runs as are missing; one that was started by an attempt before is not started again."""
     from airflow.sdk.execution_time import task_runner
-    from airflow.sdk.execution_time.comms import TriggerDagRun
+    from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
 
     dag, run = context["dag"], context["dag_run"]
-    active = context["ti"].get_dr_count(dag.dag_id, states=ACTIVE)
-    for number in range(min(needed, dag.max_active_runs) - active):
+    missing = min(needed, dag.max_active_runs or needed) - context["ti"].get_dr_count(dag.dag_id, states=ACTIVE)
+    for number in range(needed):
+        if missing < 1:
+            return
         started = TriggerDagRun(dag_id=dag.dag_id, run_id=f"woken__{run.run_id}__{number}")
-        task_runner.SUPERVISOR_COMMS.send(started)
+        missing -= not isinstance(task_runner.SUPERVISOR_COMMS.send(started), ErrorResponse)

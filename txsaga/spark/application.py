@@ -39,9 +39,11 @@ class Driver(NamedTuple):
         return cls(id, machine(), os.getpid(), born(os.getpid()) or "", os.getpgrp(), lines)
 
     @classmethod
-    def of(cls, about: Mapping[str, object]) -> Self:
-        """Read what a step recorded."""
-        return cls(**about)  # type: ignore[arg-type]  # as `_asdict` wrote it
+    def of(cls, about: Mapping[str, object]) -> Self | None:
+        """Read what a step recorded; None where that is no driver."""
+        if any(not isinstance(about.get(name), cls.__annotations__[name]) for name in cls._fields):
+            return None
+        return cls(*(about[name] for name in cls._fields))  # type: ignore[arg-type]
 
     @property
     def is_near(self) -> bool:
@@ -51,7 +53,7 @@ class Driver(NamedTuple):
     @property
     def is_gone(self) -> bool:
         """Tell whether it is known to be over; of another machine that is not known."""
-        return self.is_near and born(self.pid) != self.born
+        return self.is_near and bool(self.born) and born(self.pid) != self.born
 
     def end(self) -> None:
         """Kill it with all that it started, where that is this machine."""
@@ -65,7 +67,7 @@ def driver_at_work(found: Attempted | None) -> Driver | None:
     if found is None or not found.alive or found.application is None:
         return None
     driver = Driver.of(found.application.about)
-    return None if driver.is_gone else driver
+    return None if driver is None or driver.is_gone else driver
 
 
 def machine() -> str:

@@ -8,6 +8,7 @@ tasks of the data source import is imported once. Without this module everything
 
 import gc
 import sys
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -15,16 +16,22 @@ ZIP = "pyspark.zip"
 
 
 def without_zip(path: list[str]) -> list[str]:
-    """Return where to look for modules, without the archive if PySpark is installed as well."""
-    left = [place for place in path if Path(place).name != ZIP]
-    return left if PathFinder.find_spec("pyspark", left) is not None else path
+    """Return where to look for modules, without the archive if the package that it is part of is installed."""
+    archives = [place for place in path if Path(place).name == ZIP]
+    left = [place for place in path if place not in archives]
+    found = PathFinder.find_spec("pyspark", left)
+    if found is None or found.origin is None:
+        return path
+    own = Path(found.origin).parent / "python" / "lib" / ZIP
+    return left if all(Path(archive).resolve() == own.resolve() for archive in archives) else path
 
 
 if __name__ == "__main__":
     sys.path[:] = without_zip(sys.path)
     from pyspark import daemon
 
-    from txsaga.spark import stored  # noqa: F401  # for the tasks
+    with suppress(ImportError):
+        from txsaga.spark import stored  # noqa: F401  # for the tasks
 
     gc.freeze()  # each task ends with a collection: what is here for good is left out of it
     daemon.manager()  # type: ignore[no-untyped-call]  # PySpark gives it no types

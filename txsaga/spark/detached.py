@@ -22,7 +22,7 @@ from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
 from txsaga.model.flow_step import StepState
 from txsaga.spark.application import Driver, driver_at_work
 
-EVERY = 2.0
+EVERY = 5.0
 """Seconds between two questions."""
 
 Tell = Callable[[str], None]
@@ -38,16 +38,17 @@ def detached(flow: Flow, program: Callable[[], object], said: Namespace, applica
     other = driver_at_work(flow.attempt(said.step))
     if other is not None:
         raise StepTaken(f"application {other.id} is at work in step {said.step!r} already; this one does nothing")
-    with flow.step(said.step, application=driver._asdict()), Superseding(flow, said.step, tell):
+    with flow.step(said.step, application=driver._asdict()), Superseding(flow, said.step, driver, tell):
         result = json.loads(json.dumps(program(), default=str))
-        _require_small(result, said.max_result)
-        flow.hand_on(result)
+        if said.max_result is not None:
+            _require_small(result, said.max_result)
+            flow.hand_on(result)
         return result
 
 
-def _require_small(result: object, most: int | None) -> None:
+def _require_small(result: object, most: int) -> None:
     size = len(json.dumps(result))
-    if most is not None and size > most:
+    if size > most:
         raise ConfigError(
             f"the program returns {size:,} bytes, and at most {most:,} are handed on; keep them in a table or a file "
             "and return its name, allow more by max_result=, or set do_xcom_push=False"
@@ -57,16 +58,13 @@ def _require_small(result: object, most: int | None) -> None:
 class Superseding:
     """Asks as long as the block lasts, and ends this process and its JVM where its attempt counts no more."""
 
-    def __init__(self, flow: Flow, step: str, tell: Tell) -> None:
-        self._flow, self._step, self._tell = flow, step, tell
-        self._number: int | None = None
+    def __init__(self, flow: Flow, step: str, driver: Driver, tell: Tell) -> None:
+        self._flow, self._step, self._driver, self._tell = flow, step, driver, tell
         self._over = Event()
         self._thread = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
         """Begin to ask."""
-        found = self._flow.attempt(self._step)
-        self._number = None if found is None else found.number
         self._thread.start()
         return self
 
@@ -92,6 +90,9 @@ class Superseding:
             return str(decided)
         except TxSagaError:
             return None
-        if found is None or (found.number, found.state) == (self._number, StepState.STARTED):
+        if found is None:
             return None
-        return f"attempt {found.number} of step {self._step!r} has taken the place of attempt {self._number}"
+        about = {} if found.application is None else found.application.about
+        if Driver.of(about) == self._driver and found.state is StepState.STARTED:
+            return None
+        return f"attempt {found.number} of step {self._step!r} has taken the place of application {self._driver.id}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from txsaga.engine.flows.flow import Flow
+from txsaga.errors import ConfigError
 from txsaga.model.records import FRAMES
 from txsaga.model.topic import Way
 from txsaga.spark.source import FORMAT, Messages
@@ -47,6 +48,11 @@ def send(broker: Broker, transaction: Open, topic: str, frame: DataFrame) -> Non
         "owner": life.owner,
     }
     if isinstance(transaction, Flow):
+        if _is_elsewhere(frame):
+            raise ConfigError(
+                "a step of a flow can't hear through Connect which messages won; "
+                "open its session with a master instead, or send the frame in a transaction of its own"
+            )
         step = transaction.frames()
         for part, attempt in _stored(frame, {**options, "part": step.next_frame()}):
             step.frame_won(part, attempt)  # they count when its step is done

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
 
 MASTER, JARS = "TXSAGA_SPARK_MASTER", "TXSAGA_SPARK_JARS"
+PYTHON = "PYSPARK_PYTHON"
 RUNTIME = "iceberg-spark-runtime"
 CONNECT = "a session through Connect needs more packages: pip install 'pyspark[connect]'"
 INSTALL = "Spark needs its package: pip install 'txsaga[spark]'"
@@ -37,7 +38,6 @@ ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 LOCAL = {
-    "spark.python.daemon.module": "txsaga.spark.daemon",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -74,6 +74,8 @@ def session(
     try:
         return builder.getOrCreate()
     except ImportError as missing:
+        if not address.startswith("sc://"):
+            raise
         raise LakeMissing(f"{CONNECT} ({missing})") from missing
 
 
@@ -103,6 +105,8 @@ def configured(
     settings = dict(ALWAYS)
     if address.startswith("local"):
         settings |= {**LOCAL, "spark.driver.extraJavaOptions": QUICK}
+        if os.environ.get(PYTHON, sys.executable) == sys.executable:  # another one may know nothing of txsaga
+            settings["spark.python.daemon.module"] = "txsaga.spark.daemon"
     if paths and not address.startswith("sc://"):
         settings |= {"spark.jars": ",".join(paths), "spark.driver.extraClassPath": ":".join(paths)}
     if broker is not None and any(RUNTIME in Path(path).name for path in paths):
@@ -123,7 +127,7 @@ def named_jars(said: str) -> list[str]:
 
 def _prepare(address: str) -> None:
     """Set what a JVM and its Python workers read from the environment."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the path
+    os.environ.setdefault(PYTHON, sys.executable)  # else workers take whatever python3 is on the path
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home

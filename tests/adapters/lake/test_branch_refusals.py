@@ -109,7 +109,7 @@ def test_a_version_that_knows_no_branches_is_refused(books: Books) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "rows"), [(DataFileContent.EQUALITY_DELETES, 1), (DataFileContent.POSITION_DELETES, MOST + 1)]
+    ("content", "size"), [(DataFileContent.EQUALITY_DELETES, 1), (DataFileContent.POSITION_DELETES, MOST + 1)]
 )
 def test_deletes_that_no_gate_can_read_are_refused(books: Books, content: DataFileContent, rows: int) -> None:
     books.create(LEDGER)

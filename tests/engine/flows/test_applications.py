@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from tests.engine.coordinator.bank import TRANSFERS
 from tests.engine.flows.desks import Desks
 from txsaga.errors import ConfigError, DecidedOtherwise, Superseded, TransactionError
+from txsaga.model.application import read_application
 from txsaga.model.flow_step import StepState
 
 pytestmark = pytest.mark.postgres
@@ -71,3 +73,21 @@ def test_a_result_needs_an_application_and_must_be_json(desks: Desks) -> None:
             flow.hand_on(1)
         with pytest.raises(ConfigError, match="must be JSON"), flow.step("books", application=APP):
             flow.hand_on(object())
+
+
+@pytest.mark.parametrize("about", ["app-1", {}, {"id": ""}, {"id": 7}, {"id": "app-1", "of": object()}], ids=str)
+def test_what_could_not_be_read_again_is_refused(desks: Desks, about: Any) -> None:
+    with desks.joined(desks.begin()) as flow:
+        with pytest.raises(ConfigError, match="application"):
+            flow.step("books", application=about)
+        assert flow.attempt("books") is None
+
+
+def test_an_application_works_in_no_resource(desks: Desks) -> None:
+    with desks.joined(desks.begin("current")) as flow, pytest.raises(TransactionError, match="without on= and lane="):
+        flow.step("books", on="current", application=APP)
+
+
+def test_what_a_newer_program_wrote_is_read() -> None:
+    found = read_application(json.dumps({"member": "m", "about": APP, "result": None, "more": 1}))
+    assert found is not None and found.name == "app-1"

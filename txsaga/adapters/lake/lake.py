@@ -45,8 +45,8 @@ OURS = {
 }
 """What a table is created with, unless it is said otherwise."""
 
-MOST = 20_000_000
-"""Rows that are read into memory where deletes lie beside the files."""
+MOST = 512 * 1024 * 1024
+"""Bytes of files that are read into memory where deletes lie beside them."""
 
 Writer = Callable[[TableName, Any, object, str], "list[files.Staged]"]
 """Writes rows of some kind as files of a table below a folder."""
@@ -174,7 +174,9 @@ class Lake:
         count = sum(file.record_count for file in found.added.values())
         published = None if before is None else int(before["summary"].get("total-records", 0)) or None
         if found.deletes:
-            require_readable(write, found.deletes.values(), count)
+            require_readable(
+                write, found.deletes.values(), sum(each.file_size_in_bytes for each in found.added.values())
+            )
             rows = StaticTable.from_metadata(metadata.location, self._storage.properties).scan(snapshot_id=write.head)
             table = rows.to_arrow()
             return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
@@ -220,12 +222,12 @@ class Lake:
         )
 
 
-def require_readable(write: TableWrite, deletes: Iterable[DataFile], rows: int) -> None:
-    """Refuse what can't be read with its deletes: those by values, and more rows than fit."""
-    if rows > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
+def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) -> None:
+    """Refuse what can't be read with its deletes: those by values, and more than fits."""
+    if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
-            f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or of more than {MOST:,} "
-            "rows, and no gate reads them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES "
+            f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or in a table of more "
+            f"than {MOST:,} bytes, and no gate reads them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES "
             "('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
         )
 

@@ -62,9 +62,9 @@ class MemoryFlowLedger:
         """Return why a life was begun."""
         return self._kept.amendments.get(txid)
 
-    def steps(self, txid: int) -> Sequence[FlowStep]:
-        """Return every attempt of every step."""
-        return list(steps_of(self._kept, txid))
+    def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
+        """Return every attempt of every step, or of one."""
+        return [step for step in steps_of(self._kept, txid) if name in (None, step.name)]
 
     def start(self, txid: int, step: FlowStep) -> None:
         """Write a new attempt down."""

@@ -102,9 +102,9 @@ class PostgresFlowLedger:
         found = self._run(select(c.payload).where(c.txid == txid, c.seq == AMENDS)).scalar()
         return None if found is None else Amendment(**found)
 
-    def steps(self, txid: int) -> Sequence[FlowStep]:
-        """Return every attempt of every step."""
-        return steps_of(self._connection, txid)
+    def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
+        """Return every attempt of every step, or of one."""
+        return steps_of(self._connection, txid, name)
 
     def start(self, txid: int, step: FlowStep) -> None:
         """Write a new attempt down."""
@@ -234,11 +234,13 @@ class PostgresFlows:
             return [Overdue(*row) for row in connection.execute(text(self._held + OVER), {"limit": limit})]
 
 
-def steps_of(connection: Connection, txid: int) -> list[FlowStep]:
-    """Read the attempts of the steps of a flow."""
+def steps_of(connection: Connection, txid: int, name: str | None = None) -> list[FlowStep]:
+    """Read the attempts of the steps of a flow, or of one step."""
     c, s = step_of.c, statement_of.c
     count = select(func.count()).where(s.txid == c.txid, s.step == c.number, c.state == StepState.DONE.value)
     query = select(step_of, count.scalar_subquery().label("statements")).where(c.txid == txid)
+    if name is not None:
+        query = query.where(c.name == name)
     with translating():
         rows = connection.execute(query.order_by(c.number, c.attempt)).mappings().all()
     return [

@@ -30,12 +30,12 @@ class Attempted(NamedTuple):
 def attempted(kernel: Kernel, txid: int, name: str) -> Attempted | None:
     """Return the last attempt of a step, if there is one; `DecidedOtherwise` once its flow is decided."""
     with kernel.store.ledgers.open() as ledger:
-        standing, steps = ledger.standing(txid), last_attempts(ledger.flows.steps(txid))
+        standing, steps = ledger.standing(txid), last_attempts(ledger.flows.steps(txid, name))
     if standing is not None:
         raise DecidedOtherwise(txid, standing.name)
-    step = next((each for each in steps if each.name == name), None)
-    if step is None:
+    if not steps:
         return None
+    (step,) = steps
     application = read_application(step.mark)
     alive = application is not None and step.state is StepState.STARTED and _is_alive(kernel, txid, name, application)
     return Attempted(step.attempt, step.state, application, alive, step.why)

@@ -42,7 +42,7 @@ from txsaga.engine.table import Table
 from txsaga.errors import ConfigError, TransactionError
 from txsaga.model import facts
 from txsaga.model.amendment import AMENDS, NO_OTHER_INPUT
-from txsaga.model.application import Application
+from txsaga.model.application import Application, require_application
 from txsaga.model.arguments import check_duration
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.decision import Decision
@@ -116,7 +116,15 @@ class Flow:
         self._require_no_step()
         place, participant = self._place(on, lane, read_hold(hold))
         start = declared(self._kernel, name, on or lane, compensate, input)
-        who = None if application is None else Application(self._kernel.member, application)
+        who = None
+        if application is not None:
+            require_application(application)
+            if place is not None:
+                raise TransactionError(
+                    f"step {name!r} has an application and works on {on or lane!r}; "
+                    "an application works without on= and lane="
+                )
+            who = Application(self._kernel.member, application)
         return StepWork(self._kernel, self._life, name, place, participant, self._under_way, start, who)
 
     def call(

@@ -74,7 +74,6 @@ class FlowBegin(BaseOperator):
     def _begun(self, context: Context) -> FlowReference:
         ti = context["ti"]
         broker = AMBIENT.broker(self.store, [each.connection for each in self.flow_resources.values()])
-        wake_others(context, broker)
         group = self.group or group_of(ti.dag_id)
         key = self.key or key_of(ti)
         if self.is_followed:
@@ -93,6 +92,7 @@ class FlowBegin(BaseOperator):
         except AlreadyCommitted as done:
             raise AirflowFailException(self._not_again(done.txid)) from None
         self._call_ballots(flow)
+        wake_others(context, broker)
         self.log.info("flow %s is begun under key %r", flow.id, key)
         if flow.amends is not None:
             self.log.info("it amends %s, which stays committed", flow.amends)
