@@ -47,6 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 @pytest.fixture
 def tasks(house: House, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("TMPDIR", str(house.folder))
     monkeypatch.setenv("TXSAGA_WAREHOUSE", str(house.folder / "warehouse"))
     monkeypatch.delenv("TXSAGA_SPARK_JARS", raising=False)
     program = house.folder / "numbers.py"
@@ -76,7 +77,11 @@ def published(tasks: Tasks) -> int:
 
 @pytest.mark.rule("R4")
 @pytest.mark.req("CARD-03")
-def test_a_retry_joins_the_application_of_a_task_that_was_killed(tasks: Tasks, cluster: SparkCluster) -> None:
+@pytest.mark.parametrize("submit", [False, True], ids=["a process of its own", "spark-submit"])
+def test_a_retry_joins_the_application_of_a_task_that_was_killed(
+    tasks: Tasks, cluster: SparkCluster, submit: bool
+) -> None:
+    tasks.step["submit"] = submit
     first = tasks.begin()
     driver = tasks.driver()
     assert driver.id in cluster.applications()

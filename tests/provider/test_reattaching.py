@@ -31,7 +31,9 @@ from txsaga.provider.drivers import StepDriver
 from txsaga.spark.application import Driver, born
 from txsaga.spark.detached import Superseding
 
-LONG = 60.0
+LONG = 240.0
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(slots=True)
@@ -116,8 +118,10 @@ def opened(house: House) -> Iterator[Tasks]:
             yield tasks
         finally:
             for process in tasks.processes:
-                process.kill()
-                process.wait()
+                process.terminate()  # so that it ends a driver that has not begun yet
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(30)
+                kill(process)
             for pid in tasks.begun():
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
@@ -126,6 +130,7 @@ def opened(house: House) -> Iterator[Tasks]:
 @pytest.fixture
 def tasks(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("TMPDIR", str(house.folder))  # where the lines of drivers stay whose end no task has seen
     with opened(house) as made:
         yield made
 

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -35,7 +36,7 @@ class SparkCluster:
         """Return the ids of the applications that are there."""
         return {each["id"] for each in self._said().get("activeapps", ())}
 
-    def _said(self) -> Mapping[str, object] | dict[str, list[dict[str, str]]]:
+    def _said(self) -> dict[str, Any]:
         with suppress(URLError, ConnectionError), urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=10) as page:
             return dict(json.load(page))
         return {}
