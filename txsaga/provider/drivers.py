@@ -89,9 +89,7 @@ class StepDriver:
         elif self._joined is not None and self._joined.is_near:
             self._joined.end()
         elif self._joined is not None:
-            ending = Thread(
-                target=self._take_place, daemon=True
-            )  # a handler of a signal must not wait for the main thread
+            ending = Thread(target=self._take_place, daemon=True)  # else a signal's handler waits for its own thread
             ending.start()
             ending.join(HURRY)
 
@@ -163,7 +161,8 @@ class StepDriver:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and not self._is_gone():
             time.sleep(LOOK / 10)
-        self.end()
+        if self._joined is None or self._joined.is_near:
+            self.end()
 
     def _is_gone(self) -> bool:
         if self._process is not None:
