@@ -143,9 +143,9 @@ def test_airflow_is_asked_in_the_thread_of_the_task_alone(house: House, monkeypa
     asked: set[str] = set()
     real = InProcessSupervisorComms.send
 
-    def send(self: InProcessSupervisorComms, message: Any) -> Any:
+    def send(self: InProcessSupervisorComms, msg: Any) -> Any:
         asked.add(threading.current_thread().name)
-        return real(self, message)
+        return real(self, msg)
 
     monkeypatch.setattr(InProcessSupervisorComms, "send", send)
 

@@ -111,6 +111,9 @@ def test_workers_read_the_installed_pyspark_and_not_its_archive(spark: "SparkSes
 
 
 def test_the_archive_stays_where_pyspark_is_nowhere_else(tmp_path: Path) -> None:
-    installed, archive = str(Path(pyspark.__file__).parents[1]), str(tmp_path / "pyspark.zip")
-    assert daemon.without_zip([archive, installed]) == [installed]
-    assert daemon.without_zip([archive, str(tmp_path)]) == [archive, str(tmp_path)]
+    package = Path(pyspark.__file__).parent
+    installed, own = str(package.parent), str(package / "python" / "lib" / "pyspark.zip")
+    other = str(tmp_path / "pyspark.zip")
+    assert daemon.without_zip([own, installed]) == [installed]
+    for path in ([own, str(tmp_path)], [other, installed], [other, own, installed]):
+        assert daemon.without_zip(path) == path

@@ -190,7 +190,8 @@ class StepDriver:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and not self._is_gone():
             time.sleep(LOOK / 10)
-        self.end()
+        if self._joined is None or self._joined.is_near:
+            self.end()
 
     def _is_gone(self) -> bool:
         if self._process is not None:

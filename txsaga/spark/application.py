@@ -22,6 +22,8 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 BORN = 18
 """Where /proc/PID/stat says when a process was started, counted behind its state."""
 
+NUMBERS = ("pid", "group")
+
 
 class Driver(NamedTuple):
     """The process of a driver, and of all that it started."""
@@ -41,7 +43,7 @@ class Driver(NamedTuple):
     @classmethod
     def of(cls, about: Mapping[str, object]) -> Self | None:
         """Read what a step recorded; None where that is no driver."""
-        if any(not isinstance(about.get(name), cls.__annotations__[name]) for name in cls._fields):
+        if any(not isinstance(about.get(name), int if name in NUMBERS else str) for name in cls._fields):
             return None
         return cls(*(about[name] for name in cls._fields))  # type: ignore[arg-type]
 

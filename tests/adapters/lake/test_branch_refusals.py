@@ -111,11 +111,11 @@ def test_a_version_that_knows_no_branches_is_refused(books: Books) -> None:
 @pytest.mark.parametrize(
     ("content", "size"), [(DataFileContent.EQUALITY_DELETES, 1), (DataFileContent.POSITION_DELETES, MOST + 1)]
 )
-def test_deletes_that_no_gate_can_read_are_refused(books: Books, content: DataFileContent, rows: int) -> None:
+def test_deletes_that_no_gate_can_read_are_refused(books: Books, content: DataFileContent, size: int) -> None:
     books.create(LEDGER)
     with books.producer.transaction() as tx, tx.table(LEDGER).branch() as ledger:
         add(books, ledger, 1)
     assert ledger.write is not None
     require_readable(ledger.write, [DataFile.from_args(content=DataFileContent.POSITION_DELETES)], 1)
     with pytest.raises(errors.FormatRefused, match="let the table copy on write"):
-        require_readable(ledger.write, [DataFile.from_args(content=content)], rows)
+        require_readable(ledger.write, [DataFile.from_args(content=content)], size)

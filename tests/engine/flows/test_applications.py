@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -76,10 +75,10 @@ def test_a_result_needs_an_application_and_must_be_json(desks: Desks) -> None:
 
 
 @pytest.mark.parametrize("about", ["app-1", {}, {"id": ""}, {"id": 7}, {"id": "app-1", "of": object()}], ids=str)
-def test_what_could_not_be_read_again_is_refused(desks: Desks, about: Any) -> None:
+def test_what_could_not_be_read_again_is_refused(desks: Desks, about: object) -> None:
     with desks.joined(desks.begin()) as flow:
         with pytest.raises(ConfigError, match="application"):
-            flow.step("books", application=about)
+            flow.step("books", application=about)  # type: ignore[arg-type]
         assert flow.attempt("books") is None
 
 

@@ -227,8 +227,8 @@ def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) 
     if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
         raise FormatRefused(
             f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or in a table of more "
-            f"than {MOST:,} bytes, and no gate reads them; let the table copy on write: ALTER TABLE … SET TBLPROPERTIES "
-            "('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
+            f"than {MOST:,} bytes, and no gate reads them; let the table copy on write: ALTER TABLE … SET "
+            "TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
         )
 
 
