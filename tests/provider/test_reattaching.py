@@ -246,7 +246,8 @@ def test_a_driver_that_comes_to_life_again_publishes_nothing_and_ends(tasks: Tas
     os.kill(zombie.pid, signal.SIGCONT)
     wait_for(lambda: is_over(zombie), "the zombie to end", tasks.told)
     assert (
-        "attempt 2 of step 'work' has taken the place of attempt 1: this driver ends" in Path(zombie.lines).read_text()
+        f"attempt 2 of step 'work' has taken the place of application {zombie.id}: this driver ends"
+        in Path(zombie.lines).read_text()
     )
     tasks.go()
     assert tasks.result() == {"rows": 3}
@@ -292,7 +293,7 @@ def test_a_driver_elsewhere_is_ended_by_taking_its_place(tasks: Tasks) -> None:
     wait_for(lambda: f"its lines are in {driver.lines} there" in tasks.told(), "the retry to join", tasks.told)
     second.terminate()
     wait_for(lambda: is_over(driver), "the driver to end", tasks.told)
-    assert "has taken the place of attempt 1" in Path(driver.lines).read_text()
+    assert "has taken the place of application app-" in Path(driver.lines).read_text()
     assert second.wait(LONG) != 0
     assert tasks.begun() == [driver.pid]
 
