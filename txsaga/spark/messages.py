@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from txsaga.engine.flows.flow import Flow
 from txsaga.errors import ConfigError
+from txsaga.model import facts
 from txsaga.model.records import FRAMES
 from txsaga.model.topic import Way
 from txsaga.spark.source import FORMAT, Messages
@@ -63,7 +64,9 @@ def send(broker: Broker, transaction: Open, topic: str, frame: DataFrame) -> Non
         return
     from txsaga.spark.stored import Contribution
 
-    Contribution(life.txid, life.owner).win(broker.kernel.store.ledgers, _stored(frame, options))
+    won = _stored(frame, options)
+    with broker.kernel.announce.around(facts.Adding, life.txid, about=topic):
+        Contribution(life.txid, life.owner).win(broker.kernel.store.ledgers, won)
 
 
 def _stored(frame: DataFrame, options: Mapping[str, str | int]) -> Sequence[tuple[int, int]]:
