@@ -74,7 +74,7 @@ def test_a_result_needs_an_application_and_must_be_json(desks: Desks) -> None:
             flow.hand_on(object())
 
 
-@pytest.mark.parametrize("about", ["app-1", {}, {"id": ""}, {"id": 7}, {"id": "app-1", "of": object()}], ids=str)
+@pytest.mark.parametrize("about", ["app-1", {}, {"id": ""}, {"id": 7}, {"id": "app-1", "of": b""}], ids=str)
 def test_what_could_not_be_read_again_is_refused(desks: Desks, about: object) -> None:
     with desks.joined(desks.begin()) as flow:
         with pytest.raises(ConfigError, match="application"):
