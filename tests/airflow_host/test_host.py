@@ -91,7 +91,7 @@ def test_sensors_hold_no_worker_and_outlive_their_triggerer(host: HostedAirflow,
     assert host.states("waiting", run) == {"success": WAITING + 1}
 
 
-def test_a_burst_wakes_runs_at_once_until_nothing_is_left(host: HostedAirflow) -> None:
+def test_a_burst_wakes_runs_until_nothing_is_left(host: HostedAirflow) -> None:
     with host.broker() as broker:
         broker.create_topic("burst", queues=2)
         broker.producer("burst").send_many("burst", [str(number).encode() for number in range(350)])
@@ -102,8 +102,7 @@ def test_a_burst_wakes_runs_at_once_until_nothing_is_left(host: HostedAirflow) -
             return sum(each.lag + each.held + each.resting for each in readings) if readings else 350
 
         until(lambda: left() == 0)
-    runs = [each["dag_run_id"] for each in host.api.ask("GET", "dags/woken/dagRuns")["dag_runs"]]
-    assert [each for each in runs if each.startswith("woken__")]  # one that found too much started others
+    assert len(host.api.ask("GET", "dags/woken/dagRuns")["dag_runs"]) >= 4  # each takes a hundred
 
 
 @pytest.mark.rule("R18")
