@@ -30,6 +30,9 @@ except PackageNotFoundError:
     AIRFLOW = ""
     collect_ignore_glob = ["test_*.py"]
 
+assert "airflow" not in sys.modules, (
+    "Airflow was imported before its home is named; import it in the test that needs it"
+)
 HOME = Path(tempfile.mkdtemp(prefix="txsaga-airflow-"))
 DATABASE = HOME / "airflow.db"
 os.environ.update(

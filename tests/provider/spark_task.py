@@ -17,11 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import txsaga
+from tests.provider.waiting_driver import STEP
 from txsaga.provider import SparkStep
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.spark import application
-
-STEP = "work"
 
 
 class LightStep(SparkStep):

@@ -19,8 +19,8 @@ import pytest
 
 import txsaga
 from tests.provider.house import House
-from tests.provider.spark_task import STEP, LightStep
-from tests.provider.waiting_driver import TOPIC
+from tests.provider.spark_task import LightStep
+from tests.provider.waiting_driver import STEP, TOPIC
 from txsaga import Broker, LocalState
 from txsaga.engine.flows.presence import place_of
 from txsaga.engine.lease import AT_WORK

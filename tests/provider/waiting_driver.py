@@ -17,6 +17,7 @@ from txsaga.engine.flows.flow import Flow
 from txsaga.spark.detached import StepTaken, detached
 
 TOPIC = "told"
+STEP = "work"
 
 
 def say(line: str) -> None:

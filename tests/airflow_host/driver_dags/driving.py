@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from tests.provider.spark_task import STEP, LightStep
+from tests.provider.spark_task import LightStep
+from tests.provider.waiting_driver import STEP
 from txsaga.provider import message_flow
 
 LightStep.folder = os.environ["TXSAGA_TEST_ANSWERS"]
