@@ -25,8 +25,13 @@ _seen = count(1)
 def hold(fact: Fact) -> None:
     """Wait at the second fact of the task that is to be held."""
     task, folder = os.environ.get("AIRFLOW_CTX_TASK_ID"), Path(os.environ.get(HOLD, "."))
-    if task is None or task != _wanted(folder) or next(_seen) != SECOND:
+    if task is None or task != told(folder, "task") or next(_seen) != SECOND:
         return
+    stay(folder, fact)
+
+
+def stay(folder: Path, fact: Fact) -> None:
+    """Wait here, unless somebody was held before."""
     try:
         (folder / "held").touch(exist_ok=False)
     except FileExistsError:
@@ -37,8 +42,9 @@ def hold(fact: Fact) -> None:
         time.sleep(0.02)
 
 
-def _wanted(folder: Path) -> str | None:
+def told(folder: Path, name: str) -> str | None:
+    """Return what a file of the folder says."""
     try:
-        return (folder / "task").read_text()
+        return (folder / name).read_text()
     except OSError:
         return None

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from itertools import count
 from pathlib import Path
 
-from tests.chaos.holding import HOLD, PATIENCE
+from tests.chaos.holding import HOLD, stay, told
 from txsaga.model.facts import Fact
 
 OWN_CLOCK = {
@@ -43,23 +42,5 @@ def note(fact: Fact) -> None:
     point = f"{task}{'/driver' if 'txsaga.spark' in ' '.join(sys.orig_argv) else ''} {next(_seen)}"
     with (folder / "facts").open("a", encoding="utf-8") as facts:
         facts.write(f"{point} {fact.name}\n")
-    if point == _wanted(folder):
-        _hold(folder, fact)
-
-
-def _hold(folder: Path, fact: Fact) -> None:
-    try:
-        (folder / "held").touch(exist_ok=False)
-    except FileExistsError:
-        return
-    (folder / "pid").write_text(f"{os.getpid()} {fact.name}")
-    until = time.monotonic() + PATIENCE
-    while not (folder / "go").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-
-
-def _wanted(folder: Path) -> str | None:
-    try:
-        return (folder / "point").read_text()
-    except OSError:
-        return None
+    if point == told(folder, "point"):
+        stay(folder, fact)

@@ -55,7 +55,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Steps, PostgresSteps): {"write", "claim", "hold"},
     (ports.StepWork, SqlSteps): {"run", "fence"},
     (ports.FlowLedger, PostgresFlowLedger): {
-        *{"enrol", "start", "close", "record", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
+        *{"enrol", "start", "close", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
         *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
     },
     (ports.Flows, PostgresFlows): set(),

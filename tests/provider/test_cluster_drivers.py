@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.provider.house import House
-from tests.provider.test_reattaching import Tasks, is_over, kill, opened, wait_for
+from tests.provider.test_reattaching import Tasks, is_over, kill, opened, stopped, wait_for
 from tests.services.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -98,13 +98,7 @@ def test_a_retry_joins_the_application_of_a_task_that_was_killed(
 @pytest.mark.rule("R4")
 @pytest.mark.req("CARD-03")
 def test_a_stopped_driver_is_superseded_and_publishes_nothing(tasks: Tasks, cluster: SparkCluster) -> None:
-    first = tasks.begin()
-    zombie = tasks.driver()
-    kill(first)
-    os.killpg(zombie.group, signal.SIGSTOP)
-    tasks.forget()
-    tasks.begin()
-    second = tasks.driver(2)
+    zombie, second = stopped(tasks)
     assert cluster.applications() == {zombie.id, second.id}
     tasks.go()
     assert tasks.result() == {"rows": 3, "application": second.id}

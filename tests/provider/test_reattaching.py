@@ -151,6 +151,17 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
+def stopped(tasks: Tasks) -> tuple[Driver, Driver]:
+    """Stop a driver behind its killed task, and let the retry take its place; return both."""
+    first = tasks.begin()
+    zombie = tasks.driver()
+    kill(first)
+    os.killpg(zombie.group, signal.SIGSTOP)
+    tasks.forget()
+    tasks.begin()
+    return zombie, tasks.driver(2)
+
+
 @pytest.mark.rule("R4")
 def test_a_task_is_killed_and_the_retry_joins_its_driver(tasks: Tasks) -> None:
     first = tasks.begin()
@@ -214,8 +225,8 @@ def test_a_driver_whose_place_was_taken_at_once_finds_that(tasks: Tasks) -> None
     with tasks.broker.flow(tasks.txid) as flow, tasks.broker.flow(tasks.txid) as other, pytest.raises(Superseded):
         with flow.step(STEP, application=late._asdict()):
             with other.step(STEP, application=early._asdict()):
-                assert "taken the place of application late" in str(Superseding(flow, STEP, late, print)._why())
-                assert Superseding(other, STEP, early, print)._why() is None
+                assert "taken the place of application late" in str(Superseding(flow, STEP, late, print).why())
+                assert Superseding(other, STEP, early, print).why() is None
 
 
 @pytest.mark.rule("R4")
@@ -236,14 +247,8 @@ def test_the_driver_is_killed_too_and_the_retry_takes_its_place(tasks: Tasks) ->
 @pytest.mark.rule("R4")
 @pytest.mark.req("RMQ-01")
 def test_a_driver_that_comes_to_life_again_publishes_nothing_and_ends(tasks: Tasks) -> None:
-    first = tasks.begin()
-    zombie = tasks.driver()
-    kill(first)
-    os.kill(zombie.pid, signal.SIGSTOP)
-    tasks.forget()
-    tasks.begin()
-    second = tasks.driver(2)
-    os.kill(zombie.pid, signal.SIGCONT)
+    zombie, second = stopped(tasks)
+    os.killpg(zombie.group, signal.SIGCONT)
     wait_for(lambda: is_over(zombie), "the zombie to end", tasks.told)
     assert (
         f"attempt 2 of step 'work' has taken the place of application {zombie.id}: this driver ends"
@@ -256,16 +261,10 @@ def test_a_driver_that_comes_to_life_again_publishes_nothing_and_ends(tasks: Tas
 
 @pytest.mark.rule("R4")
 def test_a_driver_that_comes_to_life_at_its_very_end_publishes_nothing(tasks: Tasks) -> None:
-    first = tasks.begin()
-    zombie = tasks.driver()
-    kill(first)
-    os.kill(zombie.pid, signal.SIGSTOP)
-    tasks.forget()
-    tasks.begin()
-    second = tasks.driver(2)
+    zombie, second = stopped(tasks)
     tasks.go()
     assert tasks.result() == {"rows": 3}
-    os.kill(zombie.pid, signal.SIGCONT)  # it finds its way free, and is done before it asks
+    os.killpg(zombie.group, signal.SIGCONT)  # it finds its way free, and is done before it asks
     wait_for(lambda: is_over(zombie), "the zombie to end", tasks.told)
     assert tasks.commit() == [str(second.pid).encode()]
 

@@ -64,10 +64,7 @@ class FlowLedger(Protocol):
         """Write down how an attempt ended."""
 
     def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
-        """Write down that an attempt is done: `record`, `close`, and `mark` of what was declared, at once."""
-
-    def record(self, txid: int, statements: Sequence[Journalled]) -> None:
-        """Add statements to the journal."""
+        """Write down that an attempt is done, what it leaves in the journal, and what was declared of it, at once."""
 
     def journal(self, txid: int) -> Sequence[Journalled]:
         """Return the statements of all steps, in the order of the steps."""

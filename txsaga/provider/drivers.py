@@ -58,8 +58,8 @@ class StepDriver:
         self._process: subprocess.Popen[str] | None = None
         self._joined: Driver | None = None
         self._place: Path | None = None
-        self._wanted = self._known = True
-        self._heard = time.monotonic()
+        self._wanted = True
+        self._away: float | None = None  # since when the store says nothing
         self._lines: Lines | None = None
 
     def run(self) -> str | None:
@@ -124,10 +124,11 @@ class StepDriver:
             if found is not None and found.state is StepState.FAILED and self._is_mine(found):
                 self._wait()
                 over = True
-            if over and self._known:
+            if over and self._away is None:
                 self._require_another(found)
                 return
-            self._require_store(over=over)
+            if over:
+                self._require_store()
             if self._joined is not None and self._is_over(self._joined, found):
                 return
             time.sleep(LOOK)
@@ -135,22 +136,21 @@ class StepDriver:
     def _look(self) -> Attempted | None:
         try:
             found = self._flow.attempt(self._step)
-            self._heard = time.monotonic()
         except DecidedOtherwise:
             self.end()
             raise
         except TxSagaError as error:
             if not error.retryable:
                 raise
-            self._known = False
+            self._away = self._away or time.monotonic()
             self._log.warning("step %s can't be looked at for now: %s", self._step, error)
             return None
-        self._known = True
+        self._away = None
         return found
 
-    def _require_store(self, *, over: bool) -> None:
-        """Give up where the driver has ended and the store stays away."""
-        if over and time.monotonic() - self._heard > AWAY:
+    def _require_store(self) -> None:
+        """Give up on a store that stays away, where the driver has ended."""
+        if self._away is not None and time.monotonic() - self._away > AWAY:
             raise AirflowException(f"the driver of step {self._step} has ended, and the store does not say how")
 
     def _is_mine(self, found: Attempted) -> bool:

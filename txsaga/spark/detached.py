@@ -13,14 +13,12 @@ import os
 import signal
 from argparse import Namespace
 from collections.abc import Callable
-from threading import Event, Thread
-from types import TracebackType
-from typing import Self
 
 from txsaga.engine.flows.flow import Flow
 from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
 from txsaga.model.flow_step import StepState
 from txsaga.spark.application import Driver, driver_at_work
+from txsaga.spark.beside import Beside
 
 EVERY = 5.0
 """Seconds between two questions."""
@@ -55,34 +53,21 @@ def _require_small(result: object, most: int) -> None:
         )
 
 
-class Superseding:
+class Superseding(Beside):
     """Asks as long as the block lasts, and ends this process and its JVM where its attempt counts no more."""
 
     def __init__(self, flow: Flow, step: str, driver: Driver, tell: Tell) -> None:
+        super().__init__(EVERY)
         self._flow, self._step, self._driver, self._tell = flow, step, driver, tell
-        self._over = Event()
-        self._thread = Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Self:
-        """Begin to ask."""
-        self._thread.start()
-        return self
+    def look(self) -> None:
+        """End where another one has its place, unless the block is over."""
+        why = self.why()
+        if why is not None and not self._over.is_set():
+            self._tell(f"{why}: this driver ends, and what it wrote is published by nobody")
+            os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Ask no more."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(EVERY):
-            why = self._why()
-            if why is not None and not self._over.is_set():
-                self._tell(f"{why}: this driver ends, and what it wrote is published by nobody")
-                os.killpg(os.getpgrp(), signal.SIGKILL)
-
-    def _why(self) -> str | None:
+    def why(self) -> str | None:
         """Say why this attempt counts no more; None while it does, and while the store says nothing."""
         try:
             found = self._flow.attempt(self._step)

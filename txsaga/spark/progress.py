@@ -7,9 +7,9 @@ Whoever waits for a job sees that it moves. It only looks; if it stops, the job 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Event, Thread
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from txsaga.spark.beside import Beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,33 +17,20 @@ if TYPE_CHECKING:
 EVERY = 5.0
 
 
-class Progress:
+class Progress(Beside):
     """Tells about a session as long as the block lasts."""
 
     def __init__(self, spark: SparkSession, tell: Callable[[str], None], every: float = EVERY) -> None:
-        self._spark, self._tell, self._every = spark, tell, every
-        self._over, self._told = Event(), ""
-        self._thread = Thread(target=self._watch, daemon=True)
+        super().__init__(every)
+        self._context: Any = getattr(spark, "sparkContext", None)  # a client of Connect has none
+        self._tell, self._told = tell, ""
 
-    def __enter__(self) -> Self:
-        """Begin to tell."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Tell no more."""
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        tracker: Any = getattr(self._spark, "sparkContext", None)
-        while tracker is not None and not self._over.wait(self._every):
-            said = stages(tracker.statusTracker())
-            if said and said != self._told:
-                self._tell(said)
-                self._told = said
+    def look(self) -> None:
+        """Tell what is under way, where that is news."""
+        said = "" if self._context is None else stages(self._context.statusTracker())
+        if said and said != self._told:
+            self._tell(said)
+            self._told = said
 
 
 def stages(tracker: Any) -> str:

@@ -82,13 +82,9 @@ class MemoryFlowLedger:
 
     def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
         """Write down that an attempt is done."""
-        self.record(txid, journal)
+        self._kept.journal |= {(txid, each.step, each.seq): each for each in journal}
         self.close(txid, step)
         self.mark(txid, step.number, StepEvent.FINISH, Left.WORK, output, "")
-
-    def record(self, txid: int, statements: Sequence[Journalled]) -> None:
-        """Add statements to the journal."""
-        self._kept.journal |= {(txid, each.step, each.seq): each for each in statements}
 
     def journal(self, txid: int) -> Sequence[Journalled]:
         """Return the statements of all steps."""

@@ -46,10 +46,11 @@ SELECT {fields}, (SELECT count(*) FROM {s}.flow_statement j
                    WHERE j.txid = f.txid AND j.step = f.number AND f.state = 'done')
   FROM {s}.flow_step f WHERE txid = {txid} ORDER BY number, attempt"""
 
-START = """
-INSERT INTO {s}.flow_step (txid, number, attempt, name, state, resource, hold, lane, unit, branch, mark, why)
-VALUES (%(txid)s, %(number)s, %(attempt)s, %(name)s, %(state)s, %(resource)s, %(hold)s, %(lane)s, %(unit)s,
-        %(branch)s, %(mark)s, %(why)s)"""
+WRITTEN = [name for name in FIELDS if name not in ("started", "ended", "late")]
+"""What is said of an attempt when it begins; the rest the server fills in."""
+START = f"""
+INSERT INTO {{s}}.flow_step (txid, {", ".join(WRITTEN)})
+VALUES (%(txid)s, {", ".join(f"%({name})s" for name in WRITTEN)})"""
 RECORD = """
 recorded AS (
     INSERT INTO {s}.flow_statement (txid, step, seq, resource, unit, text, parameters, rows)
@@ -165,6 +166,5 @@ def _step(row: Any) -> FlowStep:
 
 
 def _values(step: FlowStep) -> dict[str, Any]:
-    values = {name: getattr(step, name) for name in ("number", "attempt", "name", "resource", "lane", "unit", "branch")}
-    hold = step.hold and step.hold.value
-    return values | {"state": step.state.value, "hold": hold, "mark": step.mark, "why": kept(step.why)}
+    values = {name: getattr(step, name) for name in WRITTEN}
+    return values | {"state": step.state.value, "hold": step.hold and step.hold.value, "why": kept(step.why)}

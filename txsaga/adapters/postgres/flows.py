@@ -123,12 +123,6 @@ class PostgresFlowLedger:
         values = {"state": step.state.value, "mark": step.mark, "why": kept(step.why), "branch": step.branch}
         self._run(closed.values(ended=func.clock_timestamp(), **values))
 
-    def record(self, txid: int, statements: Sequence[Journalled]) -> None:
-        """Add statements to the journal."""
-        rows = [{"txid": txid, **each._asdict(), "parameters": dict(each.parameters)} for each in statements]
-        if rows:
-            self._run(insert(statement_of), rows)
-
     def journal(self, txid: int) -> Sequence[Journalled]:
         """Return the statements of all steps."""
         c = statement_of.c

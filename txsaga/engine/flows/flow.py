@@ -153,8 +153,8 @@ class Flow:
     def is_done(self, name: str) -> bool:
         """Tell whether a step is done: its last attempt is."""
         with self._kernel.store.ledgers.open() as ledger:
-            last = last_attempts(ledger.flows.steps(self.txid))
-        return any(each.name == name and each.state is StepState.DONE for each in last)
+            last = last_attempts(ledger.flows.steps(self.txid, name))
+        return any(each.state is StepState.DONE for each in last)
 
     def attempt(self, name: str) -> Attempted | None:
         """Return the last attempt of a step, with its application, and whether that is alive."""
