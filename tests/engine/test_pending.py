@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError, as_completed, wait
+from threading import Timer
 
 import pytest
 
@@ -104,3 +105,42 @@ def test_a_callback_reads_the_answer() -> None:
     read: Future[int] = Future()
     batcher.submit(4).add_done_callback(lambda done: read.set_result(done.result()))
     assert read.result(10) == 8
+
+
+def test_calls_are_waited_for_as_any_futures() -> None:
+    batcher = Batcher("test", doubled)
+    calls = [batcher.submit(item) for item in range(50)]
+    assert not wait(calls, timeout=10).not_done
+    assert sorted(done.result() for done in as_completed(calls, timeout=10)) == [2 * item for item in range(50)]
+    late: Pending[int] = Pending()
+    assert wait([late, *calls], timeout=0).not_done == {late}
+
+
+def test_who_waits_for_several_hears_of_an_error() -> None:
+    good, bad = Pending[int](), Pending[int]()
+
+    def answer() -> None:
+        good.set_result(1)
+        bad.set_exception(InvalidMessage("no"))
+
+    timer = Timer(0.05, answer)
+    timer.start()
+    assert wait([good, bad], timeout=10).done == {good, bad}
+    assert isinstance(bad.exception(), InvalidMessage)
+    assert good.exception() is None
+    timer.join()
+
+
+def test_a_call_is_answered_once() -> None:
+    call: Pending[int] = Pending()
+    call.set_result(1)
+    with pytest.raises(InvalidStateError):
+        call.set_exception(InvalidMessage("no"))
+    assert call.result() == 1
+
+
+def test_who_waited_long_enough_is_told() -> None:
+    with pytest.raises(TimeoutError):
+        Pending[int]().result(0.01)
+    with pytest.raises(TimeoutError):
+        Pending[int]().exception(0.01)

@@ -15,7 +15,7 @@ from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage
 from txsaga.model import immunity
 from txsaga.model.checks import CheckProfile
-from txsaga.model.layout import lay_out
+from txsaga.model.layout import lay_out_one
 from txsaga.model.message import Message, made_of
 from txsaga.model.records import Group, Half, Row
 from txsaga.model.topic import Way
@@ -41,7 +41,7 @@ def half_of(topics: Topics, group: Group, message: Message, seconds: object) -> 
     """Lay out a message as a half with its immunity; return it as it was admitted, too."""
     message, qid = topics.admit(message, Way.HALF)
     own = admit(group, immunity.chosen(seconds, message.headers))
-    return message, Half(group.id, [Row(qid, 0, 1, lay_out([message]))], None, own)
+    return message, Half(group.id, [Row(qid, 0, 1, lay_out_one(message))], None, own)
 
 
 def admit(group: Group, seconds: int | None) -> int | None:

@@ -196,4 +196,7 @@ class Kernel:
 
 
 def _weight(item: Write) -> int:
-    return sum([len(row.body) for row in item.rows]) if isinstance(item, Half) else 0
+    if isinstance(item, End):
+        return 0
+    rows = item.rows
+    return len(rows[0].body) if len(rows) == 1 else sum([len(row.body) for row in rows])

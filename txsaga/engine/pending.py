@@ -9,11 +9,13 @@ middle of a batch. If the wake-up never ran, waiters would hang although their d
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Generator, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures._base import FINISHED, PENDING
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txsaga.model.arguments import check_kind
 
@@ -22,32 +24,40 @@ T = TypeVar("T")
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
+class _Own:
+    """A list that a call gets when somebody asks for it; most calls are answered before that."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, call: Future[T], owner: type) -> list[object]:
+        return call.__dict__.setdefault(self._name, [])  # type: ignore[no-any-return]
+
+
 class Pending(Future[T]):
     """The answer of one call in a batch.
 
     Who waits leaves a note and then looks once more; who answers marks the call and then reads the notes. So
-    nobody needs a lock, and nobody is missed.
+    nobody needs a lock to wait, and nobody is missed. All calls share the lock under which they are answered.
     """
 
+    _lock = threading.RLock()
+    _condition = threading.Condition(_lock)
+    _state, _result, _exception = PENDING, None, None
+    _waiters: list[Any] = _Own()  # type: ignore[assignment]  # a list wherever it is read
+    _done_callbacks: list[Any] = _Own()  # type: ignore[assignment]
     _answered = False
 
     def __init__(self) -> None:
-        super().__init__()
         self._notes: list[Waiter | threading.Lock] = []
 
     def set_result(self, result: T) -> None:
         """Answer; `wake` tells those who wait."""
-        try:
-            super().set_result(result)
-        finally:
-            self._answered = True
+        self._answer(result, None)
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Answer with an error; `wake` tells those who wait."""
-        try:
-            super().set_exception(exception)
-        finally:
-            self._answered = True
+        self._answer(None, exception)
 
     def cancel(self) -> bool:
         """Refuse: the call may be in the store already, and its neighbours in the batch go on."""
@@ -57,13 +67,13 @@ class Pending(Future[T]):
         """Wait in this thread."""
         if timeout is not None:
             check_kind(timeout, (int, float), "timeout", "give seconds")
-        if not self._answered and not self.done():  # a callback runs between the two
-            gate = threading.Lock()
-            gate.acquire()
-            self._notes.append(gate)
-            if not self._answered:
-                gate.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
-        return super().result(0)
+        self._wait(timeout)
+        return self._outcome()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait in this thread for the error, or for None."""
+        self._wait(timeout)
+        return self._exception
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait in the running event loop."""
@@ -73,7 +83,38 @@ class Pending(Future[T]):
             self._notes.append((loop, waiter))
             if not self._answered:
                 yield from waiter
-        return super().result(0)
+        return self._outcome()
+
+    def _answer(self, result: T | None, exception: BaseException | None) -> None:
+        with self._lock:
+            if self._state is FINISHED:
+                raise InvalidStateError(f"{self!r} is answered already")
+            self._result, self._exception, self._state = result, exception, FINISHED
+            for waiter in self.__dict__.get("_waiters", ()):
+                (waiter.add_result if exception is None else waiter.add_exception)(self)
+        try:
+            if "_done_callbacks" in self.__dict__:
+                self._invoke_callbacks()  # type: ignore[attr-defined]  # of the base, which hides it
+        finally:
+            self._answered = True
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._answered and not self.done():  # a callback runs between the two
+            gate = threading.Lock()
+            gate.acquire()
+            self._notes.append(gate)
+            if not self._answered:
+                gate.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+            if not self.done():
+                raise TimeoutError
+
+    def _outcome(self) -> T:
+        if self._exception is not None:
+            try:
+                raise self._exception
+            finally:
+                self = None  # type: ignore[assignment]  # the error holds this frame, which would hold the error
+        return self._result  # type: ignore[return-value]
 
 
 def wake(finished: Iterable[Pending[T]]) -> None:
@@ -94,3 +135,11 @@ def _release(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
+
+
+def _renew_lock() -> None:
+    Pending._lock = threading.RLock()
+    Pending._condition = threading.Condition(Pending._lock)
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -31,7 +31,7 @@ from txsaga.model.checks import LONGEST
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import BUDGET, LEASE
 from txsaga.model.immunity import checked
-from txsaga.model.layout import lay_out
+from txsaga.model.layout import lay_out_one
 from txsaga.model.message import Message
 from txsaga.model.records import Due, End, Group, Half, Receipt, Row, Standing
 from txsaga.model.sending import EndHook, SendResult
@@ -232,7 +232,7 @@ class Producer:
 
     def _plain(self, message: Message) -> Half:
         message, qid = self._kernel.topics.admit(message, Way.PLAIN)
-        rows = [Row(qid, 0, 1, lay_out([message]))]
+        rows = [Row(qid, 0, 1, lay_out_one(message))]
         if message.scheduled:
             return Half(self.group.id, rows, due=Due(message.delay, message.deliver_at))
         return Half(self.group.id, rows, plain=True)

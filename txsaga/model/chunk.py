@@ -33,6 +33,8 @@ MAX_BYTES = 8 * 1024 * 1024
 
 _HEADER = struct.Struct("<BBHIII")
 _SIZE = struct.Struct("<i")
+_SPAN = struct.Struct("<ii")  # the offsets of a column of one
+_PADDING = [bytes(size) for size in range(8)]
 _COUNTS = struct.Struct("<BBHI")  # the part of the header that the checksum covers
 _ABSENT, _ALL, _SOME = 0, 1, 2
 
@@ -52,6 +54,16 @@ def encode(columns: Sequence[Column]) -> bytes:
                 raise ValueError(f"column {COLUMNS[at]} has {len(column)} values for {len(body)} bodies")
             kinds[at] = _write(column, pieces)
     return _sealed(len(body), kinds, pieces)
+
+
+def encode_one(record: Sequence[bytes | None]) -> bytes:
+    """Lay out a chunk of one record: most chunks are."""
+    kinds, pieces = bytearray(len(COLUMNS)), [b""]
+    for at, value in enumerate(record):
+        if value is not None:
+            kinds[at] = _ALL
+            pieces += (_SPAN.pack(0, len(value)), value, _PADDING[-len(value) % 8])
+    return _sealed(1, kinds, pieces)
 
 
 def encode_raw(count: int, columns: Mapping[int, tuple[bytes, bytes]]) -> bytes:
@@ -90,7 +102,7 @@ def _bitmap(column: Sequence[bytes | None]) -> bytes:
 
 
 def _padded(piece: bytes) -> bytes:
-    return piece + bytes(-len(piece) % 8)
+    return piece + _PADDING[-len(piece) % 8]
 
 
 def pieces(sizes: Sequence[int]) -> Iterator[range]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from txsaga.model.identity import HalfId
-from txsaga.model.layout import Batch, lay_out
+from txsaga.model.layout import Batch, lay_out_one
 from txsaga.model.message import Delivered, Message
 from txsaga.model.records import LogEntry
 
@@ -54,7 +54,7 @@ class Copy(NamedTuple):
             persistent=delivered.persistent,
             unique_key=delivered.unique_key,
         )
-        return cls(delivered.id, delivered.born, lay_out([copied]))
+        return cls(delivered.id, delivered.born, lay_out_one(copied))
 
     def delivered(self, topic: str, queue: int, offset: int) -> Delivered:
         """Read it as the message that it was."""

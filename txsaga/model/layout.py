@@ -56,6 +56,22 @@ def lay_out(messages: Sequence[Message]) -> bytes:
     )
 
 
+def lay_out_one(message: Message) -> bytes:
+    """Lay out a chunk of one message."""
+    return chunk.encode_one(
+        (
+            message.body,
+            _encoded(message.key),
+            _encoded(message.tag),
+            _json(message.headers) if message.headers else None,
+            _encoded(message.ordering_key),
+            None,
+            None if message.persistent else b"\0",
+            _encoded(message.unique_key),
+        )
+    )
+
+
 def unpack(topic: str, stored: bytes) -> Iterator[Message]:
     """Read the messages of a chunk as they were sent."""
     read = Chunk(stored)
@@ -209,8 +225,12 @@ def _texts(values: Texts) -> Column:
         return None
     for value in values:
         if value is not None:
-            return [None if value is None else value.encode() for value in values]
+            return [_encoded(value) for value in values]
     return None
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 def _text(value: bytes | None) -> str | None:

@@ -21,14 +21,14 @@ def validate(message: Message) -> None:
     if not message.topic:
         raise InvalidMessage("the topic is empty; name one")
     validate_body(message.body)
-    for what, text, most in (
-        ("the key", message.key, MAX_KEY),
-        ("the tag", message.tag, MAX_TAG),
-        ("the ordering key", message.ordering_key, MAX_KEY),
-        ("the unique key", message.unique_key, MAX_KEY),
-    ):
-        if text is not None:
-            _text(what, text, most)
+    if message.key is not None:
+        _text("the key", message.key, MAX_KEY)
+    if message.tag is not None:
+        _text("the tag", message.tag, MAX_TAG)
+    if message.ordering_key is not None:
+        _text("the ordering key", message.ordering_key, MAX_KEY)
+    if message.unique_key is not None:
+        _text("the unique key", message.unique_key, MAX_KEY)
     if message.headers is not None:
         _headers(message.headers)
     if not isinstance(message.persistent, bool):

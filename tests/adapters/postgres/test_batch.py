@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from txsaga.adapters.postgres import batch
 from txsaga.adapters.postgres.batch import Batch, Kind
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.adapters.postgres.line import ConnectionLost
+from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import ConfigError, IdentityChanged, NotPrimary, OutcomeUnknown, RightsMissing, TxSagaError
 from txsaga.model.decision import Decision
+from txsaga.model.identity import StoreId
 from txsaga.model.records import End, Half
 from txsaga.testing.samples import row
 
 HOT = Hot.of("s")
+STORE = StoreId(UUID(int=7), 1, ())
 STORED = [(7, b"token")]
 Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
 
@@ -28,10 +31,7 @@ class ScriptedLine:
 
     patience = 30.0
 
-    def __init__(
-        self, exchanges: Sequence[Step], connects: Sequence[TxSagaError] = (), *, hung_up: bool = False
-    ) -> None:
-        self._hung_up = hung_up
+    def __init__(self, exchanges: Sequence[Step], connects: Sequence[TxSagaError] = ()) -> None:
         self._exchanges, self._connects = deque(exchanges), deque(connects)
         self.sent: list[list[str]] = []
 
@@ -41,9 +41,6 @@ class ScriptedLine:
         if isinstance(step, Exception):
             raise step
         return step
-
-    def hung_up(self) -> bool:
-        return self._hung_up
 
     def connection(self) -> None:
         if self._connects:
@@ -59,7 +56,8 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(line: ScriptedLine, *ends: End) -> object:
-    return Batch(HOT, [Half(1, [row(1, "a")])], ends).answered(line, 0)  # type: ignore[arg-type]  # it acts like one
+    batch = Batch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends)  # not alike
+    return batch.answered(line, 0, STORE)  # type: ignore[arg-type]  # it acts like one
 
 
 @pytest.mark.rule("R14")
@@ -84,29 +82,55 @@ def test_a_batch_that_breaks_every_connection_is_not_sent_for_ever() -> None:
     line = ScriptedLine([*lost] * 9)
     with pytest.raises(OutcomeUnknown):
         run(line)
-    assert sum(sql == HOT.prepare.one for (sql,) in line.sent) == 1 + batch.RESENDS
+    assert sum(sql == HOT.prepare.many for (sql,) in line.sent) == 1 + batch.RESENDS
 
 
 @pytest.mark.rule("R14")
 def test_what_was_found_is_not_sent_again_and_its_decisions_are_asked_for() -> None:
     line = ScriptedLine([ConnectionLost(), [STORED], [[(3,)]]])
     assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
-    assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.decide.one]]
+    assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")
 def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
     assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
-    assert line.sent == [[HOT.prepare.one, HOT.decide.one], [HOT.batch], [HOT.prepare.one, HOT.decide.one]]
+    assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")
 @pytest.mark.parametrize("turned_away", [NotPrimary("standby"), IdentityChanged("another"), RightsMissing("no")])
 def test_a_session_that_ended_before_anything_was_sent_leaves_no_doubt(turned_away: TxSagaError) -> None:
-    line = ScriptedLine([], [turned_away], hung_up=True)
     with pytest.raises(type(turned_away)):
-        run(line)
-    assert line.sent == []
-    back = ScriptedLine([[STORED]], hung_up=True)
-    assert run(back) == ({Kind.HELD: STORED}, [])
+        EndedLine(turned_away).session()
+    back = EndedLine(None)
+    assert back.session() is back.wire
+    assert back.opened == 1
+
+
+class EndedLine(Line):
+    """Its session ended while nothing was under way."""
+
+    class Ended:
+        """What it says of itself."""
+
+        def hung_up(self) -> bool:
+            return True
+
+    def __init__(self, turned_away: TxSagaError | None) -> None:
+        super().__init__(None)  # type: ignore[arg-type]  # it opens no connection
+        self._turned_away, self.opened = turned_away, 0
+        self._connection = self  # type: ignore[assignment]
+        self.wire = self.Ended()  # type: ignore[assignment]
+
+    def connection(self) -> Any:  # noqa: ANN401  # nobody looks at it
+        if self._connection is None:
+            self.opened += 1
+            if self._turned_away is not None:
+                raise self._turned_away
+            self._connection, self.wire = self, object()  # type: ignore[assignment]
+        return self._connection
+
+    def close(self) -> None:
+        self._connection = None

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from enum import IntEnum, auto
 from typing import NamedTuple
 
-from txsaga.adapters.postgres.hot import Form, Hot
+import psycopg
+
+from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.adapters.postgres.values import (
     Value,
@@ -26,10 +28,12 @@ from txsaga.adapters.postgres.values import (
     int4s_or_null,
     int8,
     int8s,
+    uuid,
 )
 from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.engine.patience import PATIENCE, patiently
-from txsaga.errors import InvalidMessage, OutcomeUnknown, TxSagaError
+from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreError, TxSagaError
+from txsaga.model.identity import StoreId
 from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import Due, End, Half, Row
 
@@ -61,47 +65,55 @@ class Store(NamedTuple):
 
 
 class Batch:
-    """What one transaction writes."""
+    """What one transaction writes.
 
-    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End]) -> None:
-        self._hot, self.ends = hot, ends
-        self.stored: dict[Kind, list[Half]] = {kind: [] for kind in Kind}
+    Of its ends some may be the session's `own`: those of halves that it stored itself. In another session they are
+    ends like all others.
+    """
+
+    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], own: Sequence[End] = ()) -> None:
+        self._hot, self._ends, self._own = hot, ends, own
+        self.stored: dict[Kind, list[Half]] = {}
         for half in halves:
-            self.stored[kind_of(half)].append(half)
-        forms = {Kind.HELD: hot.prepare, Kind.PLAIN: hot.publish, Kind.LATER: hot.schedule}
-        self._stores = [_store(forms[kind], stored, kind) for kind, stored in self.stored.items() if stored]
-        recalls = [end for end in ends if end.recalls]
-        decides = [end for end in ends if not end.recalls] if recalls else ends
-        kinds = ((hot.decide, decides), (hot.recall, recalls))
-        self._decides = [Call(form.of(len(some)), _end_values(some)) for form, some in kinds if some]
+            self.stored.setdefault(kind_of(half), []).append(half)
+        self._stores = [_store(hot, kind, stored) for kind, stored in self.stored.items()]
 
-    def answered(self, line: Line, low: int) -> tuple[dict[Kind, Rows], Rows]:
+    def answered(self, line: Line, low: int, identity: StoreId) -> tuple[dict[Kind, Rows], Rows]:
         """Run the batch until its answer is known: rows of each kind of halves, and of decisions."""
-        calls = [*(store.call for store in self._stores), *self._decides]
-        if line.hung_up():
-            line.close()
-            # Nothing was sent: whatever this raises is a clear no.
-            patiently(line.connection, min(line.patience, PATIENCE))
         try:
-            return self._by_kind(line.exchange(calls) if calls else [])
+            return self._by_kind(self._first(line, identity))
         except ConnectionLost:
             pass
         try:
-            return self._by_kind(self._again(line, low, calls))
+            return self._by_kind(self._again(line, low))
         except (TxSagaError, ConnectionLost) as reason:
             # Whatever went wrong behind the first loss, it says nothing about the first try.
             raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
 
-    def _again(self, line: Line, low: int, calls: Sequence[Call]) -> Sequence[Rows]:
+    def _first(self, line: Line, identity: StoreId) -> Sequence[Rows]:
+        stores = [store.call for store in self._stores]
+        if self._own and self._hot.decide_own is not None:
+            own = Call(self._hot.decide_own.of(len(self._own)), _own_values(self._own, identity))
+            try:
+                return line.exchange([*stores, own, *self._decides(self._ends)])
+            except StoreError as refused:
+                if not isinstance(refused.__cause__, psycopg.IntegrityError):
+                    raise
+        calls = [*stores, *self._decides([*self._own, *self._ends])]
+        return line.exchange(calls) if calls else []
+
+    def _again(self, line: Line, low: int) -> Sequence[Rows]:
+        decides = self._decides([*self._own, *self._ends])
         for _ in range(RESENDS):
             patiently(line.connection, min(line.patience, PATIENCE))
             try:
-                return self._found(line, low) or line.exchange(calls)
+                stores = [store.call for store in self._stores]
+                return self._found(line, low, decides) or line.exchange([*stores, *decides])
             except ConnectionLost as lost:
                 reason = lost
         raise reason
 
-    def _found(self, line: Line, low: int) -> list[Rows] | None:
+    def _found(self, line: Line, low: int, decides: Sequence[Call]) -> list[Rows] | None:
         """Look whether the batch was stored; then its decisions are asked for alone."""
         if not self._stores:
             return None
@@ -109,7 +121,14 @@ class Batch:
         stored: list[Rows] = [*line.exchange(lookups)]
         if not any(stored):
             return None
-        return stored + (line.exchange(self._decides) if self._decides else [])
+        return stored + (line.exchange(decides) if decides else [])
+
+    def _decides(self, ends: Sequence[End]) -> list[Call]:
+        """Write the calls that decide whatever is asked: what they are told is looked up."""
+        recalls = [end for end in ends if end.recalls]
+        decides = [end for end in ends if not end.recalls] if recalls else ends
+        kinds = ((self._hot.decide, decides), (self._hot.recall, recalls))
+        return [Call(form.of(len(some)), _end_values(some)) for form, some in kinds if some]
 
     def _by_kind(self, answers: Sequence[Rows]) -> tuple[dict[Kind, Rows], Rows]:
         found = iter(answers)
@@ -122,13 +141,34 @@ def standing(hot: Hot, ends: Sequence[End]) -> Call:
     return Call(hot.standing.of(len(ends)), _named(ends))
 
 
-def _store(form: Form, halves: Sequence[Half], kind: Kind) -> Store:
+def _store(hot: Hot, kind: Kind, halves: Sequence[Half]) -> Store:
     number = int8(random.getrandbits(63))  # tells batches apart, guards nothing
+    alike = hot.prepare_alike if kind is Kind.HELD else hot.publish_alike if kind is Kind.PLAIN else None
+    if alike is not None and (values := _alike_values(halves)):
+        return Store(Call(alike.of(len(halves)), [number, *values]), number, kind)
     rows = [(at == 0, half, row) for half in halves for at, row in enumerate(half.rows)]
     if not all(half.rows for half in halves):
         raise InvalidMessage("a transaction without messages can't be stored; send at least one")
+    form = {Kind.HELD: hot.prepare, Kind.PLAIN: hot.publish, Kind.LATER: hot.schedule}[kind]
     times = _times(rows) if kind is Kind.LATER else []
     return Store(Call(form.of(len(rows)), [number, *_half_values(rows), *times]), number, kind)
+
+
+def _alike_values(halves: Sequence[Half]) -> list[Value | None]:
+    """Lay out halves of one message each that differ in nothing but queue and body; none when they do."""
+    group, _, evidence, immunity = halves[0][:4]
+    qids, bodies = [], []
+    for half in halves:
+        rows = half.rows
+        if len(rows) != 1 or (half.group, half.evidence, half.immunity) != (group, evidence, immunity):
+            return []
+        ((qid, chunk, count, body),) = rows
+        if chunk or count != 1:
+            return []
+        qids.append(qid)
+        bodies.append(body)
+    known = [None if value is None else int4(value) for value in (group, evidence, immunity)]
+    return [*known, int4s(qids), byteas(bodies)]
 
 
 def _half_values(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
@@ -155,6 +195,11 @@ def _times(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
 def _end_values(ends: Sequence[End]) -> list[Value]:
     decisions = int4s([end.decision for end in ends])
     return [*_named(ends), decisions, bools([end.from_check for end in ends]), int4(MIN_AGE)]
+
+
+def _own_values(ends: Sequence[End], identity: StoreId) -> list[Value]:
+    numbers, decisions = int8s([end.txid for end in ends]), int4s([end.decision for end in ends])
+    return [numbers, decisions, uuid(identity.uuid), int4(identity.incarnation)]
 
 
 def _named(ends: Sequence[End]) -> list[Value]:

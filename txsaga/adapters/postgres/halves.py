@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.batch import Batch, kind_of, standing
+from txsaga.adapters.postgres.batch import Batch, Kind, kind_of, standing
 from txsaga.adapters.postgres.connection import by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
@@ -36,6 +36,8 @@ from txsaga.ports.halves import HalfStore, Written
 _half = schema.half.c
 SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
 """Of a half: never the body, which may be megabytes."""
+ISSUED = 65_536
+"""So many undecided halves of a session are known to it; the others are looked up."""
 
 
 class PostgresHalves(HalfStore):
@@ -45,20 +47,24 @@ class PostgresHalves(HalfStore):
         self._engine, self._hot, self._identity = engine, hot, identity
         self._line = Line(engine, patience)
         self._low: int | None = None
+        self._issued: dict[int, Receipt] = {}  # to what this session stored and has not decided
+        self._session: object = None
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
         """Store halves and write decisions; the first durable one stands."""
         first: dict[int, End] = {}
         repeats = [end for end in ends if first.setdefault(end.txid, end) is not end]
-        batch = Batch(self._hot, halves, sorted(first.values()))
         with self._line.lock:
-            stored, decided = batch.answered(self._line, self._newest() if halves else 0)
-            standings = self._standings(batch.ends, {txid for (txid,) in decided})
-        # The batch is written: from here on what fails is an answer at its place, never the whole.
-        receipts = {kind: iter(self._receipts(batch.stored[kind], rows)) for kind, rows in stored.items()}
-        later = iter(self._repeated(repeats))
+            own, others = self._own(sorted(first.values()))
+            batch = Batch(self._hot, halves, others, own)
+            stored, decided = batch.answered(self._line, self._newest() if halves else 0, self._identity)
+            standings = self._standings([*own, *others], {txid for (txid,) in decided})
+            # The batch is written: from here on what fails is an answer at its place, never the whole.
+            receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
+            self._issue(batch.stored.get(Kind.HELD, ()), receipts.get(Kind.HELD, ()))
+        answers, later = {kind: iter(given) for kind, given in receipts.items()}, iter(self._repeated(repeats))
         return Written(
-            [next(receipts[kind_of(half)]) for half in halves],
+            [next(answers[kind_of(half)]) for half in halves],
             [standings[end.txid] if first[end.txid] is end else next(later) for end in ends],
         )
 
@@ -95,6 +101,28 @@ class PostgresHalves(HalfStore):
         """Close the line."""
         self._line.close()
 
+    def _own(self, ends: Sequence[End]) -> tuple[list[End], list[End]]:
+        """Tell the ends of what this session stored itself from the others."""
+        session = self._line.session()
+        if session is not self._session:  # behind it may be a store that was put back to an earlier state
+            self._session, self._issued = session, {}
+        own, others = list[End](), list[End]()
+        for end in ends:
+            receipt = self._issued.pop(end.txid, None)
+            known = receipt is not None and (receipt.group, receipt.token) == (end.group, end.token)
+            (own if known and not (end.from_check or end.recalls) else others).append(end)
+        return own, others
+
+    def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
+        """Remember what may be decided without a look at it; the oldest are forgotten."""
+        if self._hot.decide_own is None or self._line.wire is not self._session:
+            return
+        for half, receipt in zip(halves, receipts, strict=True):
+            if half.immunity is None and isinstance(receipt, Receipt):
+                self._issued[receipt.txid] = receipt
+        while len(self._issued) > ISSUED:
+            del self._issued[next(iter(self._issued))]
+
     def _newest(self) -> int:
         """Return a number below which nothing of ours is looked for after a lost answer."""
         if self._low is None:
@@ -109,8 +137,9 @@ class PostgresHalves(HalfStore):
         if len(tokens) != len(halves):
             damage = f"{len(halves)} transactions were stored as {len(tokens)}; the schema is damaged"
             return [StoreError(damage) for _ in halves]
-        self._low = max(self._low or 0, *tokens)
-        return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(sorted(tokens), halves, strict=True)]
+        numbers = sorted(tokens)
+        self._low = max(self._low or 0, numbers[-1])
+        return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(numbers, halves, strict=True)]
 
     def _standings(self, ends: Sequence[End], won: set[int]) -> dict[int, Standing | TxSagaError]:
         answers: dict[int, Standing | TxSagaError] = {

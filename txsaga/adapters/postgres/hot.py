@@ -33,6 +33,11 @@ class Source(NamedTuple):
         return f"(VALUES ({', '.join(f'${number}::{type}' for number, type in self._numbered)}))"
 
     @property
+    def form(self) -> "Form":
+        """Both."""
+        return Form(self.one, self.many)
+
+    @property
     def _numbered(self) -> list[tuple[int, str]]:
         return list(enumerate(self.types, self.first))
 
@@ -61,6 +66,9 @@ SELECT CASE WHEN x.first THEN nextval('{s}.tx_seq') ELSE currval('{s}.tx_seq') E
        $1, x.pgroup, x.qid, x.chunk, x.n, x.evidence, x.immunity, x.body
   FROM {rows} AS x(first, pgroup, qid, chunk, n, evidence, immunity, body)"""
 ROWS = Source(2, ("bool", "int4", "int4", "int4", "int4", "int4", "int4", "bytea"))
+# Most batches: one message in each half, and all of one group, evidence and immunity.
+ALIKE = Source(5, ("int4", "bytea"))
+_ALIKE = "(SELECT true, $2::int4, u.qid, 0, 1, $3::int4, $4::int4, u.body FROM {rows} AS u(qid, body))"
 
 PREPARE = (
     _INSERT
@@ -108,6 +116,15 @@ SELECT x.txid, x.decision, x.from_check
     ON CONFLICT (txid) DO NOTHING
 RETURNING txid"""
 ENDS = Source(1, ("int8", "int4", "bytea", "int4", "bool"))
+
+# What this session stored itself, and for nobody's immunity, is there, is plain and of its group: no half is looked at.
+# A decision that is there already fails the whole batch; then it is written the long way.
+DECIDE_OWN = """
+INSERT INTO {s}.op (txid, decision)
+SELECT x.txid, x.decision FROM {rows} AS x(txid, decision)
+ WHERE EXISTS (SELECT FROM {s}.store WHERE uuid = $3 AND incarnation = $4)
+RETURNING txid"""
+OWN_ENDS = Source(1, ("int8", "int4"))
 
 RECALL = (
     "WITH o AS ("
@@ -236,10 +253,15 @@ class Writer(NamedTuple):
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
-    def form(self, schema: str) -> Form:
+    def form(self, schema: str, rows: Form | None = None) -> Form:
         """Write the statement for one row and for many."""
-        one = written(self.sql, schema, self.group, self.txid, self.source.one, TOKEN_OF_ONE)
-        return Form(one, written(self.sql, schema, self.group, self.txid, self.source.many))
+        one, many = rows or self.source.form
+        one = written(self.sql, schema, self.group, self.txid, one, TOKEN_OF_ONE)
+        return Form(one, written(self.sql, schema, self.group, self.txid, many))
+
+    def alike(self, schema: str) -> Form:
+        """Write the statement for halves that are alike."""
+        return self.form(schema, Form(*(_ALIKE.format(rows=rows) for rows in ALIKE.form)))
 
     def types(self, *, many: bool) -> tuple[str, ...]:
         """Return the types of all parameters."""
@@ -287,6 +309,9 @@ class Hot:
     prepare: Form
     publish: Form
     schedule: Form
+    prepare_alike: Form | None  # where the halves of a batch are alike: of the owner alone
+    publish_alike: Form | None
+    decide_own: Form | None
     batch: str
     newest: str
     decide: Form
@@ -320,6 +345,9 @@ class Hot:
         many = written(STANDING, schema, "x.pgroup", "x.txid", NAMES.many, token)
         return cls(
             **{name: write_form(name) for name in WRITERS},
+            prepare_alike=WRITERS["prepare"].alike(schema) if owner else None,
+            publish_alike=WRITERS["publish"].alike(schema) if owner else None,
+            decide_own=Form(*(written(DECIDE_OWN, schema, "", "", rows) for rows in OWN_ENDS.form)) if owner else None,
             batch=write(BATCH),
             newest=write(NEWEST),
             standing=Form(one, many),

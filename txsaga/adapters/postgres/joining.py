@@ -23,7 +23,7 @@ from txsaga.engine.outbox import Outbox
 from txsaga.errors import ConfigError
 from txsaga.model.arguments import check_kind
 from txsaga.model.identity import StoreId
-from txsaga.model.layout import lay_out
+from txsaga.model.layout import lay_out_one
 from txsaga.model.message import Message
 from txsaga.model.records import Row
 from txsaga.model.topic import Way
@@ -56,7 +56,7 @@ class JoinedSends:
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
         """Add a message to the caller's transaction; return its number."""
         message, qid = self._kernel.topics.admit(as_message(topic, body, options), Way.JOIN)
-        return self._store([Row(qid, 0, 1, lay_out([message]))])[0]
+        return self._store([Row(qid, 0, 1, lay_out_one(message))])[0]
 
     def send_many(
         self,

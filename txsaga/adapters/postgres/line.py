@@ -97,9 +97,16 @@ class Line:
             self.wire = Wire(self._connection)
         return self._connection
 
-    def hung_up(self) -> bool:
-        """Tell whether the server left while nothing was under way."""
-        return self._connection is not None and self.wire.hung_up()
+    def session(self) -> object:
+        """Return what stands for the session, a new one where the server left while nothing was under way.
+
+        Nothing was sent then: whatever this raises is a clear no.
+        """
+        if self._connection is not None and self.wire.hung_up():
+            self.close()
+            patiently(self.connection, min(self.patience, PATIENCE))
+        self.connection()
+        return self.wire
 
     def close(self) -> None:
         """Drop the connection."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from typing import ClassVar
+from uuid import UUID
 
 _BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT, _FLOAT8 = 16, 17, 20, 21, 23, 25, 701
 _HEADER = struct.Struct(">iiiii")
@@ -43,6 +44,12 @@ class Bytes(Value):
     """One bytea."""
 
     oid = _BYTEA
+
+
+class Uuid(Value):
+    """One uuid."""
+
+    oid = 2950
 
 
 class Int4Array(Value):
@@ -101,6 +108,11 @@ def int4(value: int) -> Int4:
 def int8(value: int) -> Int8:
     """Lay out int8."""
     return Int8(value.to_bytes(8, "big", signed=True))
+
+
+def uuid(value: UUID) -> Uuid:
+    """Lay out uuid."""
+    return Uuid(value.bytes)
 
 
 def text(value: str) -> Text:

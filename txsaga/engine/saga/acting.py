@@ -17,7 +17,7 @@ from txsaga.engine.saga.code import CODE, ID, OUTPUT, called
 from txsaga.errors import ConfigError
 from txsaga.errors.saga import ServiceFailed, ServiceRefused, StepTimedOut
 from txsaga.model import facts
-from txsaga.model.layout import lay_out
+from txsaga.model.layout import lay_out_one
 from txsaga.model.message import Message
 from txsaga.model.records import Half, Row
 from txsaga.model.saga import Action
@@ -141,7 +141,7 @@ class Acting:
             headers={"txsaga-step": turn.id},
         )
         admitted, qid = self._kernel.topics.admit(message, Way.PLAIN)
-        self._kernel.stores.call(Half(turn.group, [Row(qid, 0, 1, lay_out([admitted]))], plain=True))
+        self._kernel.stores.call(Half(turn.group, [Row(qid, 0, 1, lay_out_one(admitted))], plain=True))
 
 
 def within(seconds: float, what: str, work: Callable[[], Answer]) -> Answer:
