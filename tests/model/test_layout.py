@@ -56,7 +56,8 @@ def test_a_message_is_read_as_it_was_sent(sent: Sequence[Message], data: st.Data
 
 @given(MESSAGES)
 def test_a_message_that_lies_alone_is_read_as_any_other(sent: Message) -> None:
-    entry = LogEntry(100, 1, 42, 1, 2, 3, START, layout.lay_out([sent]))
+    entry = LogEntry(100, 1, 42, 1, 2, 3, START, layout.lay_out_one(sent))
+    assert entry.body == layout.lay_out([sent])
     (read,) = layout.Batch(entry, topic="orders", queue=0, qid=7, store=STORE, start=0).messages()
     assert layout.lone(entry, topic="orders", queue=0, qid=7, store=STORE) == read
 

@@ -30,11 +30,14 @@ class Writing:
 
     def __call__(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         """Write a batch; each answer stands at the place of its item."""
-        halves = [item for item in batch if isinstance(item, Half)]
-        ends = [item for item in batch if isinstance(item, End)]
+        halves, ends = list[Half](), list[End]()
+        for item in batch:
+            halves.append(item) if isinstance(item, Half) else ends.append(item)
         receipts, standings = self._write(halves, ends)
         if not ends:
             return receipts
+        if not halves:
+            return [_acknowledged(answer) for answer in standings]
         stored, decided = iter(receipts), (_acknowledged(answer) for answer in standings)
         return [next(stored) if isinstance(item, Half) else next(decided) for item in batch]
 

@@ -1,0 +1,151 @@
+"""What a session stored itself it decides without a look at the half; nothing else may come of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from txsaga.adapters.postgres import halves
+from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.wire import Call, Wire
+from txsaga.errors import EndRefused, TxSagaError, UnknownTransaction
+from txsaga.model.decision import Decision
+from txsaga.model.records import End, Half, Receipt
+from txsaga.testing.samples import COMMIT, ROLLBACK, answered, decided, end_of, new_group, new_queues, prepared, row
+from txsaga.wiring import open_store
+
+pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
+
+
+class Scene:
+    """A store, another one on the same home, and which ends went the short way."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store, self.other = open_store(url), open_store(url)
+        self.group, (self.queue,) = new_group(self.store), new_queues(self.store)
+        self.short: list[int] = []
+        real = Wire.exchange
+        own = self.store.halves._hot.decide_own
+        assert own is not None
+
+        def exchange(wire: Wire, calls: list[Call]) -> Any:  # noqa: ANN401  # as the real one answers
+            rows = real(wire, calls)
+            self.short += [
+                txid for call, found in zip(calls, rows, strict=True) if call.sql in own for (txid,) in found
+            ]
+            return rows
+
+        monkeypatch.setattr(Wire, "exchange", exchange)
+
+    def prepared(self, **how: Any) -> Receipt:  # noqa: ANN401  # as a half takes it
+        return answered(self.store.halves.store([Half(self.group, [row(self.queue, "a")], **how)])[0])
+
+    def decisions(self) -> dict[int, Decision]:
+        return {txid: Decision(made) for txid, made in self.sql("SELECT txid, decision FROM {s}.op")}
+
+    def sql(self, statement: str) -> Sequence[Any]:
+        with transaction(self.store.engine) as connection:
+            done = connection.execute(text(statement.format(s=self.store.namespace)))
+            return done.all() if done.returns_rows else []
+
+
+@pytest.fixture
+def scene(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    made = Scene(home_url, monkeypatch)
+    yield made
+    made.store.close()
+    made.other.close()
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("count", [1, 3])
+def test_own_halves_are_decided_the_short_way(scene: Scene, decision: Decision, count: int) -> None:
+    receipts = [scene.prepared() for _ in range(count)]
+    answers = scene.store.halves.decide([end_of(each, decision) for each in receipts])
+    assert [answered(each).won for each in answers] == [True] * count
+    assert scene.short == [each.txid for each in receipts]
+    assert scene.decisions() == {each.txid: decision for each in receipts}
+
+
+def test_halves_of_others_are_looked_at(scene: Scene) -> None:
+    receipt = prepared(scene.other, scene.group, row(scene.queue, "a"))
+    assert decided(scene.store, end_of(receipt, COMMIT)).won
+    assert scene.short == []
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_the_first_decision_stands(scene: Scene, first: Decision, elsewhere: bool) -> None:
+    receipt = scene.prepared()
+    store = scene.other if elsewhere else scene.store
+    assert decided(store, end_of(receipt, first, from_check=elsewhere)).won
+    standing = decided(scene.store, end_of(receipt, COMMIT))
+    assert (standing.decision, standing.won) == (first, False)
+
+
+def test_one_that_was_decided_elsewhere_takes_nothing_of_its_batch_along(scene: Scene) -> None:
+    lost, *others = [scene.prepared() for _ in range(4)]
+    assert decided(scene.other, end_of(lost, ROLLBACK)).won
+    ends = [end_of(each, COMMIT) for each in (*others[:2], lost, others[2])]
+    receipts, standings = scene.store.halves.write([Half(scene.group, [row(scene.queue, "b")])] * 3, ends)
+    assert [(answered(each).decision, answered(each).won) for each in standings] == [
+        (COMMIT, True),
+        (COMMIT, True),
+        (ROLLBACK, False),
+        (COMMIT, True),
+    ]
+    stored = {answered(each).txid for each in receipts}
+    lying = {txid for (txid,) in scene.sql("SELECT txid FROM {s}.half")}
+    assert lying == stored | {each.txid for each in (lost, *others)}
+    assert decided(scene.store, end_of(answered(receipts[0]), COMMIT)).won
+
+
+def test_a_receipt_is_good_for_its_own_group_and_token_alone(scene: Scene) -> None:
+    receipt, others = scene.prepared(), new_group(scene.store, "others")
+    for forged, error in (
+        (End(receipt.txid, others, receipt.token, COMMIT), EndRefused),
+        (End(receipt.txid, receipt.group, b"guess", COMMIT), UnknownTransaction),
+    ):
+        (answer,) = scene.store.halves.decide([forged])
+        assert isinstance(answer, error)
+    assert scene.decisions() == {}
+    assert decided(scene.store, end_of(receipt, COMMIT)).won
+
+
+def test_a_half_that_is_due_for_its_own_check_is_looked_at(scene: Scene) -> None:
+    receipt = scene.prepared(immunity=0)
+    scene.sql("UPDATE {s}.half SET born = born - interval '1 hour'")
+    (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
+    assert isinstance(answer, EndRefused)
+    assert (scene.short, scene.decisions()) == ([], {})
+
+
+def test_another_session_knows_nothing_of_what_was_stored_before(scene: Scene) -> None:
+    receipt = scene.prepared()
+    with psycopg.connect(scene.store.engine.url.set(drivername="postgresql").render_as_string(False)) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    scene.sql("DELETE FROM {s}.half")  # as a store that was put back to an earlier state
+    (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
+    assert isinstance(answer, EndRefused)
+    assert (scene.short, scene.decisions()) == ([], {})
+
+
+def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Scene) -> None:
+    receipt = scene.prepared()
+    scene.sql("DELETE FROM {s}.half")
+    scene.sql("UPDATE {s}.store SET uuid = gen_random_uuid()")
+    (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
+    assert isinstance(answer, TxSagaError)
+    assert (scene.short, scene.decisions()) == ([], {})
+
+
+def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves, "ISSUED", 2)
+    receipts = [scene.prepared() for _ in range(4)]
+    answers = scene.store.halves.decide([end_of(each, COMMIT) for each in receipts])
+    assert [answered(each).won for each in answers] == [True] * 4
+    assert scene.short == [each.txid for each in receipts[2:]]
