@@ -24,6 +24,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from txsaga.engine.pending import Pending, wake
@@ -86,7 +87,7 @@ class Batcher(Generic[Item, Answer]):
             self._closed = True
             worker = self._worker
         if worker is not None:
-            self._signal.release()
+            self._signal()
             worker.join()
         with self._turn:  # also waits for a lone caller
             while batch := self._gathered():
@@ -96,7 +97,8 @@ class Batcher(Generic[Item, Answer]):
         """Start empty, as a forked child must: threads and calls are the parent's."""
         self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
         self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._signal = threading.Semaphore(0)
+        self._asleep = threading.Lock()  # held while nothing was signalled: cheaper than a semaphore, once per batch
+        self._asleep.acquire()
         self._worker: threading.Thread | None = None
         self._worker_awake = self._closed = False
 
@@ -141,11 +143,15 @@ class Batcher(Generic[Item, Answer]):
                 self._worker.start()
             if not self._worker_awake:
                 self._worker_awake = True
-                self._signal.release()
+                self._signal()
+
+    def _signal(self) -> None:
+        with suppress(RuntimeError):  # it was signalled already
+            self._asleep.release()
 
     def _work(self) -> None:
         while True:
-            self._signal.acquire()
+            self._asleep.acquire()
             while True:
                 self._worker_awake = True
                 while self._waiting:
