@@ -116,6 +116,14 @@ def test_a_receipt_is_good_for_its_own_group_and_token_alone(scene: Scene) -> No
     assert decided(scene.store, end_of(receipt, COMMIT)).won
 
 
+def test_among_others_they_go_their_way_in_the_order_of_their_numbers(scene: Scene) -> None:
+    mine = scene.prepared()
+    others = [prepared(scene.other, scene.group, row(scene.queue, "a")), mine]
+    answers = scene.store.halves.decide([end_of(each, COMMIT) for each in others])
+    assert [answered(each).won for each in answers] == [True, True]
+    assert scene.short == []
+
+
 def test_a_half_that_is_due_for_its_own_check_is_looked_at(scene: Scene) -> None:
     receipt = scene.prepared(immunity=0)
     scene.sql("UPDATE {s}.half SET born = born - interval '1 hour'")
@@ -146,6 +154,5 @@ def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Sce
 def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(halves, "ISSUED", 2)
     receipts = [scene.prepared() for _ in range(4)]
-    answers = scene.store.halves.decide([end_of(each, COMMIT) for each in receipts])
-    assert [answered(each).won for each in answers] == [True] * 4
+    assert [decided(scene.store, end_of(each, COMMIT)).won for each in receipts] == [True] * 4
     assert scene.short == [each.txid for each in receipts[2:]]

@@ -67,11 +67,11 @@ class Store(NamedTuple):
 class Batch:
     """What one transaction writes.
 
-    Of its ends some may be the session's `own`: those of halves that it stored itself. In another session they are
-    ends like all others.
+    Its ends are the session's `own` when it stored all their halves itself. In another session they are like others,
+    and so they are among others: two batches that decide the same must meet their numbers in the same order.
     """
 
-    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], own: Sequence[End] = ()) -> None:
+    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], *, own: bool = False) -> None:
         self._hot, self._ends, self._own = hot, ends, own
         self.stored: dict[Kind, list[Half]] = {}
         for half in halves:
@@ -93,17 +93,17 @@ class Batch:
     def _first(self, line: Line, identity: StoreId) -> Sequence[Rows]:
         stores = [store.call for store in self._stores]
         if self._own and self._hot.decide_own is not None:
-            own = Call(self._hot.decide_own.of(len(self._own)), _own_values(self._own, identity))
+            own = Call(self._hot.decide_own.of(len(self._ends)), _own_values(self._ends, identity))
             try:
-                return line.exchange([*stores, own, *self._decides(self._ends)])
+                return line.exchange([*stores, own])
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise
-        calls = [*stores, *self._decides([*self._own, *self._ends])]
+        calls = [*stores, *self._decides()]
         return line.exchange(calls) if calls else []
 
     def _again(self, line: Line, low: int) -> Sequence[Rows]:
-        decides = self._decides([*self._own, *self._ends])
+        decides = self._decides()
         for _ in range(RESENDS):
             patiently(line.connection, min(line.patience, PATIENCE))
             try:
@@ -123,10 +123,10 @@ class Batch:
             return None
         return stored + (line.exchange(decides) if decides else [])
 
-    def _decides(self, ends: Sequence[End]) -> list[Call]:
-        """Write the calls that decide whatever is asked: what they are told is looked up."""
-        recalls = [end for end in ends if end.recalls]
-        decides = [end for end in ends if not end.recalls] if recalls else ends
+    def _decides(self) -> list[Call]:
+        """Write the calls that decide whatever they are told, once it was looked at."""
+        recalls = [end for end in self._ends if end.recalls]
+        decides = [end for end in self._ends if not end.recalls] if recalls else self._ends
         kinds = ((self._hot.decide, decides), (self._hot.recall, recalls))
         return [Call(form.of(len(some)), _end_values(some)) for form, some in kinds if some]
 

@@ -55,10 +55,10 @@ class PostgresHalves(HalfStore):
         first: dict[int, End] = {}
         repeats = [end for end in ends if first.setdefault(end.txid, end) is not end]
         with self._line.lock:
-            own, others = self._own(sorted(first.values()))
-            batch = Batch(self._hot, halves, others, own)
+            wanted = sorted(first.values())
+            batch = Batch(self._hot, halves, wanted, own=self._own(wanted))
             stored, decided = batch.answered(self._line, self._newest() if halves else 0, self._identity)
-            standings = self._standings([*own, *others], {txid for (txid,) in decided})
+            standings = self._standings(wanted, {txid for (txid,) in decided})
             # The batch is written: from here on what fails is an answer at its place, never the whole.
             receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
             self._issue(batch.stored.get(Kind.HELD, ()), receipts.get(Kind.HELD, ()))
@@ -101,17 +101,17 @@ class PostgresHalves(HalfStore):
         """Close the line."""
         self._line.close()
 
-    def _own(self, ends: Sequence[End]) -> tuple[list[End], list[End]]:
-        """Tell the ends of what this session stored itself from the others."""
+    def _own(self, ends: Sequence[End]) -> bool:
+        """Tell whether all of these are ends of what this session stored itself."""
         session = self._line.session()
         if session is not self._session:  # behind it may be a store that was put back to an earlier state
             self._session, self._issued = session, {}
-        own, others = list[End](), list[End]()
+        own = bool(ends)
         for end in ends:
             receipt = self._issued.pop(end.txid, None)
             known = receipt is not None and (receipt.group, receipt.token) == (end.group, end.token)
-            (own if known and not (end.from_check or end.recalls) else others).append(end)
-        return own, others
+            own = own and known and not (end.from_check or end.recalls)
+        return own
 
     def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
         """Remember what may be decided without a look at it; the oldest are forgotten."""

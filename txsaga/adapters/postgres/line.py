@@ -105,7 +105,8 @@ class Line:
         if self._connection is not None and self.wire.hung_up():
             self.close()
             patiently(self.connection, min(self.patience, PATIENCE))
-        self.connection()
+        elif self._connection is None:
+            self.connection()
         return self.wire
 
     def close(self) -> None:
