@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, as_completed, wait
-from threading import Timer
+from threading import Thread, Timer
 
 import pytest
 
@@ -129,6 +130,28 @@ def test_who_waits_for_several_hears_of_an_error() -> None:
     assert isinstance(bad.exception(), InvalidMessage)
     assert good.exception() is None
     timer.join()
+
+
+def test_who_waits_for_a_call_and_another_future_stops_nobody_who_does_the_same() -> None:
+    stop: Future[int] = Future()
+    calls = [Pending[int]() for _ in range(50)]
+
+    def waits() -> None:
+        for call in calls:
+            wait([call, stop], timeout=0)
+            wait([stop, *calls], timeout=0)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [Thread(target=waits, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_call_is_answered_once() -> None:

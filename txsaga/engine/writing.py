@@ -32,7 +32,10 @@ class Writing:
         """Write a batch; each answer stands at the place of its item."""
         halves, ends = list[Half](), list[End]()
         for item in batch:
-            halves.append(item) if isinstance(item, Half) else ends.append(item)
+            if isinstance(item, Half):
+                halves.append(item)
+            else:
+                ends.append(item)
         receipts, standings = self._write(halves, ends)
         if not ends:
             return receipts

@@ -7,20 +7,30 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from txsaga.adapters.postgres import batch
 from txsaga.adapters.postgres.batch import Batch, Kind
-from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.hot import Form, Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.adapters.postgres.wire import Call
-from txsaga.errors import ConfigError, IdentityChanged, NotPrimary, OutcomeUnknown, RightsMissing, TxSagaError
+from txsaga.errors import (
+    ConfigError,
+    IdentityChanged,
+    NotPrimary,
+    OutcomeUnknown,
+    RightsMissing,
+    StoreError,
+    TxSagaError,
+)
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.records import End, Half
 from txsaga.testing.samples import row
 
 HOT = Hot.of("s")
+OWN = Form("own one", "own many")
 STORE = StoreId(UUID(int=7), 1, ())
 STORED = [(7, b"token")]
 Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
@@ -55,8 +65,12 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "PATIENCE", 0.0)
 
 
-def run(line: ScriptedLine, *ends: End) -> object:
-    batch = Batch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends)  # not alike
+def run_own(line: ScriptedLine) -> object:
+    return run(line, End(3, 1, b"", Decision.COMMIT), own=OWN)
+
+
+def run(line: ScriptedLine, *ends: End, own: Form | None = None) -> object:
+    batch = Batch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends, own)  # not alike
     return batch.answered(line, 0, STORE)  # type: ignore[arg-type]  # it acts like one
 
 
@@ -97,6 +111,22 @@ def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
     assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
     assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
+
+
+@pytest.mark.rule("R14")
+def test_own_ends_are_those_of_anybody_in_another_session() -> None:
+    line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
+    assert run_own(line) == ({Kind.HELD: STORED}, [(3,)])
+    assert line.sent == [[HOT.prepare.many, OWN.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
+
+
+@pytest.mark.rule("R14")
+def test_own_ends_that_others_decided_go_the_long_way_with_their_batch() -> None:
+    refused = StoreError("duplicate")
+    refused.__cause__ = psycopg.errors.UniqueViolation()
+    line = ScriptedLine([refused, [STORED, []]])
+    assert run_own(line) == ({Kind.HELD: STORED}, [])
+    assert line.sent == [[HOT.prepare.many, OWN.one], [HOT.prepare.many, HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")

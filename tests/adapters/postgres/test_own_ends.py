@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
-from txsaga.adapters.postgres import halves
+from tests.adapters.postgres.past import SPAN
+from tests.adapters.postgres.past import Scene as Past
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres import halves, schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.wire import Call, Wire
 from txsaga.errors import EndRefused, TxSagaError, UnknownTransaction
@@ -149,6 +154,40 @@ def test_a_store_that_was_made_anew_under_a_session_is_not_decided_in(scene: Sce
     (answer,) = scene.store.halves.decide([end_of(receipt, COMMIT)])
     assert isinstance(answer, TxSagaError)
     assert (scene.short, scene.decisions()) == ([], {})
+
+
+@pytest.mark.rule("R13")
+@pytest.mark.parametrize("parked", [True, False])
+def test_one_whose_partition_was_dropped_is_not_decided_again(
+    home_url: str, monkeypatch: pytest.MonkeyPatch, parked: bool
+) -> None:
+    monkeypatch.setattr(schema, "SPAN", SPAN)
+    with closing(open_store(home_url)) as store, closing(open_store(home_url)) as other:
+        past = Past(other, Stored(home_url))  # the session itself hears of nothing
+        past.crowd()
+        receipt = prepared(store, past.group, row(past.qid, "own"))
+        assert decided(other, end_of(receipt, ROLLBACK, from_check=True)).won
+        if parked:
+            past.parked()  # its partition is left to it, without what is decided
+        past.leave()
+        assert past.drop()
+        (answer,) = store.halves.decide([end_of(receipt, COMMIT)])
+        assert isinstance(answer, EndRefused)
+        assert (receipt.txid,) not in past.stored.rows("SELECT txid FROM op")
+
+
+@pytest.mark.parametrize("evidence", [False, True])
+def test_halves_that_are_alike_and_that_are_not_lie_as_they_were_given(scene: Scene, evidence: bool) -> None:
+    shared = scene.store.registry.resource("books", uuid4()).id if evidence else None
+    alike = [Half(scene.group, [row(scene.queue, text)], shared) for text in "abc"]
+    mixed = [Half(scene.group, [row(scene.queue, text)], None, at) for at, text in enumerate("def", 7)]
+    for batch in (alike, mixed, [*alike, *mixed], alike[:1], mixed[:1]):
+        before = len(scene.sql("SELECT FROM {s}.half"))
+        receipts = [answered(each) for each in scene.store.halves.store(batch)]
+        lying = scene.sql("SELECT txid, evidence, immunity, body FROM {s}.half ORDER BY txid")[before:]
+        given = [(half.evidence, half.immunity, half.rows[0].body) for half in batch]
+        assert [tuple(each)[1:] for each in lying] == given
+        assert [each.txid for each in receipts] == [each.txid for each in lying]
 
 
 def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

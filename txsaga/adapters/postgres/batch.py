@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.hot import Form, Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.adapters.postgres.values import (
     Value,
@@ -71,8 +71,8 @@ class Batch:
     and so they are among others: two batches that decide the same must meet their numbers in the same order.
     """
 
-    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], *, own: bool = False) -> None:
-        self._hot, self._ends, self._own = hot, ends, own
+    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], own: Form | None = None) -> None:
+        self._hot, self._ends, self.own = hot, ends, own
         self.stored: dict[Kind, list[Half]] = {}
         for half in halves:
             self.stored.setdefault(kind_of(half), []).append(half)
@@ -92,22 +92,21 @@ class Batch:
 
     def _first(self, line: Line, identity: StoreId) -> Sequence[Rows]:
         stores = [store.call for store in self._stores]
-        if self._own and self._hot.decide_own is not None:
-            own = Call(self._hot.decide_own.of(len(self._ends)), _own_values(self._ends, identity))
+        if self.own is not None:
             try:
-                return line.exchange([*stores, own])
+                return line.exchange([*stores, Call(self.own.of(len(self._ends)), _own_values(self._ends, identity))])
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise
+                self.own = None  # one of them was decided by others: nothing was written
         calls = [*stores, *self._decides()]
         return line.exchange(calls) if calls else []
 
     def _again(self, line: Line, low: int) -> Sequence[Rows]:
-        decides = self._decides()
+        stores, decides = [store.call for store in self._stores], self._decides()
         for _ in range(RESENDS):
             patiently(line.connection, min(line.patience, PATIENCE))
             try:
-                stores = [store.call for store in self._stores]
                 return self._found(line, low, decides) or line.exchange([*stores, *decides])
             except ConnectionLost as lost:
                 reason = lost

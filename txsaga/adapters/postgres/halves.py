@@ -6,6 +6,7 @@ If a batch never runs, its callers were never answered and nothing of it is ther
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -37,7 +38,7 @@ _half = schema.half.c
 SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
 """Of a half: never the body, which may be megabytes."""
 ISSUED = 65_536
-"""So many undecided halves of a session are known to it; the others are looked up."""
+"""So many undecided halves of a session are known to it, in some 20 MB; the others are looked up."""
 
 
 class PostgresHalves(HalfStore):
@@ -47,17 +48,23 @@ class PostgresHalves(HalfStore):
         self._engine, self._hot, self._identity = engine, hot, identity
         self._line = Line(engine, patience)
         self._low: int | None = None
-        self._issued: dict[int, Receipt] = {}  # to what this session stored and has not decided
+        self._issued: OrderedDict[int, Receipt] = OrderedDict()  # to what this session stored and has not decided
         self._session: object = None
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
         """Store halves and write decisions; the first durable one stands."""
+        if not halves and not ends:
+            return Written([], [])
         first: dict[int, End] = {}
         repeats = [end for end in ends if first.setdefault(end.txid, end) is not end]
         with self._line.lock:
             wanted = sorted(first.values())
-            batch = Batch(self._hot, halves, wanted, own=self._own(wanted))
-            stored, decided = batch.answered(self._line, self._newest() if halves else 0, self._identity)
+            low = self._newest() if halves else 0
+            own = self._hot.decide_own if self._own(wanted) else None
+            batch = Batch(self._hot, halves, wanted, own)
+            stored, decided = batch.answered(self._line, low, self._identity)
+            if batch.own is not own:
+                self._issued.clear()  # what is known of the others may be as old
             standings = self._standings(wanted, {txid for (txid,) in decided})
             # The batch is written: from here on what fails is an answer at its place, never the whole.
             receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
@@ -105,12 +112,12 @@ class PostgresHalves(HalfStore):
         """Tell whether all of these are ends of what this session stored itself."""
         session = self._line.session()
         if session is not self._session:  # behind it may be a store that was put back to an earlier state
-            self._session, self._issued = session, {}
-        own = bool(ends)
+            self._session, self._issued = session, OrderedDict()
+        own, youngest = bool(ends), (self._low or 0) // schema.SPAN
         for end in ends:
             receipt = self._issued.pop(end.txid, None)
             known = receipt is not None and (receipt.group, receipt.token) == (end.group, end.token)
-            own = own and known and not (end.from_check or end.recalls)
+            own = own and known and end.txid // schema.SPAN == youngest and not (end.from_check or end.recalls)
         return own
 
     def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
@@ -121,7 +128,7 @@ class PostgresHalves(HalfStore):
             if half.immunity is None and isinstance(receipt, Receipt):
                 self._issued[receipt.txid] = receipt
         while len(self._issued) > ISSUED:
-            del self._issued[next(iter(self._issued))]
+            self._issued.popitem(last=False)
 
     def _newest(self) -> int:
         """Return a number below which nothing of ours is looked for after a lost answer."""

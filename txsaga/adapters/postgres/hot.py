@@ -117,12 +117,15 @@ SELECT x.txid, x.decision, x.from_check
 RETURNING txid"""
 ENDS = Source(1, ("int8", "int4", "bytea", "int4", "bool"))
 
-# What this session stored itself, and for nobody's immunity, is there, is plain and of its group: no half is looked at.
-# A decision that is there already fails the whole batch; then it is written the long way.
+# What this session stored itself, and for nobody's immunity, is plain and of its group: no half is looked at. One that
+# is decided already is refused by its number, as long as its partition is the youngest: an older one may have been left
+# to the undecided. There, and in another store, the decision is NULL. What is refused so is written the long way.
 DECIDE_OWN = """
 INSERT INTO {s}.op (txid, decision)
-SELECT x.txid, x.decision FROM {rows} AS x(txid, decision)
- WHERE EXISTS (SELECT FROM {s}.store WHERE uuid = $3 AND incarnation = $4)
+SELECT x.txid, CASE WHEN x.txid >= (
+           SELECT q.last_value - q.last_value % {span} FROM {s}.store t CROSS JOIN {s}.tx_seq q
+            WHERE t.uuid = $3 AND t.incarnation = $4) THEN x.decision END
+  FROM {rows} AS x(txid, decision)
 RETURNING txid"""
 OWN_ENDS = Source(1, ("int8", "int4"))
 

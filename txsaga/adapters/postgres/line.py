@@ -93,8 +93,9 @@ class Line:
         """Return the open connection, opening one when there is none."""
         if self._connection is None:
             with translating():
-                self._connection = self._open()
-            self.wire = Wire(self._connection)
+                opened = self._open()
+            self.wire = Wire(opened)
+            self._connection = opened
         return self._connection
 
     def session(self) -> object:
@@ -105,7 +106,7 @@ class Line:
         if self._connection is not None and self.wire.hung_up():
             self.close()
             patiently(self.connection, min(self.patience, PATIENCE))
-        elif self._connection is None:
+        else:
             self.connection()
         return self.wire
 
