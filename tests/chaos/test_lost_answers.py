@@ -118,12 +118,13 @@ def test_a_half_is_stored_once_and_its_receipt_is_good(
 
 
 @LOSSES
+@pytest.mark.parametrize("immunity", [None, 60], ids=["own", "looked-at"])
 @pytest.mark.req("RMQ-21")
 def test_a_decision_is_told_as_it_stands(
-    world: World, home: Proxy, broker: Broker, bank: JoiningProducer, loss: Loss
+    world: World, home: Proxy, broker: Broker, bank: JoiningProducer, loss: Loss, immunity: int | None
 ) -> None:
-    receipt = bank.prepare_now(CREDITS, b"credit")
-    home.lose(receipt.token, loss)
+    receipt = bank.prepare(CREDITS, b"credit", immunity=immunity).result(30)
+    home.lose(receipt.txid.to_bytes(8, "big"), loss)
     assert bank.decide(receipt, Decision.COMMIT).result(30).decision is Decision.COMMIT
     assert home.broke.is_set()
     assert after(broker, world, CREDITS) == ["credit"]
