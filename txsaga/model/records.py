@@ -99,8 +99,7 @@ class Life:
         return self.coordinator is not None and self.state is TxState.PREPARED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class Doubt(NamedTuple):
     """A transaction without a decision whose time has come to be asked about."""
 
     txid: int
@@ -110,7 +109,7 @@ class Doubt:
     evidence: int | None
     born: datetime | None = None
     checks: int = 0
-    age: timedelta = field(default=timedelta(), compare=False)
+    age: timedelta = timedelta()
     run: str | None = None
 
     @classmethod

@@ -42,8 +42,8 @@ INSERT INTO half (txid, pgroup, qid, chunk, n, body)
 SELECT i, 1, 1, 0, 1, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, {COUNT}) i;
 INSERT INTO op (txid, decision) SELECT i, 1 FROM generate_series(1, {COUNT}) i WHERE i % 10 <> 0;
 INSERT INTO tx (txid, pgroup, key, epoch, state) SELECT i, 1, i, 1, 'committed' FROM generate_series(1, {COUNT}) i;
-INSERT INTO doubt (txid, pgroup, check_at)
-SELECT i, 1, now() + CASE WHEN i BETWEEN {SOME[0]} AND {SOME[-1]} AND i % 10 = 0
+INSERT INTO doubt (txid, pgroup, keyed, check_at)
+SELECT i, 1, i % 20 = 0, now() + CASE WHEN i BETWEEN {SOME[0]} AND {SOME[-1]} AND i % 10 = 0
                           THEN interval '-1 hour' ELSE interval '1 hour' END FROM generate_series(1, {COUNT}) i;
 INSERT INTO question (txid, pgroup, member, patience, asked, until)
 SELECT i, 1, 'other', interval '3 seconds', now(),

@@ -45,8 +45,8 @@ INSERT INTO log (qid, base, n, txid, part, attempt, chunk)
 SELECT i % {queues} + 1, i / {queues}, 1, i, 0, 0, 0 FROM generate_series(1, {new} - 1) i
  WHERE i % 1000 <> 500 AND i <> {missed};
 INSERT INTO tick (id, snap, last_txid) VALUES (100, '{snap}', {new});
-INSERT INTO doubt (txid, pgroup, check_at)
-SELECT i, 1, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour' ELSE interval '1 hour' END
+INSERT INTO doubt (txid, pgroup, keyed, check_at)
+SELECT i, 1, i % 3 = 0, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour' ELSE interval '1 hour' END
   FROM generate_series(10, {count}, 10) i;
 INSERT INTO scheduled (txid, at, pgroup)
 SELECT i, now() + CASE WHEN i % 100 = 0 THEN interval '-1 hour' ELSE interval '1 hour' END, 1

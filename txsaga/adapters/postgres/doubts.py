@@ -181,12 +181,12 @@ class PostgresDoubts:
 
     def due(self, limit: int) -> Sequence[Doubt]:
         """Return doubts that are due."""
-        return [doubt_of(row) for row in self._run(self._hot.doubts, {"limit": limit})]
+        return [Doubt._make(row) for row in self._run(self._hot.doubts, {"limit": limit})]
 
     def of(self, txid: int) -> Doubt | None:
         """Return what deciding one transaction needs."""
         rows = self._run(self._hot.doubt, {"txid": txid})
-        return doubt_of(rows[0]) if rows else None
+        return Doubt._make(rows[0]) if rows else None
 
     def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
         """Ask about transactions that are being worked on no earlier than in `lease`."""
@@ -244,12 +244,6 @@ class PostgresDoubts:
     def _do(self, sql: str, parameters: Mapping[str, object]) -> None:
         with by_index(self._engine) as connection:
             connection.exec_driver_sql(sql.format(s=self._schema), dict(parameters))
-
-
-def doubt_of(row: Sequence[Any]) -> Doubt:
-    """Read a row of the statements on doubts."""
-    names = ("txid", "group", "token", "keyed", "evidence", "born", "checks", "age", "run")
-    return Doubt(**dict(zip(names, row, strict=True)))
 
 
 def remark_of(kept: Mapping[str, str]) -> Remark:

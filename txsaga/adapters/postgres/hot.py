@@ -220,7 +220,7 @@ DELETE FROM {s}.doubt d WHERE d.check_at <= (SELECT clock_timestamp())
    AND (SELECT h.txid FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) IS NULL"""
 
 # Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
-# for once: an index can't be searched for what changes from row to row.
+# for once: an index can't be searched for what changes from row to row. Columns in the order of a `Doubt`.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
        clock_timestamp() - coalesce(d.resumed, t.opened, h.born), t.run
@@ -228,7 +228,7 @@ SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coa
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
            AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL
          ORDER BY check_at, txid LIMIT %(limit)s) d
-  LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE tx.txid = d.txid OFFSET 0) t ON true
+  LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE d.keyed AND tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
  WHERE coalesce(t.opened, h.born) IS NOT NULL
  ORDER BY d.check_at, d.txid"""

@@ -14,11 +14,11 @@ from sqlalchemy import Engine
 
 from txsaga.adapters.postgres import checked
 from txsaga.adapters.postgres.connection import by_index
-from txsaga.adapters.postgres.doubts import doubt_of, with_remark
+from txsaga.adapters.postgres.doubts import with_remark
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED
 from txsaga.adapters.postgres.parameters import numbered
 from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead, kept
-from txsaga.model.records import HalfView
+from txsaga.model.records import Doubt, HalfView
 
 ASK = """
 WITH lead AS MATERIALIZED (
@@ -163,7 +163,7 @@ class PostgresQuestions:
             return []
         views = self._views(txids)
         rows = self._run(self._asked, {"txids": txids})
-        return [Asked(doubt_of(row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
+        return [Asked(Doubt._make(row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
         """Take questions away."""
