@@ -179,8 +179,10 @@ class Kernel:
 
     def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
         answers = self._writing(batch)
-        if any(isinstance(item, End) or item.plain for item in batch):
-            self.tell_decided()
+        for item in batch:
+            if isinstance(item, End) or item.plain:
+                self.tell_decided()
+                break
         return answers
 
     def _acknowledge(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:

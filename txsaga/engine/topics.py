@@ -81,11 +81,12 @@ class Topics:
     def admit(self, message: Message, way: Way) -> tuple[Message, int]:
         """Let a message in and choose its queue; a half comes without its delay, with a warning."""
         validate(message)
-        topic = self.open(message.topic, way, scheduled=message.scheduled)
-        if way is Way.HALF and message.scheduled:  # it could be due before it is decided
+        scheduled = message.scheduled
+        topic = self.open(message.topic, way, scheduled=scheduled)
+        if way is Way.HALF and scheduled:  # it could be due before it is decided
             logger.warning("message to %s: a half message has no delay, it was dropped", message.topic)
-            message = message.unscheduled()
-        topic.admit(way, ordered=message.ordering_key is not None, scheduled=message.scheduled)
+            message, scheduled = message.unscheduled(), False
+        topic.admit(way, ordered=message.ordering_key is not None, scheduled=scheduled)
         key = message.key if message.ordering_key is None else message.ordering_key
         return message, topic.queue_for(key, 0 if key is not None else self.turn())
 

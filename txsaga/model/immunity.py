@@ -40,7 +40,7 @@ def read(text: str | None) -> int | None:
 def chosen(argument: object, headers: Mapping[str, str] | None) -> int | None:
     """Return the immunity of a half: the argument's, else the header's."""
     given = checked(argument)
-    return given if given is not None else read((headers or {}).get(HEADER))
+    return given if given is not None or not headers else read(headers.get(HEADER))
 
 
 def effective(seconds: int | None) -> int:

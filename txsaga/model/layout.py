@@ -61,13 +61,13 @@ def lay_out_one(message: Message) -> bytes:
     return chunk.encode_one(
         (
             message.body,
-            _encoded(message.key),
-            _encoded(message.tag),
+            None if message.key is None else message.key.encode(),
+            None if message.tag is None else message.tag.encode(),
             _json(message.headers) if message.headers else None,
-            _encoded(message.ordering_key),
+            None if message.ordering_key is None else message.ordering_key.encode(),
             None,
             None if message.persistent else b"\0",
-            _encoded(message.unique_key),
+            None if message.unique_key is None else message.unique_key.encode(),
         )
     )
 

@@ -231,7 +231,9 @@ class OverviewContract:
         assert doubt is not None
         assert (doubt.txid, doubt.group, doubt.keyed, doubt.evidence) == (receipt.txid, group, False, resource.id)
         assert decided(store, End(doubt.txid, doubt.group, doubt.token, COMMIT, from_check=True)).won
-        assert store.doubts.of(receipt.txid) == doubt
+        again = store.doubts.of(receipt.txid)
+        assert again is not None
+        assert again._replace(age=doubt.age) == doubt
         assert store.doubts.of(receipt.txid + 1000) is None
 
     def test_the_doubt_of_a_keyed_transaction_is_its_life(self, store: Store) -> None:

@@ -160,13 +160,13 @@ class QuestionContract:
         group, lead = new_group(store), led(store)
         enlist(store, group, "anna")
         (txid,) = in_doubt(store, group)
-        store.questions.ask([ask(txid, group, patience=SOON)], lead)
-        later(SOON.total_seconds() / 2)
+        store.questions.ask([ask(txid, group, patience=timedelta(seconds=2))], lead)
+        later(1)
         assert store.questions.collect() == 0
         store.questions.take("anna", 1)  # from now on it has its time to answer
-        later(SOON.total_seconds() / 2)
+        later(1)
         assert store.questions.collect() == 0
-        later(LATE)
+        later(2)
         assert store.questions.collect() == 1
         (remark,) = store.overview.remarks(txid)
         assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "UNKNOWN", 1)

@@ -14,6 +14,7 @@ from txsaga.adapters.postgres import batch
 from txsaga.adapters.postgres.batch import Batch, Kind
 from txsaga.adapters.postgres.hot import Form, Hot
 from txsaga.adapters.postgres.line import ConnectionLost, Line
+from txsaga.adapters.postgres.values import int4, uuid
 from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import (
     ConfigError,
@@ -25,13 +26,12 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
 from txsaga.model.records import End, Half
 from txsaga.testing.samples import row
 
 HOT = Hot.of("s")
 OWN = Form("own one", "own many")
-STORE = StoreId(UUID(int=7), 1, ())
+HERE = (uuid(UUID(int=7)), int4(1))
 STORED = [(7, b"token")]
 Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
 
@@ -71,7 +71,7 @@ def run_own(line: ScriptedLine) -> object:
 
 def run(line: ScriptedLine, *ends: End, own: Form | None = None) -> object:
     batch = Batch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends, own)  # not alike
-    return batch.answered(line, 0, STORE)  # type: ignore[arg-type]  # it acts like one
+    return batch.answered(line, 0, HERE)  # type: ignore[arg-type]  # it acts like one
 
 
 @pytest.mark.rule("R14")

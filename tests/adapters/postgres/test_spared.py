@@ -59,7 +59,8 @@ def scene(store: PostgresStore, stored: Stored) -> Scene:
 
 def seen(scene: Scene, txid: int) -> list[object]:
     """Look at a transaction in every way that somebody may."""
-    store, doubt = scene.store, scene.store.doubts.of(txid)
+    store, found = scene.store, scene.store.doubts.of(txid)
+    doubt = found and found._replace(age=timedelta(0))
     listed = [replace(view, age=timedelta(0)) for view in store.overview.doubts(limit=9, txid=txid)]
     counted = replace(store.overview.undecided(), oldest=None)
     lying = scene.stored.rows("SELECT * FROM half WHERE txid = :txid ORDER BY part, attempt, qid, chunk", txid=txid)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from enum import IntEnum, auto
+from itertools import chain
 from typing import NamedTuple
 
 import psycopg
@@ -24,16 +25,17 @@ from txsaga.adapters.postgres.values import (
     byteas,
     float8s_or_null,
     int4,
+    int4_array,
+    int4_or_null,
     int4s,
     int4s_or_null,
     int8,
+    int8_array,
     int8s,
-    uuid,
 )
 from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreError, TxSagaError
-from txsaga.model.identity import StoreId
 from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import Due, End, Half, Row
 
@@ -78,10 +80,10 @@ class Batch:
             self.stored.setdefault(kind_of(half), []).append(half)
         self._stores = [_store(hot, kind, stored) for kind, stored in self.stored.items()]
 
-    def answered(self, line: Line, low: int, identity: StoreId) -> tuple[dict[Kind, Rows], Rows]:
+    def answered(self, line: Line, low: int, here: Sequence[Value]) -> tuple[dict[Kind, Rows], Rows]:
         """Run the batch until its answer is known: rows of each kind of halves, and of decisions."""
         try:
-            return self._by_kind(self._first(line, identity))
+            return self._by_kind(self._first(line, here))
         except ConnectionLost:
             pass
         try:
@@ -90,17 +92,18 @@ class Batch:
             # Whatever went wrong behind the first loss, it says nothing about the first try.
             raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
 
-    def _first(self, line: Line, identity: StoreId) -> Sequence[Rows]:
+    def _first(self, line: Line, here: Sequence[Value]) -> Sequence[Rows]:
         stores = [store.call for store in self._stores]
+        if not self._ends:
+            return line.exchange(stores)
         if self.own is not None:
             try:
-                return line.exchange([*stores, Call(self.own.of(len(self._ends)), _own_values(self._ends, identity))])
+                return line.exchange([*stores, _own_call(self.own, self._ends, here)])
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise
                 self.own = None  # one of them was decided by others: nothing was written
-        calls = [*stores, *self._decides()]
-        return line.exchange(calls) if calls else []
+        return line.exchange([*stores, *self._decides()])
 
     def _again(self, line: Line, low: int) -> Sequence[Rows]:
         stores, decides = [store.call for store in self._stores], self._decides()
@@ -130,9 +133,8 @@ class Batch:
         return [Call(form.of(len(some)), _end_values(some)) for form, some in kinds if some]
 
     def _by_kind(self, answers: Sequence[Rows]) -> tuple[dict[Kind, Rows], Rows]:
-        found = iter(answers)
-        stored = {store.kind: next(found) for store in self._stores}
-        return stored, [row for rows in found for row in rows]
+        stored = dict(zip(self.stored, answers, strict=False))
+        return stored, list(chain.from_iterable(answers[len(stored) :]))
 
 
 def standing(hot: Hot, ends: Sequence[End]) -> Call:
@@ -166,8 +168,8 @@ def _alike_values(halves: Sequence[Half]) -> list[Value | None]:
             return []
         qids.append(qid)
         bodies.append(body)
-    known = [None if value is None else int4(value) for value in (group, evidence, immunity)]
-    return [*known, int4s(qids), byteas(bodies)]
+    plain = int4(group), int4_or_null(evidence), int4_or_null(immunity)
+    return [*plain, int4s(qids), byteas(bodies)]
 
 
 def _half_values(rows: Sequence[tuple[bool, Half, Row]]) -> list[Value | None]:
@@ -196,9 +198,12 @@ def _end_values(ends: Sequence[End]) -> list[Value]:
     return [*_named(ends), decisions, bools([end.from_check for end in ends]), int4(MIN_AGE)]
 
 
-def _own_values(ends: Sequence[End], identity: StoreId) -> list[Value]:
-    numbers, decisions = int8s([end.txid for end in ends]), int4s([end.decision for end in ends])
-    return [numbers, decisions, uuid(identity.uuid), int4(identity.incarnation)]
+def _own_call(form: Form, ends: Sequence[End], here: Sequence[Value]) -> Call:
+    if len(ends) == 1:
+        ((number, _, _, decision, *_),) = ends
+        return Call(form.one, [int8(number), int4(decision), *here])
+    numbers, decisions = int8_array([end.txid for end in ends]), int4_array([end.decision for end in ends])
+    return Call(form.many, [numbers, decisions, *here])
 
 
 def _named(ends: Sequence[End]) -> list[Value]:

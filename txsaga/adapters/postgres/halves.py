@@ -7,8 +7,8 @@ If a batch never runs, its callers were never answered and nothing of it is ther
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby, repeat
 from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
@@ -18,6 +18,7 @@ from txsaga.adapters.postgres.batch import Batch, Kind, kind_of, standing
 from txsaga.adapters.postgres.connection import by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
+from txsaga.adapters.postgres.values import int4, uuid
 from txsaga.adapters.postgres.wire import Rows
 from txsaga.engine.patience import PATIENCE
 from txsaga.errors import (
@@ -48,6 +49,7 @@ class PostgresHalves(HalfStore):
         self._engine, self._hot, self._identity = engine, hot, identity
         self._line = Line(engine, patience)
         self._low: int | None = None
+        self._here = (uuid(identity.uuid), int4(identity.incarnation))
         self._issued: OrderedDict[int, Receipt] = OrderedDict()  # to what this session stored and has not decided
         self._session: object = None
 
@@ -55,25 +57,20 @@ class PostgresHalves(HalfStore):
         """Store halves and write decisions; the first durable one stands."""
         if not halves and not ends:
             return Written([], [])
-        first: dict[int, End] = {}
-        repeats = [end for end in ends if first.setdefault(end.txid, end) is not end]
+        wanted = sorted({end.txid: end for end in reversed(ends)}.values()) if ends else []  # the first of each number
         with self._line.lock:
-            wanted = sorted(first.values())
             low = self._newest() if halves else 0
             own = self._hot.decide_own if self._own(wanted) else None
             batch = Batch(self._hot, halves, wanted, own)
-            stored, decided = batch.answered(self._line, low, self._identity)
+            stored, decided = batch.answered(self._line, low, self._here)
             if batch.own is not own:
                 self._issued.clear()  # what is known of the others may be as old
-            standings = self._standings(wanted, {txid for (txid,) in decided})
             # The batch is written: from here on what fails is an answer at its place, never the whole.
-            receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
-            self._issue(batch.stored.get(Kind.HELD, ()), receipts.get(Kind.HELD, ()))
-        answers, later = {kind: iter(given) for kind, given in receipts.items()}, iter(self._repeated(repeats))
-        return Written(
-            [next(answers[kind_of(half)]) for half in halves],
-            [standings[end.txid] if first[end.txid] is end else next(later) for end in ends],
-        )
+            standings = self._standings(wanted, decided) if ends else {}
+            receipts = self._stored(halves, batch, stored) if halves else []
+        if len(wanted) == len(ends):
+            return Written(receipts, [standings[end.txid] for end in ends])
+        return Written(receipts, self._repeated(ends, standings))
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
@@ -137,6 +134,17 @@ class PostgresHalves(HalfStore):
             self._low = int(newest[0][0])
         return self._low
 
+    def _stored(
+        self, halves: Sequence[Half], batch: Batch, stored: Mapping[Kind, Rows]
+    ) -> Sequence[Receipt | TxSagaError]:
+        receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
+        if Kind.HELD in receipts:
+            self._issue(batch.stored[Kind.HELD], receipts[Kind.HELD])
+        if len(receipts) == 1:
+            return receipts.popitem()[1]
+        answers = {kind: iter(given) for kind, given in receipts.items()}
+        return [next(answers[kind_of(half)]) for half in halves]
+
     def _receipts(self, halves: Sequence[Half], rows: Rows) -> list[Receipt | TxSagaError]:
         tokens: dict[int, bytes] = dict(rows)
         if not tokens:
@@ -148,13 +156,14 @@ class PostgresHalves(HalfStore):
         self._low = max(self._low or 0, numbers[-1])
         return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(numbers, halves, strict=True)]
 
-    def _standings(self, ends: Sequence[End], won: set[int]) -> dict[int, Standing | TxSagaError]:
-        answers: dict[int, Standing | TxSagaError] = {
-            end.txid: Standing(end.txid, end.decision, True) for end in ends if end.txid in won
-        }
-        lost = [end for end in ends if end.txid not in won]
-        if not lost:
+    def _standings(self, ends: Sequence[End], decided: Rows) -> dict[int, Standing | TxSagaError]:
+        won, answers = dict.fromkeys(chain.from_iterable(decided)), dict[int, Standing | TxSagaError]()
+        for end in ends:
+            if end.txid in won:
+                answers[end.txid] = Standing(end.txid, end.decision, True)
+        if len(answers) == len(ends):
             return answers
+        lost = [end for end in ends if end.txid not in won]
         call = standing(self._hot, lost)
         try:
             rows = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call])[0])
@@ -164,11 +173,18 @@ class PostgresHalves(HalfStore):
         stands = {row[0]: row[1:] for row in rows}
         return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}
 
-    def _repeated(self, ends: Sequence[End]) -> Sequence[Standing | TxSagaError]:
+    def _repeated(
+        self, ends: Sequence[End], standings: dict[int, Standing | TxSagaError]
+    ) -> Sequence[Standing | TxSagaError]:
+        """Ask for the later ends of a number once its first one stands."""
+        told = [standings.pop(end.txid, None) for end in ends]
+        later = [end for end, answer in zip(ends, told, strict=True) if answer is None]
+        answers: Iterator[Standing | TxSagaError]
         try:
-            return self.decide(ends) if ends else ()
+            answers = iter(self.decide(later))
         except TxSagaError as reason:
-            return [reason for _ in ends]
+            answers = repeat(reason)
+        return [next(answers) if answer is None else answer for answer in told]
 
     def _view(self, row: Any) -> HalfView:
         counts = not row.keyed or row.winner == row.attempt  # what a superseded attempt left never does

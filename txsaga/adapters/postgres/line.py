@@ -80,7 +80,8 @@ class Line:
 
     def exchange(self, calls: Sequence[Call]) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each."""
-        self.connection()
+        if self._connection is None:
+            self.connection()
         try:
             return self.wire.exchange(calls)
         except psycopg.Error as error:
@@ -103,11 +104,11 @@ class Line:
 
         Nothing was sent then: whatever this raises is a clear no.
         """
-        if self._connection is not None and self.wire.hung_up():
+        if self._connection is None:
+            self.connection()
+        elif self.wire.hung_up():
             self.close()
             patiently(self.connection, min(self.patience, PATIENCE))
-        else:
-            self.connection()
         return self.wire
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar
 from uuid import UUID
 
@@ -100,9 +101,15 @@ class BytesArray(Value):
     oid = 1001
 
 
+@lru_cache(maxsize=1024)  # groups, queues, decisions: the same few again and again
 def int4(value: int) -> Int4:
     """Lay out int4."""
     return Int4(value.to_bytes(4, "big", signed=True))
+
+
+def int4_or_null(value: int | None) -> Int4 | None:
+    """Lay out int4 or NULL."""
+    return None if value is None else int4(value)
 
 
 def int8(value: int) -> Int8:
@@ -170,7 +177,7 @@ def int4s(values: Sequence[int]) -> Int4 | Int4Array:
 def int4s_or_null(values: Sequence[int | None]) -> Int4 | Int4Array | None:
     """Lay out a column of int4 that may hold NULL."""
     if len(values) == 1:
-        return None if values[0] is None else int4(values[0])
+        return int4_or_null(values[0])
     return Int4Array(_nullable(_INT4, ">ii", 4, values))
 
 

@@ -19,6 +19,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from txsaga.adapters.postgres.values import Value
 
 Rows = Sequence[tuple[Any, ...]]
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Call(NamedTuple):
@@ -49,17 +50,7 @@ class Wire:
 
     def exchange(self, calls: Sequence[Call]) -> list[Rows]:
         """Run statements, each once the one before it succeeded; return the rows of each."""
-        pgconn, piped = self._pgconn, len(calls) > 1
-        names = [self.prepared(call) for call in calls]
-        if piped:
-            pgconn.enter_pipeline_mode()
-        for name, (_, given) in zip(names, calls, strict=True):
-            pgconn.send_query_prepared(name, given, [1] * len(given), 1)
-        if piped:
-            pgconn.pipeline_sync()
-        results = self._received(piped=piped)
-        if piped:
-            pgconn.exit_pipeline_mode()
+        results = [self._alone(*calls)] if len(calls) == 1 else self._piped(calls)
         for result in results:
             _require_success(result)
         return [self._rows(result) for result in results]
@@ -79,18 +70,39 @@ class Wire:
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 
-    def _received(self, *, piped: bool) -> list[PGresult]:
+    def _alone(self, call: Call) -> PGresult:
+        self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
+        self._flush()
+        result = self._received()
+        while self._received() is not None:
+            pass
+        if result is None:
+            raise psycopg.OperationalError("the session ended without an answer")
+        return result
+
+    def _piped(self, calls: Sequence[Call]) -> list[PGresult]:
         pgconn, results = self._pgconn, list[PGresult]()
+        names = [self.prepared(call) for call in calls]
+        pgconn.enter_pipeline_mode()
+        for name, (_, given) in zip(names, calls, strict=True):
+            pgconn.send_query_prepared(name, given, [1] * len(given), 1)
+        pgconn.pipeline_sync()
         self._flush()
         while True:
-            while pgconn.is_busy():
-                self._readable.poll()
-                pgconn.consume_input()
-            result = pgconn.get_result()
+            result = self._received()
             if result is not None and result.status != ExecStatus.PIPELINE_SYNC:
                 results.append(result)
-            elif result is not None or not piped or pgconn.status == ConnStatus.BAD:
-                return results
+            elif result is not None or pgconn.status == ConnStatus.BAD:
+                break
+        pgconn.exit_pipeline_mode()
+        return results
+
+    def _received(self) -> PGresult | None:
+        """Wait for what comes next; None at the end of an answer."""
+        while self._pgconn.is_busy():
+            self._readable.poll()
+            self._pgconn.consume_input()
+        return self._pgconn.get_result()
 
     def _flush(self) -> None:
         """Send all; the server may want to be read meanwhile."""
@@ -102,7 +114,7 @@ class Wire:
 
 
 def _require_success(result: PGresult) -> None:
-    if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+    if result.status in _DONE:
         return
     state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
     message = result.error_message.decode(errors="replace").strip()
