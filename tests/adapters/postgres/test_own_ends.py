@@ -14,8 +14,10 @@ from sqlalchemy import text
 from tests.adapters.postgres.past import SPAN
 from tests.adapters.postgres.past import Scene as Past
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import halves, schema
+from txsaga.adapters.postgres import batch, halves, schema
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.hot import Form
+from txsaga.adapters.postgres.values import Value
 from txsaga.adapters.postgres.wire import Call, Wire
 from txsaga.errors import EndRefused, TxSagaError, UnknownTransaction
 from txsaga.model.decision import Decision
@@ -33,17 +35,19 @@ class Scene:
         self.store, self.other = open_store(url), open_store(url)
         self.group, (self.queue,) = new_group(self.store), new_queues(self.store)
         self.short: list[int] = []
-        real = Wire.exchange
-        own = self.store.halves._hot.decide_own
-        assert own is not None
+        exchanged, laid_out = Wire.exchange, batch._own_call
+        sent: list[tuple[Call, list[int]]] = []
+
+        def own_call(form: Form, ends: Sequence[End], here: Sequence[Value]) -> Call:
+            sent.append((laid_out(form, ends, here), [end.txid for end in ends]))
+            return sent[-1][0]
 
         def exchange(wire: Wire, calls: list[Call]) -> Any:  # noqa: ANN401  # as the real one answers
-            rows = real(wire, calls)
-            self.short += [
-                txid for call, found in zip(calls, rows, strict=True) if call.sql in own for (txid,) in found
-            ]
+            rows = exchanged(wire, calls)
+            self.short += [txid for own, numbers in sent if any(call is own for call in calls) for txid in numbers]
             return rows
 
+        monkeypatch.setattr(batch, "_own_call", own_call)
         monkeypatch.setattr(Wire, "exchange", exchange)
 
     def prepared(self, **how: Any) -> Receipt:  # noqa: ANN401  # as a half takes it
@@ -181,11 +185,11 @@ def test_halves_that_are_alike_and_that_are_not_lie_as_they_were_given(scene: Sc
     shared = scene.store.registry.resource("books", uuid4()).id if evidence else None
     alike = [Half(scene.group, [row(scene.queue, text)], shared) for text in "abc"]
     mixed = [Half(scene.group, [row(scene.queue, text)], None, at) for at, text in enumerate("def", 7)]
-    for batch in (alike, mixed, [*alike, *mixed], alike[:1], mixed[:1]):
+    for some in (alike, mixed, [*alike, *mixed], alike[:1], mixed[:1]):
         before = len(scene.sql("SELECT FROM {s}.half"))
-        receipts = [answered(each) for each in scene.store.halves.store(batch)]
+        receipts = [answered(each) for each in scene.store.halves.store(some)]
         lying = scene.sql("SELECT txid, evidence, immunity, body FROM {s}.half ORDER BY txid")[before:]
-        given = [(half.evidence, half.immunity, half.rows[0].body) for half in batch]
+        given = [(half.evidence, half.immunity, half.rows[0].body) for half in some]
         assert [tuple(each)[1:] for each in lying] == given
         assert [each.txid for each in receipts] == [each.txid for each in lying]
 

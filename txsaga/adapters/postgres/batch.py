@@ -98,7 +98,8 @@ class Batch:
             return line.exchange(stores)
         if self.own is not None:
             try:
-                return line.exchange([*stores, _own_call(self.own, self._ends, here)])
+                *stored, _ = line.exchange([*stores, _own_call(self.own, self._ends, here)])
+                return [*stored, [(end.txid,) for end in self._ends]]  # all of them, or it had refused
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise

@@ -125,8 +125,7 @@ INSERT INTO {s}.op (txid, decision)
 SELECT x.txid, CASE WHEN x.txid >= (
            SELECT q.last_value - q.last_value % {span} FROM {s}.store t CROSS JOIN {s}.tx_seq q
             WHERE t.uuid = $3 AND t.incarnation = $4) THEN x.decision END
-  FROM {rows} AS x(txid, decision)
-RETURNING txid"""
+  FROM {rows} AS x(txid, decision)"""
 OWN_ENDS = Source(1, ("int8", "int4"))
 
 RECALL = (
