@@ -19,7 +19,7 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Form
 from txsaga.adapters.postgres.values import Value
 from txsaga.adapters.postgres.wire import Call, Wire
-from txsaga.errors import EndRefused, TxSagaError, UnknownTransaction
+from txsaga.errors import EndRefused, TransactionsRejected, TxSagaError, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half, Receipt
 from txsaga.testing.samples import COMMIT, ROLLBACK, answered, decided, end_of, new_group, new_queues, prepared, row
@@ -35,6 +35,10 @@ class Scene:
         self.store, self.other = open_store(url), open_store(url)
         self.group, (self.queue,) = new_group(self.store), new_queues(self.store)
         self.short: list[int] = []
+        self.stored: list[str] = []
+        hot = self.store.halves._hot
+        assert hot.lone is not None and hot.prepare_alike is not None
+        self.lone, self.general = hot.lone, hot.prepare_alike.one
         exchanged, laid_out = Wire.exchange, batch._own_call
         sent: list[tuple[Call, list[int]]] = []
 
@@ -43,6 +47,7 @@ class Scene:
             return sent[-1][0]
 
         def exchange(wire: Wire, calls: list[Call]) -> Any:  # noqa: ANN401  # as the real one answers
+            self.stored += [call.sql for call in calls if call.sql in (self.lone, self.general)]
             rows = exchanged(wire, calls)
             self.short += [txid for own, numbers in sent if any(call is own for call in calls) for txid in numbers]
             return rows
@@ -199,3 +204,32 @@ def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPat
     receipts = [scene.prepared() for _ in range(4)]
     assert [decided(scene.store, end_of(each, COMMIT)).won for each in receipts] == [True] * 4
     assert scene.short == [each.txid for each in receipts[2:]]
+
+
+class TestLone:
+    """A half that comes alone: this session makes its token."""
+
+    def test_it_has_the_token_that_the_store_gives(self, scene: Scene) -> None:
+        for _ in range(2):
+            receipt = scene.prepared()
+            doubt = scene.other.doubts.of(receipt.txid)
+            assert doubt is not None and doubt.token == receipt.token
+            assert decided(scene.other, end_of(receipt, COMMIT)).won
+        assert scene.stored == [scene.lone, scene.lone]
+
+    def test_it_is_refused_while_the_store_rejects(self, scene: Scene) -> None:
+        scene.prepared()
+        scene.sql("UPDATE {s}.store SET rejecting = true")
+        (answer,) = scene.store.halves.store([Half(scene.group, [row(scene.queue, "a")])])
+        assert isinstance(answer, TransactionsRejected)
+        assert len(scene.sql("SELECT FROM {s}.half")) == 1
+
+    def test_a_store_that_became_another_under_its_session_makes_the_token_itself(self, scene: Scene) -> None:
+        scene.prepared()
+        scene.sql("UPDATE {s}.store SET incarnation = incarnation + 1, token_inner = token_inner || 'more'")
+        receipt = scene.prepared()
+        doubt = scene.store.doubts.of(receipt.txid)
+        assert doubt is not None and doubt.token == receipt.token
+        assert decided(scene.store, end_of(receipt, COMMIT)).won
+        assert (scene.short, len(scene.sql("SELECT FROM {s}.half"))) == ([], 2)
+        assert scene.stored == [scene.lone, scene.lone, scene.general]

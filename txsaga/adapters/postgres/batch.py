@@ -73,8 +73,10 @@ class Batch:
     and so they are among others: two batches that decide the same must meet their numbers in the same order.
     """
 
-    def __init__(self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], own: Form | None = None) -> None:
-        self._hot, self._ends, self.own = hot, ends, own
+    def __init__(
+        self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], own: Form | None = None, lone: str | None = None
+    ) -> None:
+        self._hot, self._ends, self.own, self._lone = hot, ends, own, lone
         self.stored: dict[Kind, list[Half]] = {}
         for half in halves:
             self.stored.setdefault(kind_of(half), []).append(half)
@@ -93,7 +95,11 @@ class Batch:
             raise OutcomeUnknown(f"whether this batch was written is not known: {reason}") from reason
 
     def _first(self, line: Line, here: Sequence[Value]) -> Sequence[Rows]:
-        stores = [store.call for store in self._stores]
+        stores, alike = [store.call for store in self._stores], self._hot.prepare_alike
+        if self._lone is not None and alike is not None and stores[0].sql == alike.one:
+            stored = line.exchange([Call(self._lone, [*stores[0].values, *here])])
+            if stored[0]:  # or it was refused, and the long way tells why
+                return stored
         if not self._ends:
             return line.exchange(stores)
         if self.own is not None:

@@ -18,8 +18,9 @@ from txsaga.adapters.postgres.batch import Batch, Kind, kind_of, standing
 from txsaga.adapters.postgres.connection import by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import Line, until_answered
+from txsaga.adapters.postgres.pads import Pads
 from txsaga.adapters.postgres.values import int4, uuid
-from txsaga.adapters.postgres.wire import Rows
+from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.engine.patience import PATIENCE
 from txsaga.errors import (
     EndRefused,
@@ -49,6 +50,7 @@ class PostgresHalves(HalfStore):
         self._engine, self._hot, self._identity = engine, hot, identity
         self._line = Line(engine, patience)
         self._low: int | None = None
+        self._pads: Pads | None = None
         self._here = (uuid(identity.uuid), int4(identity.incarnation))
         self._issued: OrderedDict[int, Receipt] = OrderedDict()  # to what this session stored and has not decided
         self._session: object = None
@@ -61,7 +63,8 @@ class PostgresHalves(HalfStore):
         with self._line.lock:
             low = self._newest() if halves else 0
             own = self._hot.decide_own if self._own(wanted) else None
-            batch = Batch(self._hot, halves, wanted, own)
+            lone = self._lone() if len(halves) == 1 and not ends else None
+            batch = Batch(self._hot, halves, wanted, own, lone)
             stored, decided = batch.answered(self._line, low, self._here)
             if batch.own is not own:
                 self._issued.clear()  # what is known of the others may be as old
@@ -117,6 +120,14 @@ class PostgresHalves(HalfStore):
             own = own and known and end.txid // schema.SPAN == youngest and not (end.from_check or end.recalls)
         return own
 
+    def _lone(self) -> str | None:
+        """Return the statement for a lone half, where this session can make its token."""
+        if self._pads is None and self._hot.lone is not None:
+            call = Call(self._hot.pads, self._here)
+            (found,) = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call]))
+            self._pads = Pads(*found[0]) if found else None
+        return self._hot.lone if self._pads is not None else None
+
     def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
         """Remember what may be decided without a look at it; the oldest are forgotten."""
         if self._hot.decide_own is None or self._line.wire is not self._session:
@@ -146,7 +157,7 @@ class PostgresHalves(HalfStore):
         return [next(answers[kind_of(half)]) for half in halves]
 
     def _receipts(self, halves: Sequence[Half], rows: Rows) -> list[Receipt | TxSagaError]:
-        tokens: dict[int, bytes] = dict(rows)
+        tokens = self._tokens(halves, rows)
         if not tokens:
             return [TransactionsRejected(str(self._identity)) for _ in halves]
         if len(tokens) != len(halves):
@@ -155,6 +166,11 @@ class PostgresHalves(HalfStore):
         numbers = sorted(tokens)
         self._low = max(self._low or 0, numbers[-1])
         return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(numbers, halves, strict=True)]
+
+    def _tokens(self, halves: Sequence[Half], rows: Rows) -> Mapping[int, bytes]:
+        if self._pads is not None and rows and len(rows[0]) == 1:
+            return {txid: self._pads.token(half.group, txid) for half, (txid,) in zip(halves, rows, strict=True)}
+        return dict(rows)
 
     def _standings(self, ends: Sequence[End], decided: Rows) -> dict[int, Standing | TxSagaError]:
         won, answers = dict.fromkeys(chain.from_iterable(decided)), dict[int, Standing | TxSagaError]()

@@ -77,6 +77,15 @@ PREPARE = (
 RETURNING txid, {token}"""
 )
 
+# A lone half: the session makes its token, from the pads of this very store.
+LONE = (
+    _INSERT
+    + """
+ CROSS JOIN {s}.store WHERE NOT store.rejecting AND store.uuid = $7 AND store.incarnation = $8
+RETURNING txid"""
+)
+PADS = "SELECT token_outer, token_inner FROM {s}.store WHERE uuid = $1 AND incarnation = $2"
+
 PUBLISH = (
     "WITH h AS ("
     + _INSERT
@@ -313,6 +322,8 @@ class Hot:
     schedule: Form
     prepare_alike: Form | None  # where the halves of a batch are alike: of the owner alone
     publish_alike: Form | None
+    lone: str | None
+    pads: str
     decide_own: Form | None
     batch: str
     newest: str
@@ -349,6 +360,8 @@ class Hot:
             **{name: write_form(name) for name in WRITERS},
             prepare_alike=WRITERS["prepare"].alike(schema) if owner else None,
             publish_alike=WRITERS["publish"].alike(schema) if owner else None,
+            lone=written(LONE, schema, "", "", _ALIKE.format(rows=ALIKE.one)) if owner else None,
+            pads=write(PADS),
             decide_own=Form(*(written(DECIDE_OWN, schema, "", "", rows) for rows in OWN_ENDS.form)) if owner else None,
             batch=write(BATCH),
             newest=write(NEWEST),
