@@ -19,7 +19,7 @@ from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Form
 from txsaga.adapters.postgres.values import Value
 from txsaga.adapters.postgres.wire import Call, Wire
-from txsaga.errors import EndRefused, TransactionsRejected, TxSagaError, UnknownTransaction
+from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half, Receipt
 from txsaga.testing.samples import COMMIT, ROLLBACK, answered, decided, end_of, new_group, new_queues, prepared, row
@@ -38,7 +38,7 @@ class Scene:
         self.stored: list[str] = []
         hot = self.store.halves._hot
         assert hot.lone is not None and hot.prepare_alike is not None
-        self.lone, self.general = hot.lone, hot.prepare_alike.one
+        self.lone, self.general = hot.lone.store, hot.prepare_alike.one
         exchanged, laid_out = Wire.exchange, batch._own_call
         sent: list[tuple[Call, list[int]]] = []
 
@@ -206,6 +206,33 @@ def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPat
     assert scene.short == [each.txid for each in receipts[2:]]
 
 
+DEFERRED = """CREATE FUNCTION {s}.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at commit'; END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {s}.op DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+EXECUTE FUNCTION {s}.late()"""
+SWALLOWED = """CREATE FUNCTION {s}.none() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER none BEFORE INSERT ON {s}.op FOR EACH ROW EXECUTE FUNCTION {s}.none()"""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_goes_wrong_at_commit_is_no_decision(scene: Scene, count: int) -> None:
+    receipts = [scene.prepared() for _ in range(count)]
+    scene.sql(DEFERRED)
+    with pytest.raises(StoreError, match="at commit"):
+        scene.store.halves.decide([end_of(each, COMMIT) for each in receipts])
+    with pytest.raises(StoreError, match="at commit"):
+        scene.store.halves.store([Half(scene.group, [row(scene.queue, "a")], plain=True)])
+    assert (scene.decisions(), len(scene.sql("SELECT FROM {s}.half"))) == ({}, count)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_left_out_is_no_decision(scene: Scene, count: int) -> None:
+    receipts = [scene.prepared() for _ in range(count)]
+    scene.sql(SWALLOWED)
+    answers = scene.store.halves.decide([end_of(each, COMMIT) for each in receipts])
+    assert [type(each) for each in answers] == [EndRefused] * count
+    assert scene.decisions() == {}
+
+
 class TestLone:
     """A half that comes alone: this session makes its token."""
 
@@ -216,6 +243,29 @@ class TestLone:
             assert doubt is not None and doubt.token == receipt.token
             assert decided(scene.other, end_of(receipt, COMMIT)).won
         assert scene.stored == [scene.lone, scene.lone]
+
+    @pytest.mark.parametrize("arrived", [True, False])
+    def test_one_whose_answer_was_lost_lies_there_once(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch, arrived: bool
+    ) -> None:
+        scene.prepared()
+        exchange, lost = Wire.exchange, list[str]()
+
+        def losing(wire: Wire, calls: list[Call]) -> Any:  # noqa: ANN401  # as the real one answers
+            rows = exchange(wire, calls) if arrived or lost else []
+            if calls[0].sql == scene.lone and not lost:
+                lost.append(scene.lone)
+                raise psycopg.OperationalError("gone")
+            return rows
+
+        monkeypatch.setattr(Wire, "exchange", losing)
+        receipt = scene.prepared()
+        assert (lost, len(scene.sql("SELECT FROM {s}.half"))) == ([scene.lone], 2)
+        assert decided(scene.other, end_of(receipt, COMMIT)).won
+
+    def test_whoever_sees_the_pads_sees_nothing(self, scene: Scene) -> None:
+        scene.prepared()
+        assert repr(scene.store.halves._pads) == "Pads()"
 
     def test_it_is_refused_while_the_store_rejects(self, scene: Scene) -> None:
         scene.prepared()

@@ -98,14 +98,17 @@ class Batch:
         stores, alike = [store.call for store in self._stores], self._hot.prepare_alike
         if self._lone is not None and alike is not None and stores[0].sql == alike.one:
             stored = line.exchange([Call(self._lone, [*stores[0].values, *here])])
-            if stored[0]:  # or it was refused, and the long way tells why
+            if stored[0]:  # none is there while the store rejects, or is another one: the long way tells which
                 return stored
         if not self._ends:
             return line.exchange(stores)
         if self.own is not None:
             try:
-                *stored, _ = line.exchange([*stores, _own_call(self.own, self._ends, here)])
-                return [*stored, [(end.txid,) for end in self._ends]]  # all of them, or it had refused
+                *stored, ((written,),) = line.exchange([*stores, _own_call(self.own, self._ends, here)])
+                if written == len(self._ends):
+                    return [*stored, [(end.txid,) for end in self._ends]]
+                self.own = None  # somebody's trigger left some out
+                return [*stored, *line.exchange(self._decides())]
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise

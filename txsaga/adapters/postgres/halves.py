@@ -63,7 +63,7 @@ class PostgresHalves(HalfStore):
         with self._line.lock:
             low = self._newest() if halves else 0
             own = self._hot.decide_own if self._own(wanted) else None
-            lone = self._lone() if len(halves) == 1 and not ends else None
+            lone = self._lone() if len(halves) == 1 and not ends and kind_of(halves[0]) is Kind.HELD else None
             batch = Batch(self._hot, halves, wanted, own, lone)
             stored, decided = batch.answered(self._line, low, self._here)
             if batch.own is not own:
@@ -122,11 +122,13 @@ class PostgresHalves(HalfStore):
 
     def _lone(self) -> str | None:
         """Return the statement for a lone half, where this session can make its token."""
-        if self._pads is None and self._hot.lone is not None:
-            call = Call(self._hot.pads, self._here)
+        if self._hot.lone is None:
+            return None
+        if self._pads is None:
+            call = Call(self._hot.lone.pads, self._here)
             (found,) = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call]))
             self._pads = Pads(*found[0]) if found else None
-        return self._hot.lone if self._pads is not None else None
+        return self._hot.lone.store if self._pads is not None else None
 
     def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
         """Remember what may be decided without a look at it; the oldest are forgotten."""

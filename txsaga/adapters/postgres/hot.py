@@ -251,6 +251,13 @@ SELECT x.txid, x.pgroup, {token}, x.keyed, x.evidence, x.born, coalesce(d.checks
   LEFT JOIN {s}.doubt d ON d.txid = x.txid"""
 
 
+class Lone(NamedTuple):
+    """What stores a lone half without its token, and what reads the pads that make one."""
+
+    store: str
+    pads: str
+
+
 class Writer(NamedTuple):
     """A statement that writes, and what its function must know of it."""
 
@@ -322,8 +329,7 @@ class Hot:
     schedule: Form
     prepare_alike: Form | None  # where the halves of a batch are alike: of the owner alone
     publish_alike: Form | None
-    lone: str | None
-    pads: str
+    lone: Lone | None
     decide_own: Form | None
     batch: str
     newest: str
@@ -360,8 +366,7 @@ class Hot:
             **{name: write_form(name) for name in WRITERS},
             prepare_alike=WRITERS["prepare"].alike(schema) if owner else None,
             publish_alike=WRITERS["publish"].alike(schema) if owner else None,
-            lone=written(LONE, schema, "", "", _ALIKE.format(rows=ALIKE.one)) if owner else None,
-            pads=write(PADS),
+            lone=Lone(written(LONE, schema, "", "", _ALIKE.format(rows=ALIKE.one)), write(PADS)) if owner else None,
             decide_own=Form(*(written(DECIDE_OWN, schema, "", "", rows) for rows in OWN_ENDS.form)) if owner else None,
             batch=write(BATCH),
             newest=write(NEWEST),

@@ -18,6 +18,10 @@ class Pads(NamedTuple):
     outer: bytes
     inner: bytes
 
+    def __repr__(self) -> str:
+        """Show neither: whoever has both makes every token."""
+        return "Pads()"
+
     def token(self, group: int, txid: int) -> bytes:
         """Make the token that shows that a half was given out."""
         return sha256(self.outer + sha256(self.inner + _NAMED.pack(group, txid)).digest()).digest()

@@ -49,8 +49,11 @@ class Wire:
         return False
 
     def exchange(self, calls: Sequence[Call]) -> list[Rows]:
-        """Run statements, each once the one before it succeeded; return the rows of each."""
-        results = [self._alone(*calls)] if len(calls) == 1 else self._piped(calls)
+        """Run statements, each once the one before it succeeded; return the rows of each.
+
+        One that returns none has a row with the number of those it wrote.
+        """
+        results = self._alone(*calls) if len(calls) == 1 else self._piped(calls)
         for result in results:
             _require_success(result)
         return [self._rows(result) for result in results]
@@ -67,18 +70,21 @@ class Wire:
 
     def _rows(self, result: PGresult) -> Rows:
         """Read all rows of an answer, by the loaders of the driver."""
+        if result.status == ExecStatus.COMMAND_OK:
+            return [(result.command_tuples,)]
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 
-    def _alone(self, call: Call) -> PGresult:
+    def _alone(self, call: Call) -> list[PGresult]:
+        """Run one statement without a pipeline; what went wrong at its COMMIT comes behind its own result."""
         self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
         self._flush()
-        result = self._received()
-        while self._received() is not None:
-            pass
-        if result is None:
+        results = list[PGresult]()
+        while (result := self._received()) is not None:
+            results.append(result)
+        if not results:
             raise psycopg.OperationalError("the session ended without an answer")
-        return result
+        return results
 
     def _piped(self, calls: Sequence[Call]) -> list[PGresult]:
         pgconn, results = self._pgconn, list[PGresult]()
