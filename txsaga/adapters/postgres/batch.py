@@ -107,8 +107,8 @@ class Batch:
                 *stored, ((written,),) = line.exchange([*stores, _own_call(self.own, self._ends, here)])
                 if written == len(self._ends):
                     return [*stored, [(end.txid,) for end in self._ends]]
-                self.own = None  # somebody's trigger left some out
-                return [*stored, *line.exchange(self._decides())]
+                self.own = None  # somebody's trigger left some out: what stands of each is asked for
+                return [*stored, []]
             except StoreError as refused:
                 if not isinstance(refused.__cause__, psycopg.IntegrityError):
                     raise
