@@ -29,6 +29,7 @@ from txsaga.adapters.postgres.wire import Call
 
 BINARY: dict[str, Callable[[Any], Value]] = {
     "txid": int8s,
+    "limit": int8,
     "pgroup": int4s,
     "token": byteas,
     "decision": int4s,

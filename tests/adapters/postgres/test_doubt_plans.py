@@ -5,7 +5,8 @@ The text is what the store really sends. It is prepared while everything is empt
 have it, then the tables are filled; and it is planned anew on the full tables, as a fresh session would.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -18,8 +19,10 @@ from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import by_index
+from txsaga.adapters.postgres.line import Line
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.adapters.postgres.sweep import forget
+from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.model.asking import Answer, Ask, Lead, PutOff, Verdict
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision, LocalState
@@ -114,13 +117,22 @@ class Filled(NamedTuple):
 def sent_by(store: PostgresStore, call: Callable[[PostgresStore], object]) -> Sent:
     """Return the longest statement of a call: the others are settings and the lead."""
     seen: list[Sent] = []
+    exchange = Line.exchange
+
+    def note_exchange(line: Line, calls: Sequence[Call]) -> list[Rows]:
+        for each in calls:
+            numbers = {f"p{at}": int.from_bytes(value or b"") for at, value in enumerate(each.values, 1)}
+            seen.append(Sent(re.sub(r"\$(\d+)", r"%(p\1)s", each.sql.strip()), numbers))
+        return exchange(line, calls)
 
     def note(connection: object, cursor: object, text: str, values: dict[str, Any] | None, *rest: object) -> None:
         seen.append(Sent(text.strip(), dict(values or {})))
 
     event.listen(store.engine, "before_cursor_execute", note)
     try:
-        call(store)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Line, "exchange", note_exchange)
+            call(store)
     finally:
         event.remove(store.engine, "before_cursor_execute", note)
     return max(seen, key=lambda each: len(each.text))

@@ -36,6 +36,14 @@ def test_a_reader_whose_sessions_end_reads_on(broker: Broker, probe: Probe) -> N
     assert read == ["1", "2", "3", "4"]
 
 
+def test_a_scan_of_doubts_whose_session_ended_asks_again(broker: Broker, probe: Probe) -> None:
+    doubts = broker.kernel.store.doubts
+    assert doubts.due(10) == []
+    for _ in range(2):
+        probe.run(END_ALL, name=f"txsaga {probe.namespace}")
+        assert doubts.due(10) == []
+
+
 class Fickle(list[object]):
     """Idle lines that another thread takes between a look and the grab."""
 

@@ -16,7 +16,11 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres import checked
 from txsaga.adapters.postgres.connection import UNCOMPILED, by_index, transaction
 from txsaga.adapters.postgres.hot import Hot
+from txsaga.adapters.postgres.line import Lines, until_answered
 from txsaga.adapters.postgres.sweep import LOOKS, SECOND_LOOK, sweep
+from txsaga.adapters.postgres.values import int8
+from txsaga.adapters.postgres.wire import Call
+from txsaga.engine.patience import PATIENCE
 from txsaga.model.asking import Lead, PutOff, Remark, Verdict, kept
 from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
@@ -162,6 +166,7 @@ class PostgresDoubts:
 
     def __init__(self, engine: Engine, hot: Hot, namespace: str, *, owner: bool = True) -> None:
         self._engine, self._hot, self._schema = engine, hot, f'"{namespace}"'
+        self._lines = Lines(engine)
         self._hold = HOLD.replace("{held}", HELD) if owner else CALL_HOLD
 
     def waiting(self, age: timedelta) -> bool:
@@ -181,7 +186,10 @@ class PostgresDoubts:
 
     def due(self, limit: int) -> Sequence[Doubt]:
         """Return doubts that are due."""
-        return [Doubt._make(row) for row in self._run(self._hot.doubts, {"limit": limit})]
+        asked = Call(self._hot.doubts, [int8(limit)])
+        with self._lines.taken() as line:
+            (rows,) = until_answered(line, PATIENCE, lambda: line.exchange([asked]))
+        return list(map(Doubt._make, rows))
 
     def of(self, txid: int) -> Doubt | None:
         """Return what deciding one transaction needs."""
@@ -236,6 +244,10 @@ class PostgresDoubts:
                     return False
             connection.exec_driver_sql(PUT_OFF.format(s=self._schema, remark=remark), columns)
         return True
+
+    def close(self) -> None:
+        """Close the lines that nobody has."""
+        self._lines.close()
 
     def _run(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any]:
         with by_index(self._engine) as connection:

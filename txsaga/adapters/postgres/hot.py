@@ -235,7 +235,7 @@ SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coa
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
            AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL
-         ORDER BY check_at, txid LIMIT %(limit)s) d
+         ORDER BY check_at, txid LIMIT $1) d
   LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE d.keyed AND tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
  WHERE coalesce(t.opened, h.born) IS NOT NULL

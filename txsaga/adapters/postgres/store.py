@@ -84,6 +84,7 @@ class PostgresStore:
         self.steps.close()
         self.log.close()
         self.schedule.close()
+        self.doubts.close()
         self.claims.close()
         self.engine.dispose()
 
