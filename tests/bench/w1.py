@@ -64,10 +64,14 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     return rows, [name for name, found in missing.items() if found is None]
 
 
-def _measured(home: Home, measure: Callable[[Broker], Calls]) -> Mapping[str, float]:
+Begin = Callable[[], object]
+
+
+def _measured(home: Home, measure: Callable[[Broker, Begin], Calls]) -> Mapping[str, float]:
+    before: list[tuple[float, float]] = []
     with broker_of(home.namespace()) as broker:
-        wal, cpu = home.wal(), home.server_seconds()
-        calls = measure(broker)
+        calls = measure(broker, lambda: before.append((home.wal(), home.server_seconds())))
+        ((wal, cpu),) = before
         done = len(calls.latencies)
         return {
             "txsaga": calls.rate,
@@ -79,14 +83,14 @@ def _measured(home: Home, measure: Callable[[Broker], Calls]) -> Mapping[str, fl
 
 def from_threads(count: int) -> Callable[[Home, float], Mapping[str, float]]:
     def measure(home: Home, seconds: float) -> Mapping[str, float]:
-        return _measured(home, lambda broker: threads(count, seconds, blocking(broker)))
+        return _measured(home, lambda broker, begin: threads(count, seconds, blocking(broker), begin))
 
     return measure
 
 
 def from_tasks(count: int) -> Callable[[Home, float], Mapping[str, float]]:
     def measure(home: Home, seconds: float) -> Mapping[str, float]:
-        def calls(broker: Broker) -> Calls:
+        def calls(broker: Broker, begin: Begin) -> Calls:
             producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
 
             async def call(_: int) -> None:
@@ -94,7 +98,7 @@ def from_tasks(count: int) -> Callable[[Home, float], Mapping[str, float]]:
                 standing = await producer.decide(receipt, Decision.COMMIT)
                 assert standing.decision is Decision.COMMIT
 
-            return tasks(count, seconds, call)
+            return tasks(count, seconds, call, begin)
 
         return _measured(home, calls)
 

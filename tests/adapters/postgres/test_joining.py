@@ -1,10 +1,13 @@
 """Sends inside the caller's own transaction: they share its fate, and are refused where they could not."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.rows import dict_row, tuple_row
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, text
 
 import txsaga
@@ -177,6 +180,30 @@ def test_a_connection_is_recognised_once(bank: JoiningProducer, engine: Engine) 
         for n in range(3):
             bank.join(connection).send("paid", b"%d" % n)
     assert len([sql for sql in asked if "pg_control_system" in sql]) == 1
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_session_keeps_its_way_to_send_however_its_user_reads_rows(
+    broker: Broker, bank: JoiningProducer, home_url: str, pipelined: bool
+) -> None:
+    engine = create_engine(parse_url(home_url)[0], pool_size=1, max_overflow=0)
+    for body in (b"1", b"2"):  # the second in a session that has sent before
+        with engine.begin() as connection:
+            connection.execute(text("SELECT 1"))
+            sends = bank.join(connection)
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            driver.row_factory = dict_row
+            with driver.pipeline() if pipelined else nullcontext():
+                assert sends.send("paid", body) > 0
+            driver.row_factory = tuple_row
+    with engine.connect() as connection:
+        connection.invalidate()
+    with engine.begin() as connection:
+        connection.execute(text("SELECT 1"))
+        bank.join(connection).send("paid", b"3")
+    engine.dispose()
+    assert columns(broker) == [b"1", b"2", b"3"]
 
 
 def empty(home_url: str, other: str) -> str:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
@@ -38,7 +39,8 @@ CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, 
 OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
 
 A_CONNECTION = "give a SQLAlchemy Connection, of a session session.connection()"
-RECOGNISED = "txsaga home"
+RECOGNISED, CURSOR = "txsaga home", "txsaga cursor"
+NAMES = ("pgroup", "qid", "n", "body")
 ADVICE = (
     "this connection does not lead to the home database of the broker; "
     "use tx.local(…) with a registered resource for work in another database"
@@ -74,18 +76,18 @@ class JoinedSends:
     def _store(self, rows: Sequence[Row]) -> list[int]:
         execute = self._execute()
         with translating():
-            return [
-                int(execute({"pgroup": self._group, "qid": row.qid, "n": row.count, "body": row.body}).fetchone()[0])
-                for row in rows
-            ]
+            return [int(execute((self._group, row.qid, row.count, row.body)).fetchone()[0]) for row in rows]
 
-    def _execute(self) -> Callable[[dict[str, Any]], Any]:
-        """Choose the shortest way to the server: the driver's own, once SQLAlchemy knows of the transaction."""
+    def _execute(self) -> Callable[[tuple[int, int, int, bytes]], Any]:
+        """Choose the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
         connection, (short, long) = self._connection, self._statement
         driver = connection.connection.driver_connection
-        if isinstance(driver, psycopg.Connection) and connection.in_transaction():
-            return lambda row: driver.execute(short, row, prepare=True, binary=True)
-        return lambda row: connection.execute(long, row)
+        if not isinstance(driver, psycopg.Connection) or not connection.in_transaction():
+            return lambda row: connection.execute(long, dict(zip(NAMES, row, strict=True)))
+        cursor = connection.info.get(CURSOR)
+        if cursor is None or cursor.closed or cursor.connection is not driver:
+            cursor = connection.info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
+        return lambda row: cursor.execute(short, row, prepare=True)
 
     def _require_home(self, namespace: str) -> bool:
         """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
@@ -116,10 +118,9 @@ class JoinedSends:
 @cache
 def _send(namespace: str, owner: bool) -> tuple[str, TextClause]:
     """Write the statement for psycopg, and for every other driver."""
-    names, schema = ("pgroup", "qid", "n", "body"), f'"{namespace}"'
-    sql = SEND + DURABLE if owner else CALL
-    short = {name: f"%({name})s" for name in names} | {"body": "%(body)b"}
+    schema, sql = f'"{namespace}"', SEND + DURABLE if owner else CALL
+    short = dict.fromkeys(NAMES, "%s") | {"body": "%b"}
     return (
         sql.format(s=schema, **short),
-        text(sql.format(s=schema, **{name: f":{name}" for name in names})),
+        text(sql.format(s=schema, **{name: f":{name}" for name in NAMES})),
     )

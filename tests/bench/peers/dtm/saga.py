@@ -40,8 +40,8 @@ def rate(home: Home, folder: Path, callers: int, seconds: float) -> float:
         calls = threads(callers, seconds, call)
     with psycopg.connect(home.url(WORK, None)) as connection:
         done, undone = connection.execute(COUNTED).fetchone() or (0, 0)
-    if (done, undone) != (4 * (len(calls.latencies) + 1),) * 2:
-        raise RuntimeError(f"dtm did {done} steps and undid {undone} in {len(calls.latencies) + 1} sagas")
+    if (done, undone) != (4 * (calls.made + 1),) * 2:
+        raise RuntimeError(f"dtm did {done} steps and undid {undone} in {calls.made + 1} sagas")
     return calls.rate
 
 
