@@ -32,8 +32,7 @@ SLOT = "slot:"  # branches that hold late bodies, by slot number
 
 # What the row says must survive a crash of the server even where the session has chosen otherwise, and with it
 # the local work: in the same statement, since it opens every local transaction. It ends with the transaction.
-DURABLE = """set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
-  else current_setting('synchronous_commit') end, true)"""
+DURABLE = "case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) end"
 
 
 @cache

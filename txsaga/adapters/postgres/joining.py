@@ -34,7 +34,9 @@ WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
            VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
 # The answer is the caller's COMMIT, so that must be durable whatever the session says.
-DURABLE = ", set_config('synchronous_commit', 'on', true)"
+DURABLE = (
+    ", CASE WHEN current_setting('synchronous_commit') <> 'on' THEN set_config('synchronous_commit', 'on', true) END"
+)
 CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, {n}, {body})"
 OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
 
