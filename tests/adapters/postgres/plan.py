@@ -24,6 +24,7 @@ from txsaga.adapters.postgres.values import (
     int8s,
     text,
     texts,
+    uuid,
 )
 from txsaga.adapters.postgres.wire import Call
 
@@ -51,6 +52,8 @@ BINARY: dict[str, Callable[[Any], Value]] = {
     "seconds": float8,
     "receipt": int8,
     "member": text,
+    "uuid": uuid,
+    "incarnation": int4,
 }
 GROWING = re.compile(r"(half|op)_\d+|log|part|tx|claim|scheduled|doubt|question")
 PREPARED = "SELECT name, parameter_types::text[], custom_plans FROM pg_prepared_statements WHERE statement ~ %s"

@@ -55,6 +55,9 @@ BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 
 SOME = list(range(4_990, 5_010))
 ENDS: dict[str, object] = {"txid": SOME, "pgroup": [1] * len(SOME), "token": []}  # filled in when the store is there
+YOUNG = list(range(10_500, COUNT, 1_000))
+"""Undecided, in the youngest partition: what a session that stored them decides without a look at them."""
+OWN: dict[str, object] = {"txid": YOUNG, "decision": [1] * len(YOUNG), "uuid": None, "incarnation": 0}
 VALUES: dict[str, dict[str, object]] = {
     "fetch": {"queue": 3, "offset": 1_200, "count": 100, "end": 2**62},
     "news": {"limit": 10},
@@ -73,6 +76,8 @@ VALUES: dict[str, dict[str, object]] = {
     "standing one": ENDS,
     "recall": {**ENDS, "decision": [2] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
     "recall one": {**ENDS, "decision": [2] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
+    "decide_own": OWN,
+    "decide_own one": OWN,
     "due": {"limit": 1_000},
     "doubts": {"limit": 50},
     "doubt": {"txid": 12_345},
@@ -88,6 +93,8 @@ READS = {
     "standing one": {"half_0", "op_0"},
     "recall": {"half_0", "half_1", "scheduled"},
     "recall one": {"half_0", "scheduled"},
+    "decide_own": set(),
+    "decide_own one": set(),
     "due": {"half_1", "scheduled"},
     "doubts": {"half_0", "half_1", "half_2", "op_0", "op_1", "op_2", "tx", "doubt", "question"},
     "doubt": {"half_2", "tx", "doubt"},
@@ -95,7 +102,7 @@ READS = {
 }
 
 
-ALONE = {"decide one", "standing one", "recall one"}
+ALONE = {"decide one", "decide_own one", "standing one", "recall one"}
 
 
 class Filled(NamedTuple):
@@ -149,10 +156,13 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
             engine = stack.enter_context(closing(PostgresStore.open(login))).engine
         hot, statements = Hot.of(f'"{stored.namespace}"', owner=owner), dict[str, Prepared]()
         token = TOKEN.format(s=stored.namespace, group="1", txid=":t")
-        tokens = {"token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME]}
+        identity = store.registry.identity
+        known = {
+            "token": [stored.value(f"SELECT {token}", t=txid) for txid in SOME],
+            **{"uuid": identity.uuid, "incarnation": identity.incarnation},
+        }
         for name in names:
-            values = VALUES[name]
-            values = {**values, **tokens} if "token" in values else values
+            values = {column: known.get(column, value) for column, value in VALUES[name].items()}
             if name in ALONE:
                 values = {column: value[:1] if isinstance(value, list) else value for column, value in values.items()}
             statements[name] = stack.enter_context(
