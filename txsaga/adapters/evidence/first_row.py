@@ -17,11 +17,11 @@ from sqlalchemy import Connection, Dialect, Table
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.schema import MAIN
-from txsaga.adapters.evidence.statements import DURABLE
+from txsaga.adapters.evidence.statements import MARKED
 from txsaga.model.decision import Decision
 
 _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
-  values ($1, $2, $3, '{main}', {outcome}) returning {durable}"""
+  values ($1, $2, $3, '{main}', {outcome}) returning {marked}"""
 
 
 def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
@@ -73,6 +73,6 @@ def _ask(driver: psycopg.Connection[object], text: str) -> libpq.Answer:
 def _texts(table: Table, dialect: Dialect) -> tuple[str, str]:
     """Return the name of the prepared row, and what prepares it."""
     place = dialect.identifier_preparer.format_table(table)
-    row = _ROW.format(table=place, main=MAIN, outcome=int(Decision.COMMIT), durable=DURABLE)
+    row = _ROW.format(table=place, main=MAIN, outcome=int(Decision.COMMIT), marked=MARKED)
     name = f"txsaga_{crc32(row.encode()):08x}_first"
     return name, f"prepare {name}(text, int, bigint) as {row}"

@@ -19,10 +19,10 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.answers import edge
 from txsaga.adapters.evidence.creation import create, has_inbox, missing, resource_name, sees_inbox
-from txsaga.adapters.evidence.local import IDLE, IN_ERROR, session_state
+from txsaga.adapters.evidence.local import IDLE, IN_ERROR, mark_of, session_state
 from txsaga.adapters.evidence.schema import INBOX, statements
 from txsaga.adapters.evidence.sessions import begin_now, refuse_autocommit
-from txsaga.adapters.evidence.statements import DURABLE
+from txsaga.adapters.evidence.statements import MARKED
 from txsaga.engine.received import Received
 from txsaga.errors import AlreadyDone, ConfigError, EvidenceMissing, TransactionError
 from txsaga.model.arguments import check_duration, check_kind
@@ -35,7 +35,7 @@ _VALUES = f"{INBOX} (grp, message) values (:group, :message)"
 # None of them fails on a duplicate: that would spoil the caller's transaction on PostgreSQL.
 _INSERT: Mapping[str, str] = MappingProxyType(
     {
-        "postgresql": f"insert into {_VALUES} on conflict do nothing returning {DURABLE}",
+        "postgresql": f"insert into {_VALUES} on conflict do nothing returning {MARKED}",
         "mysql": f"insert ignore into {_VALUES}",
         "mariadb": f"insert ignore into {_VALUES}",
         "sqlite": f"insert or ignore into {_VALUES}",
@@ -91,12 +91,12 @@ def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
         begin_now(connection)
         if not _inserted(connection, row):
             raise AlreadyDone(row["message"], row["group"])
-    opened = connection.get_transaction()
+    opened, mark = connection.get_transaction(), mark_of(connection)
     try:
         yield
         _require_transaction(connection, opened, row)
         with edge(resource):
-            _require_row(connection, row)
+            _require_row(connection, row, mark)
     except BaseException:
         if connection.get_transaction() is opened:
             with suppress(Exception):  # then nothing of this transaction can be committed either
@@ -121,12 +121,12 @@ def _require_transaction(connection: Connection, opened: RootTransaction | None,
         )
 
 
-def _require_row(connection: Connection, row: dict[str, str]) -> None:
+def _require_row(connection: Connection, row: dict[str, str], mark: str | None) -> None:
     """Refuse to leave the block without the row: servers roll back a whole transaction under a statement."""
     state = session_state(connection)
     # Who can insert it again has lost it. To read it would fail in a MySQL snapshot that is older than the table.
-    lost = _inserted(connection, row) if state is None else state in (IDLE, IN_ERROR)
-    if lost:
+    marked = mark is not None and mark_of(connection) == mark
+    if state in (IDLE, IN_ERROR) or (not marked and _inserted(connection, row)):
         raise TransactionError(
             f"the database rolled the transaction of message {row['message']} back inside the block of its inbox; "
             "let the error that said so leave the block"

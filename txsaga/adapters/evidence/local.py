@@ -4,7 +4,8 @@ Who is authoritative: the database. Before COMMIT every way out rolls back and i
 a clear no of the server is a no; anything else is unknown, and the row is asked later. What the block raises
 always comes out as it is, whatever became of the work: it is the user's to see. It must not commit
 work whose row is gone: servers roll back a whole transaction under a statement (a deadlock, a full disk), and
-a program that swallows that error would go on in a second transaction without evidence.
+a program that swallows that error would go on in a second transaction without evidence; so would one that rolls back
+past SQLAlchemy.
 
 What it can't see: DDL of MySQL and MariaDB commits by itself, evidence included, before the work is complete.
 If the process dies before COMMIT, nothing is there; after it, everything is.
@@ -31,10 +32,11 @@ def committing(
     transaction: RootTransaction, id: str, question: Callable[[], Select[int]], announce: Announce
 ) -> Iterator[None]:
     """Run a block in an open transaction and commit it; `question` selects its evidence row."""
+    mark = mark_of(transaction.connection)
     with transaction:  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
         try:
             yield
-            _assert_evidence(transaction, id, question)
+            _assert_evidence(transaction, id, question, mark)
             announce(False)
         except BaseException:
             _roll_back(transaction)
@@ -43,14 +45,18 @@ def committing(
     announce(True)
 
 
-def _assert_evidence(transaction: RootTransaction, id: str, question: Callable[[], Select[int]]) -> None:
+def _assert_evidence(
+    transaction: RootTransaction, id: str, question: Callable[[], Select[int]], mark: str | None
+) -> None:
     if not transaction.is_active:
         raise _ended_inside(id)
     state = session_state(transaction.connection)
     if state == IDLE:
         raise _ended_inside(id)
-    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
-    if state == IN_ERROR or (state is None and not transaction.connection.scalar(question())):
+    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success. One that was
+    # rolled back and used again is another transaction, in which the row is not.
+    marked = mark is not None and mark_of(transaction.connection) == mark
+    if state == IN_ERROR or (not marked and not transaction.connection.scalar(question())):
         raise TransactionError(
             f"the database rolled the local transaction of {id} back inside its block; "
             "let the error that said so leave the block"
@@ -62,6 +68,13 @@ def session_state(connection: Connection) -> int | None:
     info = getattr(connection.connection.driver_connection, "info", None)
     state = getattr(info, "transaction_status", None)
     return int(state) if state is not None else None
+
+
+def mark_of(connection: Connection) -> str | None:
+    """Return what the server last told of the mark that ends with the transaction of a row; None where it told none."""
+    info = getattr(connection.connection.driver_connection, "info", None)
+    told = getattr(info, "parameter_status", lambda _: None)("application_name")
+    return str(told) if told and " #" in told else None
 
 
 def _roll_back(transaction: RootTransaction) -> None:

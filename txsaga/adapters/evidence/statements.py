@@ -34,6 +34,11 @@ SLOT = "slot:"  # branches that hold late bodies, by slot number
 # the local work: in the same statement, since it opens every local transaction. It ends with the transaction.
 DURABLE = "case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', true) end"
 
+# The server tells the client of this setting by itself, when it is set and when it falls back with the end of the
+# transaction: so the client knows, without a question, whether it is still in the transaction of the row.
+MARKED = f"""{DURABLE}, set_config('application_name',
+  left(split_part(current_setting('application_name'), ' #', 1), 40) || ' #' || pg_current_xact_id(), true)"""
+
 
 @cache
 def write(table: Table) -> Insert:
@@ -46,7 +51,7 @@ def write(table: Table) -> Insert:
 def _written(table: Table, dialect: Dialect) -> Compiled:
     statement = write(table)
     if dialect.name == "postgresql":
-        return statement.returning(text(DURABLE)).compile(dialect=dialect)
+        return statement.returning(text(MARKED)).compile(dialect=dialect)
     return statement.compile(dialect=dialect)
 
 
