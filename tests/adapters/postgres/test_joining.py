@@ -15,7 +15,15 @@ from tests.engine.stored import Stored
 from tests.services.databases import DatabaseServer
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.errors import ConfigError, InvalidMessage, ReservedName, TopicTypeMismatch, TxSagaError, UnknownTopic
+from txsaga.errors import (
+    ConfigError,
+    InvalidMessage,
+    ReservedName,
+    StoreUnavailable,
+    TopicTypeMismatch,
+    TxSagaError,
+    UnknownTopic,
+)
 from txsaga.model.chunk import BODY, KEY, MAX_RECORDS, TAG, Chunk
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.testing.samples import drain
@@ -157,6 +165,48 @@ def test_the_callers_commit_is_durable_whatever_its_session_says(bank: JoiningPr
         assert connection.execute(show).scalar() == "on"
         connection.commit()
         assert connection.execute(show).scalar() == "off"
+
+
+def test_a_commit_that_waits_for_more_than_the_disk_goes_on_to(bank: JoiningProducer, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("SET LOCAL synchronous_commit = remote_apply"))
+        bank.join(connection).send("paid", b"7")
+        assert connection.execute(text("SHOW synchronous_commit")).scalar() == "remote_apply"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_connection_in_autocommit_is_refused(
+    bank: JoiningProducer, home_url: str, stored: Stored, known: bool
+) -> None:
+    engine = create_engine(parse_url(home_url)[0], pool_size=1, max_overflow=0)
+    if known:
+        with engine.begin() as connection:
+            bank.join(connection)
+    with engine.execution_options(isolation_level="AUTOCOMMIT").begin() as connection:
+        with pytest.raises(ConfigError, match=r"in AUTOCOMMIT, .* open it with engine.execution_options"):
+            bank.join(connection)
+    engine.dispose()
+    assert stored.value("SELECT count(*) FROM half") == 0
+
+
+def test_a_session_that_is_lost_is_told_in_our_words(bank: JoiningProducer, engine: Engine, stored: Stored) -> None:
+    with pytest.raises(StoreUnavailable), engine.begin() as connection:
+        pay(connection)
+        sends = bank.join(connection)
+        pid = connection.scalar(text("SELECT pg_backend_pid()"))
+        stored.rows(f"SELECT pg_terminate_backend({pid}, 5000)")
+        sends.send("paid", b"7")
+    assert paid(engine) == []
+
+
+def test_a_driver_that_binds_by_itself_sends_too(broker: Broker, bank: JoiningProducer, home_url: str) -> None:
+    engine = create_engine(parse_url(home_url)[0], connect_args={"cursor_factory": psycopg.ClientCursor})
+    for body in (b"1", b"2"):
+        with engine.begin() as connection:
+            connection.execute(text("SELECT 1"))
+            bank.join(connection).send("paid", body)
+    engine.dispose()
+    assert columns(broker) == [b"1", b"2"]
 
 
 def test_many_messages_are_one_commit_and_keep_their_order(

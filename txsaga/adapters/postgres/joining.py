@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -35,7 +35,8 @@ WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
 INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
 # The answer is the caller's COMMIT, so that must be durable whatever the session says.
 DURABLE = (
-    ", CASE WHEN current_setting('synchronous_commit') <> 'on' THEN set_config('synchronous_commit', 'on', true) END"
+    ", CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+    " THEN set_config('synchronous_commit', 'on', true) END"
 )
 CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, {n}, {body})"
 OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
@@ -54,6 +55,7 @@ class JoinedSends:
 
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
         check_kind(connection, Connection, "the connection", A_CONNECTION)
+        _refuse_autocommit(connection)
         self._connection, self._kernel, self._group = connection, kernel, group
         self._statement = _send(namespace, self._require_home(namespace))
 
@@ -76,20 +78,20 @@ class JoinedSends:
         return self._store(outbox.take())
 
     def _store(self, rows: Sequence[Row]) -> list[int]:
-        execute = self._execute()
         with translating():
+            execute = self._execute()
             return [int(execute((self._group, row.qid, row.count, row.body)).fetchone()[0]) for row in rows]
 
     def _execute(self) -> Callable[[tuple[int, int, int, bytes]], Any]:
         """Choose the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
         connection, (short, long) = self._connection, self._statement
         driver = connection.connection.driver_connection
-        if not isinstance(driver, psycopg.Connection) or not connection.in_transaction():
+        if not _is_short(driver) or not connection.in_transaction():
             return lambda row: connection.execute(long, dict(zip(NAMES, row, strict=True)))
         cursor = connection.info.get(CURSOR)
         if cursor is None or cursor.closed or cursor.connection is not driver:
             cursor = connection.info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
-        return lambda row: cursor.execute(short, row, prepare=True)
+        return lambda row: _executed(connection, cursor, short, row)
 
     def _require_home(self, namespace: str) -> bool:
         """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
@@ -115,6 +117,31 @@ class JoinedSends:
             raise translated(error) from error
         if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
             raise ConfigError(ADVICE)
+
+
+def _refuse_autocommit(connection: Connection) -> None:
+    driver = connection.connection.dbapi_connection
+    if getattr(driver, "autocommit", False) is True:
+        raise ConfigError(
+            "the connection is in AUTOCOMMIT, where a message can't share your commit; "
+            'open it with engine.execution_options(isolation_level="READ COMMITTED")'
+        )
+
+
+def _is_short(driver: object) -> TypeGuard[psycopg.Connection[Any]]:
+    return isinstance(driver, psycopg.Connection) and not issubclass(driver.cursor_factory, psycopg.ClientCursor)
+
+
+def _executed(
+    connection: Connection, cursor: psycopg.Cursor[Any], sql: str, row: tuple[object, ...]
+) -> psycopg.Cursor[Any]:
+    """Run a statement past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
+    try:
+        return cursor.execute(sql.encode(), row, prepare=True)
+    except psycopg.Error as error:
+        if cursor.connection.closed:
+            connection.invalidate(error)
+        raise
 
 
 @cache
