@@ -1,6 +1,7 @@
 """W1: one half message of 200 B, then its decision, both durable, no local work.
 
-Dispatching runs in its own process in real use; here nothing dispatches, as the floor has none either.
+Dispatching runs in its own process in real use; here nothing dispatches, as the floor has none either. The floor of 256
+callers has 64 clients: ours share one session, there each has its own, and the server takes no 256.
 """
 
 from __future__ import annotations

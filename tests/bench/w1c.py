@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
+from tests.bench.beside import beside
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
@@ -26,16 +26,8 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
 def _ours(home: Home, seconds: float) -> Mapping[str, float]:
     url = home.namespace()
     broker_of(url).close()
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    engine = context.Process(target=_dispatch, args=(url, theirs))
-    engine.start()
-    try:
-        ours.recv()
+    with beside(dispatch, url):
         return _deliver(url, seconds)
-    finally:
-        ours.send("stop")
-        engine.join(30)
 
 
 def _deliver(url: str, seconds: float) -> Mapping[str, float]:
@@ -77,7 +69,7 @@ def _read(url: str, seen: dict[int, float], stop: threading.Event) -> None:
         stream.close()
 
 
-def _dispatch(url: str, pipe: Connection) -> None:
+def dispatch(url: str, pipe: Connection) -> None:
     with connect(url, roles=False, env={}) as broker:
         loop = Loop(broker.roles()[:1])
         loop.start()

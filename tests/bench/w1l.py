@@ -1,21 +1,23 @@
 """W1L: the same with a local row in another database, evidence included; and in the same database.
 
 Baseline: the outbox that a Python programmer writes by hand with the same driver: business row and outbox row
-in one commit, and a relay that marks what it sent.
+in one commit, and a relay that marks what it sent. The relay runs in a process of its own, and so does our dispatcher.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 
 import psycopg
 from sqlalchemy import Engine, create_engine, text
 
+from tests.bench.beside import beside
 from tests.bench.callers import threads
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
+from tests.bench.w1c import dispatch
 from txsaga import LocalState
 
 TABLES = """
@@ -50,7 +52,8 @@ def _pool(home: Home, database: str, size: int) -> Engine:
 
 
 def _local(home: Home, count: int, seconds: float) -> Mapping[str, float]:
-    with broker_of(home.namespace()) as broker:
+    url = home.namespace()
+    with broker_of(url) as broker, beside(dispatch, url):
         engine = _pool(home, "other", count)
         broker.register("billing", engine)
         producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
@@ -68,7 +71,8 @@ def _local(home: Home, count: int, seconds: float) -> Mapping[str, float]:
 
 
 def _same(home: Home, count: int, seconds: float) -> Mapping[str, float]:
-    with broker_of(home.namespace()) as broker:
+    url = home.namespace()
+    with broker_of(url) as broker, beside(dispatch, url):
         engine = _pool(home, "bench", count)
         producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
 
@@ -92,23 +96,20 @@ def _outbox(home: Home, database: str, count: int, seconds: float) -> float:
             connection.execute(WORK)
             connection.execute(insert, {"body": BODY})
 
-    stop = threading.Event()
-    relay = threading.Thread(target=_relay, args=(home.url(database, None), stop))
-    relay.start()
-    try:
-        return threads(count, seconds, call).rate
-    finally:
-        stop.set()
-        relay.join()
-        engine.dispose()
+    with beside(relay, home.url(database, None)):
+        rate = threads(count, seconds, call).rate
+    engine.dispose()
+    return rate
 
 
-def _relay(url: str, stop: threading.Event) -> None:
+def relay(url: str, told: Connection) -> None:
+    """Mark what was sent, until told to stop."""
     with psycopg.connect(url, autocommit=True) as connection:
-        while not stop.is_set():
+        told.send("ready")
+        while not told.poll(0):
             sent = connection.execute(
                 "UPDATE outgoing SET sent = true WHERE id IN"
                 " (SELECT id FROM outgoing WHERE NOT sent ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED) RETURNING id"
             ).fetchall()
             if not sent:
-                stop.wait(0.01)
+                told.poll(0.01)
