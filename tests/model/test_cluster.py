@@ -124,6 +124,16 @@ REFUSED = [
     pytest.param(
         cluster(brokers=(ClusterBroker(name="b1", weight=0),)), "weight 0; weights are", marks=pytest.mark.req("WM-29")
     ),
+    pytest.param(
+        cluster(brokers=(ClusterBroker(name="b1", weight=5), ClusterBroker(name="b2"), ClusterBroker(name="b3"))),
+        "'shop' gives weights to b1, which are for weighted-round-robin; leave them out, or choose that policy",
+        marks=pytest.mark.req("WM-29"),
+    ),
+    pytest.param(
+        composite(brokers=(cluster("random", name="a", brokers=(ClusterBroker(name="b1", weight=2),)),)),
+        "'a' gives weights to b1",
+        marks=pytest.mark.req("WM-29", "WM-33"),
+    ),
 ]
 
 

@@ -133,6 +133,10 @@ def _brokers(cluster: Cluster) -> Iterator[Complaint]:
             yield "holds something without a name", "name it"
         if isinstance(each, ClusterBroker) and (type(each.weight) is not int or each.weight < 1):
             yield f"gives broker {each.name!r} the weight {each.weight!r}", "weights are whole numbers, 1 or more"
+    weighed = [name for name, weight in cluster.weights.items() if weight != 1]
+    if weighed and cluster.policy in tuple(PolicyName) and cluster.policy != PolicyName.WEIGHTED:
+        what = f"gives weights to {', '.join(weighed)}, which are for {PolicyName.WEIGHTED}"
+        yield what, "leave them out, or choose that policy"
 
 
 def _policy(cluster: Cluster, xa: bool) -> Iterator[Complaint]:
