@@ -61,6 +61,18 @@ def test_guaranteed_reaches_so_many_or_nobody(town: Town) -> None:
     assert town.all_told() == [["to all", "to two"], ["to all", "to two"], ["to all"]]
 
 
+@pytest.mark.req("WM-31", "WM-33")
+def test_a_guaranteed_cluster_has_the_xa_of_its_composite(town: Town) -> None:
+    inner = {
+        "east": {"brokers": ["b1", "b2"], "policy": GUARANTEED, "needed": 2},
+        "west": {"brokers": ["b3"], "policy": "sticky"},
+    }
+    settings = {"clusters": inner, "policy": "sticky", "xa": True}
+    producer = town.opened(settings, coordinator=town.coordinator).producer("shop")
+    assert producer.send(ORDERS, b"copy").nodes == ("b1", "b2")
+    assert town.all_told() == [["copy"], ["copy"], []]
+
+
 @pytest.mark.req("WM-31")
 @pytest.mark.parametrize(
     ("lost", "decision", "told"),

@@ -18,11 +18,13 @@ from txsaga.model.policies import MADE, PolicyName
 class Chooser:
     """Chooses brokers of one cluster, as its policy says."""
 
-    def __init__(self, cluster: Cluster, generator: Random) -> None:
-        check(cluster)
+    def __init__(self, cluster: Cluster, generator: Random, *, checked: bool = False) -> None:
+        if not checked:
+            check(cluster)
+        inner = [each for each in cluster.brokers if isinstance(each, Cluster)]
         self.cluster = cluster
         self._policy = MADE[PolicyName(cluster.policy)](cluster, generator)
-        self._inner = {each.name: Chooser(each, generator) for each in cluster.brokers if isinstance(each, Cluster)}
+        self._inner = {each.name: Chooser(each, generator, checked=True) for each in inner}
 
     def choose(self, available: Collection[str]) -> tuple[str, ...]:
         """Return who takes the next transaction or plain message; `TooFewBrokers` when too few are available."""
