@@ -212,10 +212,11 @@ def test_node_lists_have_to_be_enabled() -> None:
 @pytest.mark.parametrize(
     ("nodes", "available", "says"),
     [
-        (("b9",), NAMES, "b9 names no broker of cluster 'shop'"),
-        (("b1", "b9"), NAMES, "b9 names no broker"),
-        ((), NAMES, "an empty node list"),
-        (("b2",), ("b1", "b3"), "b2 of cluster 'shop' is not available, and the message is pinned to it"),
+        (("b9",), NAMES, "b9 names no broker of cluster 'shop'; it has b1, b2, b3"),
+        (("b1", "b9"), NAMES, "^b9 names no broker"),
+        ((1, "b9", ["b1"]), NAMES, r"^1, b9, \['b1'\] names no broker of cluster 'shop'; it has b1, b2, b3"),
+        ((), NAMES, "an empty node list names no broker of cluster 'shop'; it has b1, b2, b3"),
+        (("b2",), ("b1", "b3"), "b2 of cluster 'shop' is not available, .*; wait for it, or send without a node"),
         (("b1", "b2"), ("b1", "b3"), "b2 of cluster"),
     ],
 )
@@ -226,6 +227,13 @@ def test_a_pin_that_can_not_be_followed_is_an_error(
     with pytest.raises(PinRefused, match=says):
         of.pinned(nodes, available)
     assert of.choose(NAMES) == ("b1",)
+
+
+@pytest.mark.req("WM-36")
+@pytest.mark.parametrize("nodes", ["b1", 1])
+def test_a_node_list_is_a_list(nodes: object) -> None:
+    with pytest.raises(ConfigError, match=f"nodes is {type(nodes).__name__}; give a list of names"):
+        chooser(cluster(override=True)).pinned(nodes, NAMES)  # type: ignore[arg-type]  # as a user may
 
 
 @pytest.mark.req("WM-31", "WM-36")

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 from txsaga.errors import BadDestination, PinRefused, TooFewBrokers, TxSagaError
+from txsaga.model.arguments import list_of
 from txsaga.model.cluster import Cluster, check
 from txsaga.model.policies import MADE, PolicyName
 
@@ -38,16 +39,24 @@ class Chooser:
         name = self.cluster.name
         if not self.cluster.override:
             raise PinRefused(f"cluster {name!r} takes no node lists; set override, or send without one")
-        unknown = sorted(set(nodes) - set(self.cluster.leaves()))
+        nodes, known = list_of(nodes, "nodes", "give a list of names of brokers"), tuple(self.cluster.leaves())
+        unknown = [str(node) for node in nodes if node not in known]
         if unknown or not nodes:
-            raise PinRefused(f"{', '.join(unknown) or 'an empty node list'} names no broker of cluster {name!r}")
+            raise PinRefused(
+                f"{', '.join(unknown) or 'an empty node list'} names no broker of cluster {name!r}; "
+                f"it has {', '.join(known)}"
+            )
         absent = [node for node in nodes if node not in available]
         if absent:
             raise PinRefused(
-                f"{', '.join(absent)} of cluster {name!r} is not available, and the message is pinned to it"
+                f"{', '.join(absent)} of cluster {name!r} is not available, and the message is pinned to it; "
+                "wait for it, or send without a node list"
             )
         if not self._enough(set(nodes)):
-            raise PinRefused(f"the node list {', '.join(nodes)} has fewer brokers than cluster {name!r} needs")
+            raise PinRefused(
+                f"the node list {', '.join(nodes)} has fewer brokers than cluster {name!r} needs; "
+                "name more of them, or send without one"
+            )
         return tuple(dict.fromkeys(nodes))
 
     def accepted(self, answers: Mapping[str, TxSagaError | None]) -> tuple[str, ...]:

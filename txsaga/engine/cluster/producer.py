@@ -66,7 +66,8 @@ class ClusterProducer:
             if len(chosen) == 1 and (error := answers[chosen[0]]) is not None:
                 if isinstance(error, AWAY):
                     raise PinRefused(
-                        f"broker {chosen[0]!r} is not available, and the message is pinned to it"
+                        f"broker {chosen[0]!r} is not available, and the message is pinned to it; "
+                        "wait for it, or send without a node list"
                     ) from error
                 raise error
             return Placed(self._selection.accepted(answers), receipts)
