@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
@@ -40,7 +41,7 @@ from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.engine.saga.code import CODE
 from txsaga.errors import ConfigError, EmbeddedDatabaseError, ResourceUnknown
 from txsaga.model.arguments import check_count, check_function, check_kind, check_seconds, list_of
-from txsaga.model.cluster import Cluster, check, check_one, read
+from txsaga.model.cluster import Cluster, check, check_one, check_stores, read
 from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.observer import Observer
@@ -305,6 +306,7 @@ def cluster(
     check_brokers(found, brokers, coordinator)
     check_seconds(retry, "retry")
     said: dict[str, str] = {}
+    stores: dict[str, UUID] = {}
 
     def opened(leaf: str, broker: Broker) -> None:
         if coordinator is not None and broker.identity.uuid == coordinator.identity.uuid:
@@ -312,6 +314,8 @@ def cluster(
         if (belongs := broker.cluster) is not None:
             said[leaf] = belongs
         check_one(found, said)
+        stores[leaf] = broker.identity.uuid
+        check_stores(stores)
         if coordinator is not None:
             participant = StoreParticipant(broker, name=leaf)
             logged = participant if tx_log is None else LoggedParticipant(participant, tx_log)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 import txsaga
 from tests.cluster.town import NAMES, ORDERS, Town
+from txsaga import wiring
 from txsaga.engine.cluster.facade import BrokerCluster
 from txsaga.errors import ConfigError, PinRefused, TooFewBrokers
 
@@ -180,6 +182,27 @@ def test_brokers_of_two_clusters_are_not_one(town: Town) -> None:
         town.plain()
     town.direct["b2"].join_cluster("east")
     assert town.plain().available == NAMES
+
+
+@pytest.mark.req("WM-31", "WM-33")
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_store_is_one_broker_of_a_cluster_however_it_is_named(
+    town: Town, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, opened = wiring.connect, list[txsaga.Broker]()
+
+    def noted(url: str, **how: Any) -> txsaga.Broker:  # noqa: ANN401  # as a cluster connects
+        opened.append(connect(url, **how))
+        return opened[-1]
+
+    monkeypatch.setattr(wiring, "connect", noted)
+    guaranteed = {"policy": "multisend-guaranteed", "needed": 2, "xa": True}
+    inner = {name: {"brokers": [name], "policy": "sticky"} for name in ("p1", "p2")}
+    settings = {**guaranteed, **({"clusters": inner} if apart else {"brokers": ["p1", "p2"]})}
+    urls = {"p1": town.urls["b1"], "p2": town.urls["b1"]}
+    with pytest.raises(ConfigError, match="brokers 'p1' and 'p2' are the same store; list it once"):
+        txsaga.cluster(settings, urls, coordinator=town.coordinator)
+    assert [broker.kernel.closed for broker in opened] == [True, True]
 
 
 @pytest.mark.req("WM-42")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from txsaga.errors import (
     UnknownTopic,
 )
 from txsaga.model.choosing import Chooser
-from txsaga.model.cluster import Cluster, ClusterBroker, check, check_one, faults, read
+from txsaga.model.cluster import Cluster, ClusterBroker, check, check_one, check_stores, faults, read
 from txsaga.model.policies import PolicyName
 
 NAMES = ("b1", "b2", "b3")
@@ -301,6 +302,13 @@ def test_the_clusters_of_a_composite_may_differ_and_each_is_one() -> None:
     check_one(composite(), {"a1": "north", "a2": "north", "c1": "south", "c2": "south"})
     with pytest.raises(ConfigError, match=r"'c' lists brokers of different clusters \(c1 to south, c2 to north\)"):
         check_one(composite(), {"a1": "north", "a2": "north", "c1": "south", "c2": "north"})
+
+
+@pytest.mark.req("WM-31")
+def test_a_store_is_one_broker_however_it_is_named() -> None:
+    check_stores({"p1": UUID(int=1), "p2": UUID(int=2)})
+    with pytest.raises(ConfigError, match="brokers 'p1' and 'p3' are the same store; list it once"):
+        check_stores({"p1": UUID(int=1), "p2": UUID(int=2), "p3": UUID(int=1)})
 
 
 @given(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
+from uuid import UUID
 
 from txsaga.errors import ConfigError
 from txsaga.model.arguments import check_kind
@@ -181,3 +183,10 @@ def check_one(cluster: Cluster, said: Mapping[str, str]) -> None:
             f"cluster {cluster.name!r} lists brokers of different clusters ({told}); "
             "make a cluster of each, and a composite of both"
         )
+
+
+def check_stores(stores: Mapping[str, UUID]) -> None:
+    """Raise `ConfigError` if two brokers are one store: a message that both accept is kept in one place only."""
+    for (name, store), (other, same) in combinations(stores.items(), 2):
+        if store == same:
+            raise ConfigError(f"brokers {name!r} and {other!r} are the same store; list it once")
