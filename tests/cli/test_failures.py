@@ -137,6 +137,31 @@ def test_a_line_that_cannot_be_read_names_the_help(bare: Cli, line: str) -> None
     assert "--help`)" in said.complaint
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tail t --count",
+        "consume g t --count",
+        "tx list --limit",
+        "tx ballots --limit",
+        "doubt list --limit",
+        "dlq list --limit",
+        "branches --limit",
+        "heuristics --limit",
+        "saga list --limit",
+        "group create g --max-attempts",
+        "group alter g --max-attempts",
+        "engine --max-checks",
+        "producer alter g --max-checks",
+        "airflow up --dags /nowhere --patience",
+    ],
+)
+def test_a_number_that_nothing_can_count_to_is_refused(bare: Cli, line: str) -> None:
+    said = bare(*line.split(), "9" * 20, TXSAGA_URL="nonsense")
+    assert (said.code, said.out) == (2, "")
+    assert f"'{line.split()[-1]}'" in said.complaint
+
+
 def test_a_bug_is_one_line_and_a_traceback_on_request(bare: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(words: object) -> int:
         raise ZeroDivisionError("two\nlines")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import given_url, with_namespace
-from txsaga.cli.options import Options, options_of
+from txsaga.cli.options import LONGEST, Options, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.config import Settings
 
@@ -32,7 +32,9 @@ def up(
     context: typer.Context,
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Port of the user interface.")] = None,
     dags: Annotated[Path | None, typer.Option(help="Folder with DAG files; kept for the next start.")] = None,
-    patience: Annotated[float, typer.Option(min=1, help="Seconds to wait until all parts are healthy.")] = PATIENCE,
+    patience: Annotated[
+        float, typer.Option(min=1, max=LONGEST, help="Seconds to wait until all parts are healthy.")
+    ] = PATIENCE,
 ) -> None:
     """Start Airflow and the engine, unless they run; return when every part is healthy."""
     options, host = options_of(context), _host()

@@ -10,7 +10,7 @@ import typer
 
 from txsaga.cli import exits, tx
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import MOST, options_of
 from txsaga.cli.printing import document, say, table
 from txsaga.errors import UnknownProducerGroup
 from txsaga.model.branch import HEURISTIC, OPEN, BranchId, BranchState
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds that a person waits for a resource that is slow."""
-MOST = 10_000
 COLUMNS = {
     "branch": "branch",
     "resource": "resource",

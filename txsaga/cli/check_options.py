@@ -13,6 +13,7 @@ from txsaga.model.checks import Exhausted
 
 SHORTEST = timedelta(seconds=0.1)
 """Between two checks; with less a round would do nothing but ask."""
+MOST_CHECKS = 1_000_000_000
 
 
 def interval_of(text: str) -> timedelta:
@@ -27,7 +28,7 @@ CheckInterval = Annotated[
     timedelta | None, typer.Option(parser=interval_of, metavar="TIME", help="Between two checks: 60, 90s, 15m.")
 ]
 MinAge = Annotated[timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Before the first check.")]
-MaxChecks = Annotated[int | None, typer.Option(min=1, help="Checks before a transaction is given up.")]
+MaxChecks = Annotated[int | None, typer.Option(min=1, max=MOST_CHECKS, help="Checks before a transaction is given up.")]
 TotalLimit = Annotated[
     timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Age at which it is given up: 72h, 30d.")
 ]

@@ -13,7 +13,7 @@ from txsaga.cli.home import opened
 from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import one_line
-from txsaga.cli.tail import dispatching, start_of
+from txsaga.cli.tail import Count, dispatching, start_of
 
 QUIET = 1.0
 """Seconds without a message after which there are none."""
@@ -23,7 +23,7 @@ def consume(
     context: typer.Context,
     group: Annotated[str, typer.Argument(help="Name of the consumer group.")],
     topics: Annotated[list[str], typer.Argument(help="Names of topics.")],
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+    count: Count = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     start: Annotated[str, typer.Option("--from", help="Where a new group begins, as in tail.")] = "earliest",
     tag: Annotated[str | None, typer.Option(help="Print messages with this tag; others count as done.")] = None,

@@ -10,7 +10,7 @@ import typer
 
 from txsaga.cli.home import opened
 from txsaga.cli.message import line_of, message_document
-from txsaga.cli.options import Options, options_of
+from txsaga.cli.options import MOST, Options, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.progress import progress
 from txsaga.engine.groups import DeadLetters
@@ -24,8 +24,6 @@ app = typer.Typer(help="List, show, replay and purge dead letters.")
 Ids = Annotated[list[int] | None, typer.Argument(help="Numbers of letters, as list shows them.", show_default=False)]
 Group = Annotated[str | None, typer.Option(help="Letters of this group only.")]
 All = Annotated[bool, typer.Option("--all", help="All letters of the group.")]
-MOST = 10_000
-"""Letters that one call lists."""
 
 
 @app.command("list")

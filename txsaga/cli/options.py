@@ -20,6 +20,8 @@ WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")
 LONGEST = MAX_RETENTION.total_seconds()
 """Seconds: more is a slip, and no calendar holds it."""
+MOST = 10_000
+"""What one call lists."""
 UNITS = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 

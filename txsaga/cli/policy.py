@@ -11,9 +11,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from txsaga.cli.options import LONGEST
+from txsaga.model.claim import MOST_ATTEMPTS
 
 OPTIONS: dict[str, Any] = {
-    "max_attempts": Annotated[int | None, typer.Option(min=0, help="Deliveries of one message; 0 for no end.")],
+    "max_attempts": Annotated[
+        int | None, typer.Option(min=0, max=MOST_ATTEMPTS, help="Deliveries of one message; 0 for no end.")
+    ],
     "backout": Annotated[str | None, typer.Option(help="Topic for messages that fail to the end; '' for none.")],
     "dead_letters": Annotated[
         bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep what fails to the end.")

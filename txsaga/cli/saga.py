@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import MOST, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
 from txsaga.errors import UnknownTransaction
@@ -25,12 +25,12 @@ Step = Annotated[int | None, typer.Option("--step", min=1, help="Number of the s
 def list_sagas(
     context: typer.Context,
     stalled: Annotated[bool, typer.Option("--stalled", help="Only those that wait for a person.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
 ) -> None:
     """List sagas that are not over, oldest first."""
     options = options_of(context)
     with opened(options) as broker:
-        views = broker.kernel.store.steps.listed(limit=10_000 if stalled else limit)
+        views = broker.kernel.store.steps.listed(limit=MOST if stalled else limit)
     found = [view for view in views if view.stalled or not stalled][:limit]
     if options.json:
         document([view_document(view) for view in found])

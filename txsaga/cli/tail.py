@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from txsaga.engine.start import Start
     from txsaga.model.message import Delivered
 
+Count = Annotated[int | None, typer.Option(min=1, max=sys.maxsize, help="Stop after so many messages.")]
 QUIET = 1.0
 """Seconds without news after which a group has read all there is."""
 
@@ -37,7 +38,7 @@ def tail(
     group: Annotated[
         str | None, typer.Option(help="Read as a member of this consumer group and keep its cursor.")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+    count: Count = None,
     tag: Annotated[str | None, typer.Option(help="Only messages with this tag.")] = None,
 ) -> None:
     """Print messages; without --group no cursor is kept."""

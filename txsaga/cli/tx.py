@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import dispatch, opened
-from txsaga.cli.options import LONGEST, options_of
+from txsaga.cli.options import LONGEST, MOST, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.timeline import say_timeline
 from txsaga.errors import UnknownTransaction
@@ -43,7 +43,7 @@ LAST = 2**63 - 1
 def list_transactions(
     context: typer.Context,
     undecided: Annotated[bool, typer.Option("--undecided", help="Only those without a decision.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
