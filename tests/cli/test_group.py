@@ -57,7 +57,7 @@ def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
         (("alter", "nobody", "--max-attempts", "1"), 4, "does not exist"),
         (("reset", "nobody", "--to", "latest"), 4, "does not exist"),
         (("reset", "nobody", "--to", "yesterday"), 2, "--to"),
-        (("reset", "nobody", "--to", "2026-01-01T00:00:00"), 3, "no time zone"),
+        (("reset", "nobody", "--to", "2026-01-01T00:00:00"), 2, "no time zone"),
         (("leave", "nobody", "--topic", "nowhere"), 4, "does not exist"),
         (("create", "a b"), 3, "a b"),
         (("create", "ok", "--backout", "nowhere"), 3, "'nowhere' does not exist"),

@@ -16,7 +16,6 @@ from txsaga.cli.home import dispatch, may_dispatch, opened
 from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import one_line, say
-from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -59,16 +58,16 @@ def start_of(text: str, hint: str = "--from") -> Start:
         return "earliest"
     if text == "latest":
         return "latest"
-    if text.isdecimal():
-        return int(text)
     try:
+        if text.isdecimal():
+            return int(text)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is none of earliest, latest, a time like 2026-01-31T12:00:00Z, an offset", param_hint=hint
         ) from None
     if moment.tzinfo is None:
-        raise ConfigError(f"start {text} has no time zone; add one, like {moment.isoformat()}Z")
+        raise typer.BadParameter(f"{text} has no time zone; add one, like {moment.isoformat()}Z", param_hint=hint)
     return moment
 
 
