@@ -70,6 +70,14 @@ def test_an_interrupt_ends_quietly(shared_url: str, topic: str, broker: Broker) 
     assert reading.members == 0  # it has left its group
 
 
+def test_an_output_that_is_closed_is_told() -> None:
+    closed = ("sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--version")
+    done = subprocess.run(closed, env=environment(), stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("txsaga: can't read or write: ")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 def test_an_output_that_cannot_be_written_is_told() -> None:
     with Path("/dev/full").open("w") as full:

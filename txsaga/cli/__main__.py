@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,6 +92,8 @@ def common(
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     given = sys.argv[1:] if words is None else list(words)
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open()  # opened to read: what is written to it fails as on a full disk
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
