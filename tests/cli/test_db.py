@@ -30,9 +30,6 @@ def reaches(url: str) -> bool:
 def test_an_embedded_database_from_start_to_end(bare: Cli, empty_home: Path) -> None:
     env = {"TXSAGA_PG_HOME": str(empty_home)}
     assert bare("db", "status", "--json", **env).document["running"] is False
-    unborn = bare("db", "url", **env)
-    assert (unborn.code, unborn.out) == (6, "")
-    assert "`txsaga db start`" in unborn.complaint
 
     first = bare("db", "start", "--json", **env).document
     assert (first["running"], first["home"]) == (True, str(empty_home))
@@ -57,6 +54,20 @@ def test_an_embedded_database_from_start_to_end(bare: Cli, empty_home: Path) -> 
     assert bare("db", "stop", **env).code == 0
     assert bare("db", "reset", "--yes", **env).code == 0
     assert not (empty_home / "data").exists()
+
+
+def test_asking_for_the_url_starts_the_server_of_a_fresh_home_and_a_stopped_one(bare: Cli, empty_home: Path) -> None:
+    env = {"TXSAGA_PG_HOME": str(empty_home)}
+    for _ in range(2):
+        assert reaches(bare("db", "url", **env).out.strip())
+        assert bare("db", "stop", **env).code == 0
+
+
+def test_a_damaged_data_folder_is_for_an_administrator(bare: Cli, empty_home: Path) -> None:
+    (empty_home / "data").mkdir(parents=True)
+    (empty_home / "data" / "PG_VERSION").write_text("18\n")
+    said = bare("db", "start", TXSAGA_PG_HOME=str(empty_home))
+    assert (said.code, "global/pg_control is missing" in said.complaint) == (7, True)
 
 
 def test_a_place_that_cannot_be_written_is_told(bare: Cli) -> None:

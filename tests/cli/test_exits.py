@@ -55,6 +55,7 @@ def test_no_two_codes_are_the_same() -> None:
         (errors.StoreUnavailable, 6),
         (errors.OutcomeUnknown, 6),
         (errors.EmbeddedDatabaseError, 6),
+        (errors.DataFolderDamaged, 7),
         (errors.RightsMissing, 7),
         (errors.SchemaMissing, 7),
         (errors.SchemaTooNew, 7),

@@ -55,13 +55,13 @@ def url(
     jdbc: Annotated[bool, typer.Option("--jdbc", help="For JDBC: without user and password.")] = False,
     socket: Annotated[bool, typer.Option("--socket", help="By the unix socket.")] = False,
 ) -> None:
-    """Print the URL of the embedded database, with its password."""
+    """Print the URL of the embedded database, with its password, and start it unless it runs."""
     from txsaga.adapters.embedded import DATABASE
 
     options = options_of(context)
     if jdbc and socket:
         raise typer.BadParameter("JDBC can't use a unix socket; leave one of them out", param_hint="--socket")
-    address = _embedded(options).url(DATABASE, "jdbc" if jdbc else None, socket=socket)
+    address = _embedded(options).ensure().url(DATABASE, "jdbc" if jdbc else None, socket=socket)
     address = address if jdbc else with_namespace(address, options.namespace)
     if options.json:
         document({"url": address})

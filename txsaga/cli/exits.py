@@ -53,6 +53,7 @@ CODES: dict[type[errors.TxSagaError], int] = {
     errors.StoreError: UNAVAILABLE,
     errors.NotPrimary: REFUSED,
     errors.ChunkDamaged: REFUSED,
+    errors.DataFolderDamaged: REFUSED,
     errors.SchemaMissing: REFUSED,
     errors.SchemaTooNew: REFUSED,
     errors.ServerTooOld: REFUSED,

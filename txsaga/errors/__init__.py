@@ -61,6 +61,7 @@ TxSagaError
     ├── RightsMissing                the database user lacks a right
     ├── IdentityChanged              the server is not the one this store was created on; `txsaga db adopt`
     └── EmbeddedDatabaseError        the embedded PostgreSQL can't run
+        └── DataFolderDamaged        its data folder is not whole; restore it from a backup
 
 Each carries `code`, the answer of the half-message protocol that it stands for.
 
@@ -80,6 +81,7 @@ from txsaga.errors.groups import UnknownGroup as UnknownGroup
 from txsaga.errors.groups import UnknownLetter as UnknownLetter
 from txsaga.errors.root import TxSagaError as TxSagaError
 from txsaga.errors.store import ChunkDamaged as ChunkDamaged
+from txsaga.errors.store import DataFolderDamaged as DataFolderDamaged
 from txsaga.errors.store import EmbeddedDatabaseError as EmbeddedDatabaseError
 from txsaga.errors.store import IdentityChanged as IdentityChanged
 from txsaga.errors.store import NotPrimary as NotPrimary

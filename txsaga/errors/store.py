@@ -60,3 +60,7 @@ class IdentityChanged(StoreError):
 
 class EmbeddedDatabaseError(StoreError):
     """The embedded PostgreSQL can't run; the message says what to do."""
+
+
+class DataFolderDamaged(EmbeddedDatabaseError):
+    """The data folder of the embedded PostgreSQL is not whole."""

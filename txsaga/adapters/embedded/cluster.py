@@ -16,7 +16,7 @@ from txsaga.adapters.embedded.binaries import Binaries
 from txsaga.adapters.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.adapters.embedded.home import Home
 from txsaga.adapters.embedded.secret import USER, Secret
-from txsaga.errors import EmbeddedDatabaseError
+from txsaga.errors import DataFolderDamaged, EmbeddedDatabaseError
 
 _REMEDY = "restore it from a backup, or empty it with `txsaga db reset` (that deletes the data)"
 
@@ -98,10 +98,10 @@ def major_of(data: Path) -> int | None:
         return None
     version = data / "PG_VERSION"
     if not version.exists():
-        raise complaint(f"{data} holds something, but PG_VERSION is missing: {_REMEDY}")
+        raise complaint(f"{data} holds something, but PG_VERSION is missing: {_REMEDY}", DataFolderDamaged)
     text = version.read_text(errors="replace").strip()
     if not text.isdigit():
-        raise complaint(f"{version} is damaged: {_REMEDY}")
+        raise complaint(f"{version} is damaged: {_REMEDY}", DataFolderDamaged)
     if not (data / "global" / "pg_control").exists():
-        raise complaint(f"{data} is damaged, global/pg_control is missing: {_REMEDY}")
+        raise complaint(f"{data} is damaged, global/pg_control is missing: {_REMEDY}", DataFolderDamaged)
     return int(text)

@@ -20,9 +20,9 @@ _SERIOUS = re.compile(r"(?:FATAL|PANIC|ERROR|error): +(.+)")
 _NEARLY_NOTHING = 256 * 1024
 
 
-def complaint(text: str) -> EmbeddedDatabaseError:
+def complaint(text: str, kind: type[EmbeddedDatabaseError] = EmbeddedDatabaseError) -> EmbeddedDatabaseError:
     """Build the error with its text on a single line."""
-    return EmbeddedDatabaseError(" ".join(text.split()))
+    return kind(" ".join(text.split()))
 
 
 @contextmanager
