@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from txsaga.model.asking import Remark
+from txsaga.model.branch import NOTHING_DONE, Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.overview import Audited
+from txsaga.model.records import Resource
 from txsaga.model.steps import Looked, steps_of
 from txsaga.model.timeline import lanes
 from txsaga.model.trace import Bound, Life, Listed, Op, Place, Sent, Trace
@@ -34,6 +37,7 @@ def life(state: TxState, owner: int = 1, touched: int = 9) -> Life:
     return Life("order-42", 1, owner, state, NOON, after(touched))
 
 
+DECIDING = Resource(id=1, name="r1", database=UUID(int=1))
 PLAIN = Trace(txid=7, group=1, sent=(sent(),))
 
 
@@ -110,3 +114,41 @@ def test_consumed_offsets_are_told_while_they_are_bound() -> None:
     trace = Trace(txid=7, group=1, life=life(TxState.ENDED), bound=bound)
     step = steps_of(trace)[1]
     assert (step.what, step.who) == ("offsets 3 to 5 of paid/1 bound for group billing", "anna")
+
+
+def branch(number: int, state: BranchState, why: str = "") -> Branch:
+    """Make a branch of the resource with its number."""
+    return Branch(7, number, 1, f"r{number}", state, after(8), why, recorded=number)
+
+
+@pytest.mark.parametrize("decision", Decision)
+@pytest.mark.parametrize("state", [BranchState.PREPARED, BranchState.COMMITTED])
+def test_the_resource_whose_commit_decides_has_not_voted(state: BranchState, decision: Decision) -> None:
+    branches = (branch(1, state), branch(2, state))
+    trace = Trace(txid=7, group=1, resource=DECIDING, branches=branches, op=Op(decision, False, None))
+    assert "branch 1 voted" not in told(trace)
+    voted = decision is Decision.COMMIT or state is BranchState.PREPARED
+    assert ("branch 2 voted" in told(trace)) is voted
+
+
+@pytest.mark.req("IBM-42")
+def test_local_work_that_check_back_decided_is_told_with_what_it_found() -> None:
+    found = Audited(at=after(5), what="ROLLBACK", who="check-back", why="the rollback barrier stands")
+    trace = Trace(txid=7, group=1, resource=DECIDING, op=Op(Decision.ROLLBACK, True, None), audits=(found,))
+    unseen = "by the decision; nobody looked at the evidence"
+    assert [step.why for step in steps_of(trace) if step.lane == "r1"] == [found.why]
+    for other in (replace(trace, audits=()), replace(trace, audits=(replace(found, what="ROLLBACK BY HAND"),))):
+        assert [step.why for step in steps_of(other) if step.lane == "r1"] == [unseen]
+
+
+def test_a_branch_in_which_nothing_was_done_left_and_never_held_anything() -> None:
+    branches = (branch(1, BranchState.COMMITTED, NOTHING_DONE), branch(2, BranchState.COMMITTED))
+    trace = Trace(txid=7, group=1, branches=branches, op=Op(Decision.COMMIT, False, after(8)))
+    steps = steps_of(trace)
+    assert [step.what for step in steps if step.lane == "r1"] == ["branch 1 named", "branch 1 left: nothing to commit"]
+    assert [step.what for step in steps if step.lane == "r2"] == [
+        "branch 2 named",
+        "branch 2 voted",
+        "branch 2 committed",
+    ]
+    assert set(lanes(steps)["r1"]) == {"-"}

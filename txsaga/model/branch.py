@@ -136,6 +136,9 @@ UNIT: Lifecycle[BranchState, BranchEvent] = Lifecycle(
 )
 """The same of a unit of an auxiliary lane, which may also commit by itself."""
 
+NOTHING_DONE = "nothing was done in it"
+"""Why a branch is over that held nothing: it left at its vote, or was never used."""
+
 EVENT_OF = {
     Finish.COMMITTED: BranchEvent.FIND_COMMITTED,
     Finish.ROLLED_BACK: BranchEvent.FIND_ROLLED_BACK,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txsaga.model.branch import BranchState
+from txsaga.model.branch import NOTHING_DONE, Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.flow_timeline import flow_steps
 from txsaga.model.late import LATE_PART
@@ -114,7 +114,7 @@ def _stored(trace: Trace) -> Iterator[Step]:
 
 
 def _branched(trace: Trace) -> Iterator[Step]:
-    """Tell each attempt of a branch in the lane of its resource: named, voted, and what became of it."""
+    """Tell each attempt of a branch in the lane of its resource: named, voted or left, and what became of it."""
     of_flow = {(step.branch, step.attempt) for step in trace.flow_steps}
     of_flow |= {(unit.branch, unit.attempt) for unit in trace.flow_units}
     for branch in trace.branches:
@@ -123,15 +123,26 @@ def _branched(trace: Trace) -> Iterator[Step]:
         lane = f"{branch.resource} aux" if branch.aux else branch.resource
         what, fate = f"{'unit' if branch.aux and not own else 'branch'} {branch.number}", FATES.get(branch.state)
         at = branch.at if branch.state is BranchState.ACTIVE else None
+        left = branch.state is BranchState.COMMITTED and branch.why == NOTHING_DONE
         if not own:
-            yield Step(what=f"{what} named{tried}", kind=Kind.CHANGE, phase=Phase.OPENED, lane=lane, at=at)
-        committed = trace.decision is Decision.COMMIT and branch.state in VOTED
-        if not own and not branch.aux and (committed or branch.state is BranchState.PREPARED):
+            kind = Kind.NONE if left else Kind.CHANGE
+            yield Step(what=f"{what} named{tried}", kind=kind, phase=Phase.OPENED, lane=lane, at=at)
+        if left:
+            yield Step(what=f"{what} left: nothing to commit{tried}", kind=Kind.NONE, phase=Phase.WORKED, lane=lane)
+            continue
+        if not own and _has_voted(trace, branch):
             yield Step(what=f"{what} voted", kind=Kind.HELD, phase=Phase.WORKED, lane=lane)
         if fate:
             told, kind = fate
             phase = Phase.STORED if branch.aux else Phase.GIVEN
             yield Step(what=f"{what} {told}{tried}", kind=kind, phase=phase, lane=lane, at=branch.at, why=branch.why)
+
+
+def _has_voted(trace: Trace, branch: Branch) -> bool:
+    """Tell whether a branch was asked for its vote; the one whose commit is the decision never is."""
+    if branch.aux or (trace.resource is not None and trace.resource.id == branch.recorded):
+        return False
+    return branch.state is BranchState.PREPARED or (trace.decision is Decision.COMMIT and branch.state in VOTED)
 
 
 def _stepped(trace: Trace) -> Iterator[Step]:
@@ -163,7 +174,7 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[Step]:
     if trace.resource is None:
         return
     lane = trace.resource.name
-    committed, why = trace.decision is Decision.COMMIT, "by the decision; nobody looked at the evidence"
+    committed, why = trace.decision is Decision.COMMIT, _found_out(trace)
     if looked is not None and looked.committed is not None:
         committed, why = looked.committed, looked.why
     elif looked is not None or trace.decision is None:
@@ -172,6 +183,14 @@ def _worked(trace: Trace, looked: Looked | None) -> Iterator[Step]:
         return
     kind, what = (Kind.FINAL, "local work committed") if committed else (Kind.NONE, "local work did not commit")
     yield Step(what=what, kind=kind, phase=Phase.WORKED, lane=lane, why=why)
+
+
+def _found_out(trace: Trace) -> str:
+    """Say how a decision knows of local work: check-back has looked at the evidence."""
+    op, record = trace.op, _decided_by(trace)
+    if op is not None and op.from_check and record is not None and record.what == op.decision.name:
+        return record.why
+    return "by the decision; nobody looked at the evidence"
 
 
 def _asked(trace: Trace) -> Iterator[Step]:

@@ -20,7 +20,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.model.branch import BranchEvent, BranchState, Vote
+from txsaga.model.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import LateSlot, Life, Row
@@ -127,6 +127,16 @@ class BranchContract:
         written(store, said(life, COMMIT, votes=(Voted(1, 1, YES), Voted(2, 1, NOTHING))))
         assert states(store, life) == [BranchState.PREPARED, BranchState.COMMITTED]
         assert [branch.number for branch, _ in store.branches.unfinished()] == [1]
+        assert [branch.why for branch in store.branches.of(life.txid)] == ["", NOTHING_DONE]
+
+    def test_what_only_read_is_told_from_what_is_committed(self, store: Store) -> None:
+        votes = (Voted(1, 1, YES), Voted(2, 1, NOTHING))
+        life, unwritten = begun(store), numbered(store)
+        with store.ledgers.open() as ledger:
+            ledger.elect(life.txid, votes)
+        written(store, concluded(store, unwritten, COMMIT, votes=votes))
+        for txid in (life.txid, unwritten.txid):
+            assert [branch.why for branch in store.branches.of(txid)] == ["", NOTHING_DONE]
 
     def test_what_is_rolled_back_delivers_nothing_and_waits_for_its_resources(self, store: Store) -> None:
         (qid,), life = new_queues(store), begun(store)

@@ -14,6 +14,8 @@ from txsaga.errors.xa import HeuristicRollback, IntegrityViolated, VotedNo
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.records import Doubt
+from txsaga.model.steps import steps_of
+from txsaga.model.undo import undo_of
 
 pytestmark = pytest.mark.postgres
 
@@ -311,6 +313,47 @@ def test_a_branch_that_held_nothing_is_rolled_back_with_the_one_that_did(bank: B
     assert bank.states(tx.txid)["mortgage"] is BranchState.ROLLED_BACK
     bank.recover()
     assert bank.states(tx.txid) == {"current": BranchState.ROLLED_BACK, "mortgage": BranchState.ROLLED_BACK}
+
+
+@pytest.mark.rule("R12")
+@pytest.mark.parametrize("key", [None, "transfer-7"])
+def test_a_commit_in_one_phase_that_failed_leaves_no_branch_prepared(bank: Bank, key: str | None) -> None:
+    with bank.engines["current"].begin() as connection:
+        connection.exec_driver_sql("alter table account add unique (balance) deferrable initially deferred")
+        connection.exec_driver_sql(f"insert into account values (2, {START + 10})")
+    with pytest.raises(IntegrityViolated), bank.producer.coordinated("current", key=key) as tx:
+        with tx.on("current") as connection:
+            pay(connection, 10)
+    assert tx.txid is not None
+    assert bank.states(tx.txid) == {"current": BranchState.ROLLED_BACK}
+    trace = bank.broker.kernel.store.overview.trace(tx.txid)
+    assert trace is not None
+    told = {step.what: step.why for step in steps_of(trace)}
+    assert "branch 1 voted" not in told
+    assert told["local work did not commit"] == "no evidence; the rollback barrier stands"
+    assert undo_of(trace, "") == []
+
+
+@pytest.mark.req("IBM-42")
+@pytest.mark.parametrize("key", [None, "transfer-7"])
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_branch_in_which_nothing_was_done_is_told_from_one_that_was_committed(
+    bank: Bank, key: str | None, reads: bool
+) -> None:
+    with bank.producer.coordinated("current", "mortgage", key=key) as tx:
+        if reads:
+            with tx.on("current") as connection:
+                connection.exec_driver_sql("select balance from account").scalar_one()
+        with tx.on("mortgage") as connection:
+            pay(connection, 10)
+        tx.send(TRANSFERS, b"told")
+    assert tx.txid is not None
+    bank.states(tx.txid)
+    trace = bank.broker.kernel.store.overview.trace(tx.txid)
+    assert trace is not None
+    told = [step.what for step in steps_of(trace) if step.lane == "current"]
+    assert told == ["branch 1 named", "branch 1 left: nothing to commit"]
+    assert "branch 2 committed" in {step.what for step in steps_of(trace)}
 
 
 @pytest.mark.rule("R12")

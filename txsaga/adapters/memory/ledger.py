@@ -28,7 +28,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model.ballot import Ballot, Cast, Polled
-from txsaga.model.branch import HEURISTIC, BranchState
+from txsaga.model.branch import HEURISTIC, NOTHING_DONE, BranchState, Vote
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
 from txsaga.model.decision import Decision
@@ -180,8 +180,8 @@ class MemoryLedger(MemoryTables):
     def elect(self, txid: int, votes: Sequence[Voted]) -> None:
         """Note what branches voted."""
         for number, attempt, vote in votes:
-            row = self._kept.branches[txid, number, attempt]
-            self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now())
+            row, why = self._kept.branches[txid, number, attempt], NOTHING_DONE if vote is Vote.READ_ONLY else ""
+            self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now(), why=why)
 
     def call(self, txid: int, ballot: Ballot) -> None:
         """Call a ballot."""

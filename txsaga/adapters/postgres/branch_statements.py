@@ -7,7 +7,7 @@ transaction is left as it is here, and whoever asked decides it there.
 
 from txsaga.adapters.postgres.checked import INTO, KEPT
 from txsaga.model import branch
-from txsaga.model.branch import BRANCH, BranchEvent, BranchState
+from txsaga.model.branch import BRANCH, NOTHING_DONE, BranchEvent, BranchState
 from txsaga.model.lifecycle import TxState
 
 
@@ -16,6 +16,9 @@ def _listed(states: tuple[str, ...]) -> str:
 
 
 OPEN = _listed(tuple(state for state in BranchState if (state, BranchEvent.ROLL_BACK) in BRANCH.moves))
+
+WHY = f"CASE {{}}.state WHEN '{BranchState.COMMITTED}' THEN '{NOTHING_DONE}' END"
+"""Why a branch is over with the word that names it: only one that left is."""
 
 BEGIN_TYPES = ("int4[]", "text[]", "int4[]", "int4[]", "int4[]")
 BEGIN_ANSWERS = "ord int8, txid int8, token bytea"
@@ -60,7 +63,7 @@ WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decisi
     SELECT m.txid, 1, m.owner FROM m
      WHERE m.txid = ANY ($7) OR EXISTS (SELECT FROM {{s}}.part o WHERE o.txid = m.txid AND o.part = 1)
         ON CONFLICT (txid, part) DO UPDATE SET attempt = excluded.attempt),
- v AS (UPDATE {{s}}.branch SET state = v.state, at = clock_timestamp()
+ v AS (UPDATE {{s}}.branch SET state = v.state, why = {WHY.format("v")}, at = clock_timestamp()
          FROM unnest($12, $13, $14, $15) AS v(txid, number, attempt, state), m
         WHERE branch.txid = v.txid AND branch.number = v.number AND branch.attempt = v.attempt AND m.txid = v.txid
           AND branch.state IN ({OPEN})),
@@ -102,8 +105,8 @@ WITH r AS MATERIALIZED (
     SELECT m.txid, m.pgroup, h.qid, 1, 1, h.chunk, h.n, true, h.body
       FROM unnest($8, $9, $10, $11, $12) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
  p AS (INSERT INTO {{s}}.part (txid, part, attempt) SELECT txid, 1, 1 FROM m WHERE txid = ANY ($8)),
- b AS (INSERT INTO {{s}}.branch (txid, number, attempt, resource, state)
-    SELECT m.txid, n.number, 1, n.resource, n.state
+ b AS (INSERT INTO {{s}}.branch (txid, number, attempt, resource, state, why)
+    SELECT m.txid, n.number, 1, n.resource, n.state, {WHY.format("n")}
       FROM unnest($13, $14, $15, $16) AS n(txid, number, resource, state) JOIN m ON m.txid = n.txid),
  o AS (INSERT INTO {{s}}.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision IN (1, 2)),
  e AS (INSERT INTO {{s}}.event (txid, what, who, why)

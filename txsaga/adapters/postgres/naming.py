@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import translating
-from txsaga.model.branch import BRANCH, HEURISTIC, BranchEvent, BranchState
+from txsaga.model.branch import BRANCH, HEURISTIC, NOTHING_DONE, BranchEvent, BranchState, Vote
 from txsaga.model.records import Life
 from txsaga.ports.branches import VOTED, Voted
 
@@ -45,9 +45,8 @@ def elect(connection: Connection, txid: int, votes: Sequence[Voted]) -> None:
     with translating():
         for vote in votes:
             same = (branch.c.txid == txid, branch.c.number == vote.number, branch.c.attempt == vote.attempt)
-            connection.execute(
-                update(branch).where(*same, branch.c.state.in_(OPEN)).values(state=VOTED[vote.vote].value)
-            )
+            voted = {"state": VOTED[vote.vote].value, "why": NOTHING_DONE if vote.vote is Vote.READ_ONLY else None}
+            connection.execute(update(branch).where(*same, branch.c.state.in_(OPEN)).values(voted))
 
 
 def forget(connection: Connection, txid: int, number: int, attempt: int) -> bool:

@@ -38,7 +38,7 @@ from txsaga.errors import (
 from txsaga.model import facts
 from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Ballot, require_carried
-from txsaga.model.branch import BranchEvent, BranchId, Finish, Vote
+from txsaga.model.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent, TxState
 from txsaga.model.records import Doubt, Group, Life, Resource, Row
@@ -200,7 +200,7 @@ class Owner:
         notes = [*self._released.notes, *told.notes]
         if decision is Decision.ROLLBACK:
             notes += [
-                Noted(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, "nothing was done in it")
+                Noted(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, NOTHING_DONE)
                 for number in self.work.empty
             ]
         self._kernel.notes.add(notes)
@@ -319,6 +319,8 @@ class Owner:
         if checked.standing is None:
             raise InDoubt(f"transaction {self.life.txid} is undecided: {checked.why}; check-back settles it") from error
         decision = checked.standing.decision
+        if checked.standing.won:  # else somebody may have decided over the evidence: recovery asks the resource
+            self._released.notes.append(noted(self.life.txid, self.work.part(last).branch, decision, Finish.DONE))
         return decision, error if decision is Decision.ROLLBACK else None
 
     def _decide_with_effects(self, word: Resolve) -> Decision:
