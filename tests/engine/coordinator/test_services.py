@@ -12,8 +12,8 @@ import pytest
 
 from tests.adapters.tcc import service
 from tests.engine.coordinator.bank import Bank, pay
-from txsaga import HttpService
-from txsaga.errors import Unfinished
+from txsaga import Callables, HttpService
+from txsaga.errors import NotCarried, Unfinished
 from txsaga.model.branch import BranchState
 
 ROOT = Path(__file__).parents[3]
@@ -92,3 +92,25 @@ def test_a_service_that_was_killed_before_a_rollback_gives_back_when_it_is_back(
     assert till.states == [".cancelled"]
     assert tx.txid is not None
     assert bank.states(tx.txid)["till"] is BranchState.ROLLED_BACK
+
+
+@pytest.mark.parametrize("at", ["block", "vote"])
+def test_who_was_not_told_of_a_rollback_is_named(bank: Bank, caplog: pytest.LogCaptureFixture, at: str) -> None:
+    def refuse(_: str, **__: object) -> None:
+        raise ConnectionError("the till is down")
+
+    bank.broker.enlist("till", Callables(try_=lambda _, **__: "taken", confirm=refuse, cancel=refuse))
+    with pytest.raises((ValueError, NotCarried)) as left, bank.producer.coordinated("current", "till") as tx:
+        with tx.on("current") as connection:
+            pay(connection, -10)
+        with tx.on("till") as take:
+            take(item=7)
+        if at == "block":
+            raise ValueError("no")
+        tx.ballot("release", "anna")
+    (note,) = left.value.__notes__
+    assert note.startswith("resource 'till' was not told of the rollback: ")
+    assert "the till is down" in note
+    assert note.endswith("; recovery tells it")
+    warned = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert warned == [f"transaction {tx.txid}: {note}"]

@@ -194,9 +194,9 @@ class ClusterTransaction(Coordinated):
         standing = owner.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
         self._follow(standing)
 
-    def _roll_back(self, why: str) -> None:
+    def _roll_back(self, why: str, leaves: BaseException | None = None) -> None:
         self._set_aside(set(self._owner.work.used) - set(self.participants))
-        super()._roll_back(why)
+        super()._roll_back(why, leaves)
 
     def _told(self, decision: Decision) -> Told:
         told = super()._told(decision)

@@ -204,12 +204,14 @@ class Coordinated(Gathering):
             except BaseException as reason:
                 if self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
-                        self._roll_back(f"{type(reason).__name__}: {reason}")
+                        self._roll_back(f"{type(reason).__name__}: {reason}", reason)
                 raise
         elif self._stage in (Stage.OPEN, Stage.BROKEN):
-            self._roll_back(f"the block raised {type(error).__name__}: {error}" if error else "it was broken")
+            broken = TransactionError("the transaction did not commit: its messages could not all be stored")
+            why = f"the block raised {type(error).__name__}: {error}" if error else "it was broken"
+            self._roll_back(why, error or broken)
             if error is None:
-                raise TransactionError("the transaction did not commit: its messages could not all be stored")
+                raise broken
 
     def _commit(self) -> None:
         work = self._owner.work
@@ -245,10 +247,16 @@ class Coordinated(Gathering):
         if told.silent:
             raise Unfinished(self._owner.life.txid, list(told.silent))
 
-    def _roll_back(self, why: str) -> None:
+    def _roll_back(self, why: str, leaves: BaseException | None = None) -> None:
+        """Roll back; what leaves the block tells who did not hear of it."""
         self._stage = Stage.BROKEN
         self._owner.release()
-        self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
+        told = self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
+        for name, silent in told.silent.items():
+            said = f"resource {name!r} was not told of the rollback: {silent}; recovery tells it"
+            logger.warning("transaction %s: %s", self.txid, said)
+            if leaves is not None:
+                leaves.add_note(said)
 
     def _told(self, decision: Decision) -> Told:
         """Tell the resources, and whoever listens."""
