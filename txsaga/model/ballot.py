@@ -14,6 +14,8 @@ from datetime import datetime
 from enum import Enum, StrEnum, auto
 
 from txsaga.errors import ConfigError, NotCarried
+from txsaga.model.arguments import check_kind
+from txsaga.model.saga import as_json
 
 
 class Rule(StrEnum):
@@ -43,6 +45,7 @@ class Ballot:
 
     def __post_init__(self) -> None:
         """Refuse one that nobody could carry, or that says two things."""
+        self._check_kinds()
         if not self.name or not self.voters or not all(self.voters) or len(set(self.voters)) != len(self.voters):
             raise ConfigError(f"ballot {self.name!r} needs a name, and each of its voters once")
         if (self.rule is Rule.QUORUM) != (self.needed is not None):
@@ -51,6 +54,15 @@ class Ballot:
             raise ConfigError(
                 f"ballot {self.name!r} has {len(self.voters)} voters; {self.needed} of them can't carry it"
             )
+
+    def _check_kinds(self) -> None:
+        check_kind(self.name, str, "the name of a ballot", "give a text")
+        check_kind(self.voters, (tuple, list), f"voters of ballot {self.name!r}", "give a tuple of their names")
+        for voter in self.voters:
+            check_kind(voter, str, f"a voter of ballot {self.name!r}", "give their names one by one, as texts")
+        check_kind(self.rule, Rule, f"the rule of ballot {self.name!r}", "give one of Rule")
+        if self.needed is not None:
+            check_kind(self.needed, int, f"needed of ballot {self.name!r}", "give a number of votes")
 
 
 def rule_of(rule: Rule | str) -> Rule:
@@ -69,6 +81,14 @@ class Cast:
     yes: bool
     evidence: Mapping[str, object] = field(default_factory=dict)
     at: datetime | None = None  # by the store's clock
+
+    def __post_init__(self) -> None:
+        """Refuse one that can't be counted or kept."""
+        check_kind(self.voter, str, "the voter", "give its name")
+        check_kind(self.yes, bool, f"yes of voter {self.voter!r}", "give True or False")
+        evidence = f"the evidence of voter {self.voter!r}"
+        check_kind(self.evidence, Mapping, evidence, "give a mapping of names to JSON values")
+        as_json(dict(self.evidence), evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +115,15 @@ class Polled:
 
     def _count(self, *, yes: bool) -> int:
         return len({cast.voter for cast in self.casts if cast.yes is yes})
+
+
+def require_same(known: Ballot, called: Ballot) -> None:
+    """Raise `ConfigError` when a ballot that is called once more is another one by now: a retry calls the same."""
+    if (known.rule, known.needed, set(known.voters)) != (called.rule, called.needed, set(called.voters)):
+        raise ConfigError(
+            f"ballot {called.name!r} is called already in this transaction, with another rule or other voters; "
+            "give this one a name of its own"
+        )
 
 
 def require_carried(polls: Sequence[Polled]) -> None:

@@ -95,7 +95,7 @@ class Ledger(TableLedger, Protocol):
         """Note what branches voted, in the block of the decision that names them."""
 
     def call(self, txid: int, ballot: Ballot) -> None:
-        """Call a ballot on a locked life."""
+        """Call a ballot on a locked life; the same once more changes nothing, another of its name is refused."""
 
     def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
         """Cast a vote on a locked life; False when that voter has voted."""

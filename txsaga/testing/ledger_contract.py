@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from txsaga.errors import IllegalTransition, TransactionError, TxSagaError
+from txsaga.errors import ConfigError, IllegalTransition, TransactionError, TxSagaError
+from txsaga.model.ballot import Ballot, Cast, Rule
 from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
 from txsaga.model.records import LateSlot
 from txsaga.ports.store import Store
@@ -196,3 +198,17 @@ class LedgerContract:
             ledger.reserve(LateSlot(txid=other.txid, slot=1, qid=qid))
         with store.ledgers.open() as ledger:
             assert list(ledger.slots(life.txid)) == slots
+
+    def test_a_ballot_is_called_once_and_the_same_once_more_changes_nothing(self, store: Store) -> None:
+        life, called = opened(store, new_group(store)), Ballot(name="release", voters=("anna", "bert"))
+        with store.ledgers.open() as ledger:
+            ledger.call(life.txid, called)
+            assert ledger.cast(life.txid, "release", Cast(voter="anna", yes=True))
+        for other in ({"voters": ("anna",)}, {"rule": Rule.WARN}, {"rule": Rule.QUORUM, "needed": 1}):
+            with pytest.raises(ConfigError, match="'release' is called already"), store.ledgers.open() as ledger:
+                ledger.call(life.txid, replace(called, **other))
+        with store.ledgers.open() as ledger:
+            ledger.call(life.txid, replace(called, voters=("bert", "anna")))
+            (poll,) = ledger.ballots(life.txid)
+        assert poll.ballot == called
+        assert [cast.voter for cast in poll.casts] == ["anna"]

@@ -49,6 +49,11 @@ def test_the_rule_says_what_carries(rule: Rule, needed: int | None, said: str, r
         {"needed": 1},
         {"rule": Rule.QUORUM, "needed": 0},
         {"rule": Rule.QUORUM, "needed": 2},
+        {"name": 7},
+        {"voters": (["a", "b"],)},
+        {"voters": "ab"},
+        {"rule": "most"},
+        {"rule": Rule.QUORUM, "needed": "1"},
     ],
     ids=str,
 )
@@ -126,3 +131,38 @@ def test_nobody_votes_behind_the_decision_or_where_he_has_no_vote(bank: Bank) ->
         bank.broker.vote(tx.txid, "release", "anna", yes=False)
     with pytest.raises(TransactionClosed):
         tx.ballot("late", "gate")
+
+
+@pytest.mark.postgres
+def test_a_vote_that_can_not_be_kept_is_refused_before_anything_is_written(bank: Bank) -> None:
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        for wrong, told in (
+            ({"yes": "no"}, "yes of voter 'gate' is str; give True or False"),
+            ({"yes": True, "evidence": ["x"]}, "the evidence of voter 'gate' is list; give a mapping"),
+            ({"yes": True, "evidence": {"x": object()}}, "the evidence of voter 'gate' must be JSON"),
+            ({"yes": True, "voter": 7}, "the voter is int; give its name"),
+        ):
+            with pytest.raises(ConfigError, match=told):
+                tx.vote(**{"name": "release", "voter": "gate", **wrong})  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="a voter of ballot 'release' is list; give their names one by one"):
+            tx.ballot("release", ["gate", "anna"])  # type: ignore[arg-type]
+        assert not tx._owner.written
+        tx.ballot("release", "gate")
+        with pytest.raises(ConfigError, match="the name of a ballot is list; give"):
+            bank.broker.vote(tx.txid or 0, ["release"], "gate", yes=True)  # type: ignore[arg-type]
+        tx.vote("release", "gate", yes=True)
+
+
+@pytest.mark.postgres
+@pytest.mark.rule("R4")
+def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> None:
+    first = bank.producer.coordinated("current", key="loan").__enter__()
+    first.ballot("release", "gate", "anna")
+    first.vote("release", "gate", yes=True)
+    first._owner.leave()
+    with bank.producer.coordinated("current", key="loan") as tx:
+        tx.ballot("release", "gate", "anna")
+        tx.vote("release", "anna", yes=True)
+        with pytest.raises(ConfigError, match="ballot 'release' is called already in this transaction"):
+            tx.ballot("release", "bert")
+    assert (tx.txid, tx.decision) == (first.txid, Decision.COMMIT)

@@ -27,7 +27,7 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
-from txsaga.model.ballot import Ballot, Cast, Polled
+from txsaga.model.ballot import Ballot, Cast, Polled, require_same
 from txsaga.model.branch import HEURISTIC, NOTHING_DONE, BranchState, Vote
 from txsaga.model.claim import Claim
 from txsaga.model.dead_letter import TAKEN_OVER
@@ -184,10 +184,9 @@ class MemoryLedger(MemoryTables):
             self._kept.branches[txid, number, attempt] = row._replace(state=VOTED[vote], at=self._home.now(), why=why)
 
     def call(self, txid: int, ballot: Ballot) -> None:
-        """Call a ballot."""
-        if (txid, ballot.name) in self._kept.ballots:
-            raise StoreError(f"ballot {ballot.name!r} of transaction {txid} was called already")
-        self._kept.ballots[txid, ballot.name] = Polled(ballot=ballot)
+        """Call a ballot; the same once more changes nothing."""
+        poll = self._kept.ballots.setdefault((txid, ballot.name), Polled(ballot=ballot))
+        require_same(poll.ballot, ballot)
 
     def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
         """Cast a vote."""

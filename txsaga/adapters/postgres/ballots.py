@@ -6,22 +6,26 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select
+from sqlalchemy import Connection, Select, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import translating
-from txsaga.model.ballot import Ballot, Cast, Polled, Rule
+from txsaga.model.ballot import Ballot, Cast, Polled, Rule, require_same
 from txsaga.model.lifecycle import TxState
 
 ballot, vote, tx = schema.ballot, schema.vote, schema.tx
 
 
 def call(connection: Connection, txid: int, called: Ballot) -> None:
-    """Call a ballot."""
+    """Call a ballot; the same once more changes nothing."""
     values = {"rule": called.rule.value, "needed": called.needed, "voters": list(called.voters)}
+    statement = upsert(ballot).values(txid=txid, name=called.name, **values).on_conflict_do_nothing()
     with translating():
-        connection.execute(insert(ballot).values(txid=txid, name=called.name, **values))
+        is_new = connection.execute(statement.returning(ballot.c.name)).scalar() is not None
+    if not is_new:
+        (known,) = [poll.ballot for poll in polled(connection, txid) if poll.ballot.name == called.name]
+        require_same(known, called)
 
 
 def cast(connection: Connection, txid: int, name: str, said: Cast) -> bool:

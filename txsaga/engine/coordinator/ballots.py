@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import ConfigError, DecidedOtherwise, TransactionClosed, UnknownTransaction
 from txsaga.model import facts
+from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Cast, Polled
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
@@ -21,6 +22,7 @@ from txsaga.ports.ledger import Ledger
 
 def vote(kernel: Kernel, txid: int, name: str, cast: Cast) -> bool:
     """Cast a vote; False when this voter has voted: the first vote stands."""
+    check_kind(name, str, "the name of a ballot", "give a text")
     with kernel.announce.around(facts.Casting, txid, about=name), kernel.store.ledgers.open() as ledger:
         _require_open(ledger.share(txid), txid, ledger)
         polls = ledger.ballots(txid)

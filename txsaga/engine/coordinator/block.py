@@ -139,9 +139,8 @@ class Coordinated(Gathering):
     def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
         """Cast a vote in one of its ballots; False when this voter has voted."""
         self._require_open("vote")
-        return vote(
-            self._kernel, self._owner.write_down().txid, name, Cast(voter=voter, yes=yes, evidence=evidence or {})
-        )
+        said = Cast(voter=voter, yes=yes, evidence=evidence or {})
+        return vote(self._kernel, self._owner.write_down().txid, name, said)
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
         """Let the decision take a message off its group, or move a stream's cursor behind a chunk."""
