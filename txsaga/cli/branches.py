@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -18,10 +20,13 @@ from txsaga.model.branch import HEURISTIC, OPEN, BranchId, BranchState
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
     from txsaga.engine.coordinator.by_hand import Forgotten
+    from txsaga.engine.coordinator.recovery import Recovery
     from txsaga.model.branch import Branch
 
 PATIENCE = 60.0
 """Seconds that a person waits for a resource that is slow."""
+PAUSE = 1.0
+"""Seconds between two rounds of a command that waits."""
 COLUMNS = {
     "branch": "branch",
     "resource": "resource",
@@ -35,23 +40,25 @@ Limit = Annotated[int, typer.Option(min=1, max=MOST, help="How many.")]
 After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Go on behind this one, as it was printed.")]
 
 
-def recover(context: typer.Context) -> None:
+def recover(
+    context: typer.Context,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Go on for so long, until nothing is left.")
+    ] = 0,
+) -> None:
     """Tell resources now what is decided, with those that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
+    from txsaga.engine.coordinator.orphans import LONE
     from txsaga.engine.coordinator.recovery import Recovery
 
-    options = options_of(context)
+    options, until = options_of(context), time.monotonic() + wait
     with opened(options) as broker:
-        recovery = Recovery(broker.kernel, patience=PATIENCE, fresh=timedelta(0))
+        recovery = Recovery(broker.kernel, patience=PATIENCE, fresh=timedelta(0), lone=LONE)
         recovery.run_once()
-        waiting = {each.resource: each.waiting for each in broker.kernel.store.overview.branches()}
-    seen = {name: found for name, found in recovery.seen.items() if name in waiting}
-    if options.json:
-        rows = [{"resource": name, **found.document(), "waiting": waiting[name]} for name, found in seen.items()]
-        document(sorted(rows, key=lambda row: str(row["resource"])))
-    else:
-        columns = ("resource", "told", "waiting", "of an earlier life", "why")
-        table(columns, [(n, s.told, waiting[n], len(s.earlier), s.why or None) for n, s in sorted(seen.items())])
-    if any(found.why for found in seen.values()):
+        while any((waiting := _waiting(broker, recovery)).values()) and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, PAUSE))
+            recovery.run_once()
+    _show_told(recovery, waiting, LONE, as_json=options.json)
+    if recovery.lone or any(found.why for name, found in recovery.seen.items() if name in waiting):
         raise typer.Exit(exits.UNAVAILABLE)
 
 
@@ -145,6 +152,33 @@ def _show(broker: Broker, found: Sequence[Branch], *, as_json: bool) -> None:
         document(rows)
     else:
         table(list(COLUMNS.values()), [tuple(row[name] for name in COLUMNS) for row in rows])
+
+
+def _waiting(broker: Broker, recovery: Recovery) -> Counter[str]:
+    waiting = Counter(recovery.lone)
+    waiting.update({each.resource: each.waiting for each in broker.kernel.store.overview.branches()})
+    return waiting
+
+
+def _show_told(recovery: Recovery, waiting: Counter[str], lone: timedelta, *, as_json: bool) -> None:
+    seen = sorted(((n, found) for n, found in recovery.seen.items() if n in waiting), key=lambda each: each[0])
+    counts, seconds = recovery.lone, lone.total_seconds()
+    if as_json:
+        document(
+            [
+                {"resource": name, **found.document(), "waiting": waiting[name], "lone": counts.get(name, 0)}
+                | ({"freed_after_seconds": seconds} if name in counts else {})
+                for name, found in seen
+            ]
+        )
+        return
+    columns = ("resource", "told", "waiting", "of an earlier life", "why")
+    table(columns, [(name, s.told, waiting[name], len(s.earlier), s.why or None) for name, s in seen])
+    if counts:
+        say(
+            f"{sum(counts.values())} of them nobody has decided: each is rolled back once it was seen for "
+            f"{seconds:.0f} s; go on with --wait {seconds + 10:.0f}, or run an engine"
+        )
 
 
 def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_json: bool) -> None:

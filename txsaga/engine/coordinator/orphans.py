@@ -37,7 +37,7 @@ class Orphans:
 
     def __init__(self, kernel: Kernel, lone: timedelta = LONE) -> None:
         self._kernel, self._lone = kernel, lone.total_seconds()
-        self.left: set[str] = set()  # resources that hold what may have to be rolled back soon
+        self.left: dict[str, int] = {}  # how many branches a resource holds that may have to be rolled back soon
         self._told: set[BranchId] = set()
         self._seen: dict[str, dict[BranchId, float]] = {}  # branches of which nothing is written, since when
 
@@ -62,7 +62,7 @@ class Orphans:
         still = set(self._prepared(participant)) if orphans else set[BranchId]()
         done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
         waits = set(alone).difference(earlier, done) or still.intersection(orphans).difference(done)
-        (self.left.add if waits else self.left.discard)(participant.name)
+        self.left[participant.name] = len(waits)
         return len(done), tuple(id.gid for id in earlier)
 
     def _prepared(self, participant: Participant) -> Sequence[BranchId]:

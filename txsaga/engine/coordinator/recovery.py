@@ -89,14 +89,19 @@ class Recovery:
         self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
         self.seen: dict[str, Sight] = {}
 
+    @property
+    def lone(self) -> dict[str, int]:
+        """How many branches a resource holds that nobody has decided; they are rolled back once they are old enough."""
+        return {name: count for name, count in list(self._orphans.left.items()) if count}
+
     def run_once(self) -> int:
         """Look what resources hold, tell them what was decided; return how many branches are finished."""
         done = 0
         if time.monotonic() >= self._scan_at:
             self._scan_at = time.monotonic() + SCAN
             done += self._scan_all()
-        elif self._orphans.left:
-            done += self._scan_all(set(self._orphans.left))
+        elif lone := self.lone:
+            done += self._scan_all(set(lone))
         return done + self._finish_all()
 
     def finish(self, txid: int, resources: Set[str]) -> int:
