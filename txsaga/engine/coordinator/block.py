@@ -116,7 +116,8 @@ class Coordinated(Gathering):
     def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
         """Work in a resource: nothing of it is visible before the decision. The same session each time.
 
-        With `driver` it is the connection of the driver instead of SQLAlchemy's.
+        With `driver` it is the connection of the driver instead of SQLAlchemy's. Threads share the session, so they
+        take turns in it; in different resources they work side by side.
         """
         return On(lambda: self._worked_in(resource, driver=driver))
 
@@ -128,7 +129,7 @@ class Coordinated(Gathering):
         """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
         self._require_open("open a lane")
         if resource not in self._lanes:
-            self._lanes[resource] = Lane(self._kernel, self._owner, resource, self._require_open)
+            self._lanes.setdefault(resource, Lane(self._kernel, self._owner, resource, self._require_open))
         return self._lanes[resource]
 
     def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:

@@ -14,6 +14,7 @@ says by its evidence whether it did.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from types import TracebackType
 from typing import Any
 
@@ -32,13 +33,16 @@ class Lane:
         self._owner, self._require_open = owner, require_open
         self._resource, self._participant = able(kernel, name)
         self._unit: str | None = None
+        self._turn = Lock()  # of threads that open a unit or settle it
 
     def __enter__(self) -> Any:  # noqa: ANN401  # a SQLAlchemy connection, of most resources
         """Work in the open unit, or open one."""
         self._require_open("work in a lane")
-        if self._unit is None:
-            self._unit = self._owner.open_unit(self._resource, self._participant)
-        return self._owner.work.handle(self._unit)
+        with self._turn:
+            if self._unit is None:
+                self._unit = self._owner.open_unit(self._resource, self._participant)
+            unit = self._unit
+        return self._owner.work.handle(unit)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -55,7 +59,8 @@ class Lane:
 
     def _settle(self, decision: Decision) -> None:
         self._require_open("settle a lane")
-        unit, self._unit = self._unit, None
+        with self._turn:
+            unit, self._unit = self._unit, None
         if unit is not None:
             self._owner.settle_unit(unit, decision)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from threading import Lock
 
 from txsaga.engine.coordinator.ballots import ballots
 from txsaga.engine.coordinator.recovery import Recovery
@@ -70,6 +71,7 @@ class Owner:
         _check_names(resources)
         self._polled = self._units = False
         self.written = False  # the store knows of it
+        self._writing = Lock()
         self.recorded: Callable[[], Sequence[Effect]] = tuple
         self.with_effects = False  # tables: the batch of many owners would answer that it can't
         self._released = Told([], {}, [])
@@ -114,11 +116,16 @@ class Owner:
     def write_down(self) -> Life:
         """Let the store know of the transaction, and return its life there."""
         if not self.written:
+            with self._writing:
+                self._write_down()
+        return self.life
+
+    def _write_down(self) -> None:
+        if not self.written:
             begun = self._kernel.branches.call(Begin(self._group.id, self._ids, life=self.life))
             assert isinstance(begun, Life)
             self.written = True
             self._kernel.running.begin(self, Doubt.of(begun))
-        return self.life
 
     def refuse_last_resource(self, what: str) -> None:
         """Refuse what can still be refused at the decision beside a resource whose commit is the decision (R12)."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
 from txsaga.engine.announce import Announcer
@@ -49,6 +50,7 @@ class Part:
     asked: bool = False  # for its vote
     left: bool = False  # at its vote: it had nothing to write
     decided: bool = False  # its own commit was the decision
+    opening: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def can_vote(self) -> bool:
@@ -116,14 +118,10 @@ class Work:
             raise TransactionError(
                 f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
             )
-        if part.session is None:
-            if part.used:
-                raise TransactionError(f"the session in {key!r} is over; it is never opened again in its transaction")
-            enlist = partial(_enlisted, part, driver=driver)
-            part.session, part.used, part.driven = patiently(enlist, self._patience), True, driver
+        session = part.session or self._opened(key, part, driver=driver)
         if part.driven is not driver:
             raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
-        return part.session.handle
+        return session.handle
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask for every vote there is; a no is raised once all have answered."""
@@ -210,6 +208,18 @@ class Work:
             session.leave()
         except Exception:  # it is over in any case; the resource rolls back what was not prepared
             logger.warning("the session of %r could not be given back", key, exc_info=True)
+
+    def _opened(self, key: str, part: Part, *, driver: bool) -> Enlisted:
+        """Open the session of a branch: the first of many threads does, the others find it."""
+        with part.opening:
+            if part.session is None:
+                if part.used:
+                    raise TransactionError(
+                        f"the session in {key!r} is over; it is never opened again in its transaction"
+                    )
+                session = patiently(partial(_enlisted, part, driver=driver), self._patience)
+                part.driven, part.used, part.session = driver, True, session  # the session last: it is looked at first
+            return part.session
 
     def _note(self, told: Told, part: Part, decision: Decision, found: Finish) -> None:
         told.notes.append(noted(self._txid, part.branch, decision, found))
