@@ -97,7 +97,12 @@ class ClusterTransaction(Coordinated):
     @property
     def participants(self) -> tuple[str, ...]:
         """The brokers that took or gave messages."""
-        return tuple(name for name in self._owner.work.used if self._handle(name).used)
+        return tuple(name for name in self._open if self._handle(name).used)
+
+    @property
+    def _open(self) -> list[str]:
+        """The brokers that have a branch; beside them there may be units of lanes."""
+        return [name for name in self._owner.work.used if name in self._reached]
 
     def __enter__(self) -> Self:
         """Open a branch on every broker that is there, and choose who takes the messages."""
@@ -152,8 +157,9 @@ class ClusterTransaction(Coordinated):
     def end(self) -> None:
         """Take no more messages; the votes come next."""
         self._require_open("end")
+        self._owner.work.refuse_open_units()
         self._ended = True
-        self._set_aside(set(self._owner.work.used) - set(self.participants))
+        self._set_aside(set(self._open) - set(self.participants))
 
     def prepare(self) -> None:
         """Ask those that take part for their votes; any no is raised, and the transaction can only roll back."""
@@ -162,11 +168,12 @@ class ClusterTransaction(Coordinated):
         self._require_ours()
         work = self._owner.work
         answers = work.ask(work.used)
+        units = work.heard({key: answers.pop(key) for key in list(answers) if key not in self._reached})
         refused = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
         self._require_enough(answers, refused)
         self._unheard = set(refused)
         self._set_aside(self._unheard)
-        self._votes = {name: vote for name, vote in answers.items() if isinstance(vote, Vote)}
+        self._votes = units | {name: vote for name, vote in answers.items() if isinstance(vote, Vote)}
 
     def commit(self) -> None:
         """Commit now; what the block does behind it is refused."""
@@ -195,7 +202,7 @@ class ClusterTransaction(Coordinated):
         self._follow(standing)
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> None:
-        self._set_aside(set(self._owner.work.used) - set(self.participants))
+        self._set_aside(set(self._open) - set(self.participants))
         super()._roll_back(why, leaves)
 
     def _told(self, decision: Decision) -> Told:

@@ -125,8 +125,12 @@ class Work:
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask for every vote there is; a no is raised once all have answered."""
+        return self.heard(self.ask(key for key in self.used if key != besides))
+
+    def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
+        """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
         votes = dict[str, Vote]()
-        for key, answer in self.ask(key for key in self.used if key != besides).items():
+        for key, answer in answers.items():
             if isinstance(answer, Exception):
                 answer.add_note(f"this was the vote of resource {self._parts[key].participant.name!r}")
                 raise answer
