@@ -1,6 +1,4 @@
-"""
-The composition root: settings in, broker out. It alone knows which adapter fills which port.
-"""
+"""The composition root: settings in, broker out. It alone knows which adapter fills which port."""
 
 from __future__ import annotations
 
@@ -305,8 +303,7 @@ def cluster(
     check(found)
     check_brokers(found, brokers, coordinator)
     check_seconds(retry, "retry")
-    said: dict[str, str] = {}
-    stores: dict[str, UUID] = {}
+    said, stores = dict[str, str](), dict[str, UUID]()
 
     def opened(leaf: str, broker: Broker) -> None:
         if coordinator is not None and broker.identity.uuid == coordinator.identity.uuid:
