@@ -19,10 +19,11 @@ from txsaga.engine.scheduler import Scheduler
 from txsaga.errors import DecidedOtherwise, EndRefused, InvalidMessage, UnknownTransaction
 from txsaga.model.facts import Fact
 from txsaga.testing import FakeClock
+from txsaga.testing.timing import IN_TIME, OVER
 from txsaga.wiring import open_store
 
 LATER = "later"
-SOON = timedelta(seconds=0.2)
+SOON = timedelta(seconds=IN_TIME)
 
 
 def come(shop: Shop) -> list[str]:
@@ -62,7 +63,7 @@ WAYS: dict[str, Callable[[Shop], object]] = {
 def test_a_delayed_message_comes_when_it_is_due(later_shop: Shop, way: str) -> None:
     WAYS[way](later_shop)
     assert come(later_shop) == []
-    later_shop.later(0.3)
+    later_shop.later(OVER)
     assert come(later_shop) == ["1"]
     assert come(later_shop) == ["1"]
 
@@ -70,7 +71,7 @@ def test_a_delayed_message_comes_when_it_is_due(later_shop: Shop, way: str) -> N
 def test_a_delayed_message_arrives_as_it_was_sent(later_shop: Shop) -> None:
     options = {"key": "k", "tag": "t", "headers": {"a": "b"}, "ordering_key": "o", "unique_key": "u"}
     receipt = later_shop.broker.producer("plain").send(LATER, b"1", delay=SOON, **options)
-    later_shop.later(0.3)
+    later_shop.later(OVER)
     assert come(later_shop) == ["1"]
     (message,) = later_shop.read(LATER)
     assert {name: getattr(message, name) for name in options} == options
@@ -92,7 +93,7 @@ def test_a_message_can_be_recalled_until_it_is_delivered(later_shop: Shop) -> No
     kept, taken = (producer.send(LATER, body, delay=SOON) for body in (b"kept", b"taken"))
     assert producer.recall(taken).won
     assert not producer.recall(taken).won  # once more is no error
-    later_shop.later(0.3)
+    later_shop.later(OVER)
     assert come(later_shop) == ["kept"]
     with pytest.raises(DecidedOtherwise, match="COMMIT stands"):
         producer.recall(kept)
@@ -108,7 +109,7 @@ def test_a_message_is_recalled_by_its_own_group_and_token(later_shop: Shop) -> N
         producer.recall(receipt._replace(token=b"mine"))
     with pytest.raises(InvalidMessage, match="not by str"):
         producer.recall("1")  # type: ignore[arg-type]
-    later_shop.later(0.3)
+    later_shop.later(OVER)
     assert come(later_shop) == ["1"]
 
 
@@ -136,7 +137,7 @@ def test_only_a_plain_send_to_a_topic_for_later_takes_a_delay(later_shop: Shop) 
             producer.send(topic, b"1", **({"delay": SOON} if topic == NEWS else {}))
     with pytest.raises(InvalidMessage, match="delayed messages only"):
         producer.send_many(LATER, [b"1"])
-    later_shop.later(0.3)
+    later_shop.later(OVER)
     assert (come(later_shop), later_shop.bodies(NEWS)) == ([], [])
 
 

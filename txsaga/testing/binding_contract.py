@@ -29,7 +29,7 @@ from txsaga.testing.claiming import (
     taken,
 )
 from txsaga.testing.samples import COMMIT, ROLLBACK, decide_life, new_group, opened, settle
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 SOON = timedelta(seconds=MOMENT)
 REST = timedelta(seconds=3)
@@ -129,9 +129,9 @@ class BindingContract:
     @pytest.mark.rule("R11")
     def test_a_bound_message_waits_for_its_decision_for_ever(self, store: Store, later: Later) -> None:
         qid, life = filled(store, *"ab"), opened(store, new_group(store))
-        bind(store, life, taken(store, qid, limit=1, seconds=MOMENT))
-        bind(store, life, taken(store, qid, seconds=MOMENT))
-        later(LAPSE)
+        bind(store, life, taken(store, qid, limit=1, seconds=IN_TIME))
+        bind(store, life, taken(store, qid, seconds=IN_TIME))
+        later(OVER)
         assert due(store, qid) == []
         settle(store, life, ROLLBACK)
         later(LAPSE)

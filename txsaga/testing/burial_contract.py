@@ -32,7 +32,7 @@ from txsaga.testing.claiming import (
     taken,
 )
 from txsaga.testing.samples import entries, new_queues, read
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 
 class BurialContract:
@@ -41,7 +41,7 @@ class BurialContract:
     @pytest.mark.req("IBM-62")
     def test_a_buried_message_is_a_dead_letter_and_comes_no_more(self, store: Store, later: Later) -> None:
         qid = filled(store, *"ab")
-        claim = taken(store, qid, seconds=MOMENT * 2)
+        claim = taken(store, qid, seconds=IN_TIME)
         message = read_one(store, qid, 1)
         buried(store, claim.only(1), "no chair is left")
         (letter,) = store.dead_letters.list(None, 10)
@@ -49,7 +49,7 @@ class BurialContract:
         assert (letter.attempts, letter.cause, letter.message) == (1, "no chair is left", message)
         assert store.dead_letters.get(letter.id) == letter
         assert acked(store, claim.only(0)) == [True]
-        later(LAPSE * 2)
+        later(OVER)
         assert (due(store, qid), take(store, qid)) == ([], None)
 
     def test_a_replayed_message_may_lie_beside_itself(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class BurialContract:
         letter = laid_down(store, taken(store, qid, limit=1), "broken")
         store.queues.reset(GROUP, {qid: 0})  # the message is ahead of the group again
         assert store.dead_letters.replay([letter.id]) == 1
-        run = taken(store, qid, seconds=MOMENT)
+        run = taken(store, qid)
         copy = one_due(store, qid)
         assert (list(copy.offsets()), copy.copy) == ([0], letter.copy)
         assert list(run.offsets()) == [0, 1, 2]

@@ -31,7 +31,7 @@ from txsaga.testing.claiming import (
     until_none,
 )
 from txsaga.testing.samples import drain, new_group, new_queues, published, row
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 
 class ClaimContract:
@@ -87,15 +87,15 @@ class ClaimContract:
 
     def test_what_is_acknowledged_never_comes_again(self, store: Store, later: Later) -> None:
         qid = filled(store, *"abc")
-        assert acked(store, taken(store, qid, seconds=MOMENT)) == [True]
-        later(LAPSE)
+        assert acked(store, taken(store, qid, seconds=IN_TIME)) == [True]
+        later(OVER)
         assert (due(store, qid), take(store, qid)) == ([], None)
 
     def test_part_of_a_claim_may_be_acknowledged(self, store: Store, later: Later) -> None:
         qid = filled(store, *"abcd")
-        claim = taken(store, qid, seconds=MOMENT * 3)
+        claim = taken(store, qid, seconds=IN_TIME)
         assert acked(store, claim.only(1), claim.only(2)) == [True, True]
-        later(LAPSE * 3)
+        later(OVER)
         assert [offsets(one_due(store, qid)) for _ in range(2)] == [[0], [3]]
         assert due(store, qid) == []
 
@@ -142,10 +142,10 @@ class ClaimContract:
 
     def test_a_claim_is_held_for_longer_from_now_on(self, store: Store, later: Later) -> None:
         qid = filled(store, *"ab")
-        short, kept = taken(store, qid, limit=1, seconds=MOMENT * 2), taken(store, qid, seconds=MOMENT * 2)
+        short, kept = taken(store, qid, limit=1, seconds=IN_TIME), taken(store, qid, seconds=IN_TIME)
         store.claims.extend(kept, timedelta(seconds=HOUR))
         store.claims.extend(kept, timedelta(seconds=HOUR / 2))
-        later(LAPSE * 2)
+        later(OVER)
         assert acked(store, short, kept) == [False, True]
 
     def test_extending_may_shorten_a_claim(self, store: Store, later: Later) -> None:

@@ -32,7 +32,7 @@ from txsaga.testing.samples import (
     settle,
     swept,
 )
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 BOTH = [COMMIT, ROLLBACK]
 
@@ -151,9 +151,9 @@ class DoubtContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt, other = (prepared(store, group, row(qid, text)) for text in "ab")
         assert [doubt.checks for doubt in swept(store, group)] == [0, 0]
-        store.doubts.put_off([PutOff(receipt.txid, timedelta(seconds=0.3), "why", True)])
+        store.doubts.put_off([PutOff(receipt.txid, timedelta(seconds=IN_TIME), "why", True)])
         assert [doubt.txid for doubt in store.doubts.due(10)] == [other.txid]
-        later(0.4)
+        later(OVER)
         checks = {doubt.txid: doubt.checks for doubt in store.doubts.due(10)}
         assert checks == {receipt.txid: 1, other.txid: 0}
         store.doubts.put_off([PutOff(receipt.txid, timedelta(0), "why", False)])
@@ -190,9 +190,9 @@ class DoubtContract:
             ledger.move(life.txid, TxEvent.END)
         doubts = swept(store, group)
         assert len(doubts) == 2
-        store.doubts.hold(doubts, timedelta(seconds=0.3))
+        store.doubts.hold(doubts, timedelta(seconds=IN_TIME))
         assert list(store.doubts.due(10)) == []
-        later(0.4)
+        later(OVER)
         assert sorted(doubt.txid for doubt in store.doubts.due(10)) == [doubt.txid for doubt in doubts]
 
     def test_what_is_worked_on_before_any_sweep_is_not_due_either(self, store: Store) -> None:
@@ -208,9 +208,9 @@ class DoubtContract:
         doubt = store.doubts.of(life.txid)
         assert doubt is not None
         assert not store.doubts.is_held(life.txid)
-        store.doubts.hold([doubt], timedelta(seconds=0.2))
+        store.doubts.hold([doubt], timedelta(seconds=IN_TIME))
         assert store.doubts.is_held(life.txid)
-        later(0.3)
+        later(OVER)
         assert not store.doubts.is_held(life.txid)
         store.doubts.put_off([PutOff(life.txid, LONG, "silent", counted=False)])
         assert not store.doubts.is_held(life.txid)
@@ -223,9 +223,9 @@ class DoubtContract:
             assert not store.doubts.rests(txid, timedelta(0))
             doubt = store.doubts.of(txid)
             assert doubt is not None
-            store.doubts.hold([doubt], timedelta(seconds=0.2))
+            store.doubts.hold([doubt], timedelta(seconds=IN_TIME))
             assert store.doubts.rests(txid, timedelta(0))
-            later(0.3)
+            later(OVER)
             assert not store.doubts.rests(txid, timedelta(0))
 
     @pytest.mark.req("RMQ-29", "RMQ-73")

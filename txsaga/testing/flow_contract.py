@@ -21,7 +21,7 @@ from txsaga.model.records import Life
 from txsaga.ports.branches import Noted
 from txsaga.ports.store import Store
 from txsaga.testing.samples import COMMIT, ROLLBACK, decide_life, new_group
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 HOUR = timedelta(hours=1)
 WHERE = (Enrolled("current"), Enrolled("mortgage", True, timedelta(seconds=0.5)))
@@ -99,8 +99,8 @@ class FlowContract:
                 assert found.standing is Decision.ROLLBACK
 
     def test_whoever_enters_a_flow_is_heard_of(self, store: Store, later: Later) -> None:
-        life = begun(store, timedelta(seconds=0.5))
-        later(0.6)
+        life = begun(store, timedelta(seconds=IN_TIME))
+        later(OVER)
         store.doubts.sweep(timedelta(0))
         assert [doubt.txid for doubt in store.doubts.due(10)] == [life.txid]
         with store.ledgers.open() as ledger:

@@ -11,9 +11,9 @@ import pytest
 
 from txsaga.ports.store import Store
 from txsaga.testing.samples import LONG
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
-SOON, LATE = timedelta(seconds=0.2), 0.3
+SOON, LATE = timedelta(seconds=IN_TIME), OVER
 ROUND = ("round", "check-back")
 
 

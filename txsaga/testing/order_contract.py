@@ -29,7 +29,7 @@ from txsaga.testing.claiming import (
     until_none,
 )
 from txsaga.testing.samples import drain, new_group, new_queues, published, row
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 
 class OrderContract:
@@ -85,10 +85,10 @@ class OrderContract:
         qid = filled(store, *"abc")
         lined_up(store, qid, [7, 7, 8])
         seven, eight = due(store, qid)
-        store.claims.put_back(seven, timedelta(seconds=MOMENT), "broken")
+        store.claims.put_back(seven, timedelta(seconds=IN_TIME), "broken")
         assert acked(store, eight) == [True]
         assert due(store, qid) == []
-        later(LAPSE)
+        later(OVER)
         (again,) = due(store, qid)
         assert (again.base, again.attempts) == (0, 2)
         assert acked(store, again) == [True]

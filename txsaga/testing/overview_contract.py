@@ -17,7 +17,7 @@ from txsaga.model.overview import Undecided
 from txsaga.model.records import End, Half, Receipt
 from txsaga.ports.store import Store
 from txsaga.testing.binding_contract import bind
-from txsaga.testing.claiming import GROUP, LAPSE, MOMENT, acked, buried, due, filled, taken
+from txsaga.testing.claiming import GROUP, LAPSE, acked, buried, due, filled, taken
 from txsaga.testing.samples import (
     COMMIT,
     LONG,
@@ -36,7 +36,7 @@ from txsaga.testing.samples import (
     settle,
     swept,
 )
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 
 def figures(store: Store) -> tuple[int, int, int]:
@@ -143,9 +143,9 @@ class OverviewContract:
 
     def test_what_comes_again_to_a_group_rests_though_its_member_is_dead(self, store: Store, later: Later) -> None:
         qid = filled(store, *"abcd")
-        claim = taken(store, qid, limit=3, seconds=MOMENT)
+        claim = taken(store, qid, limit=3, seconds=IN_TIME)
         assert figures(store) == (1, 3, 0)
-        later(LAPSE)
+        later(OVER)
         assert figures(store) == (1, 0, 3)
         assert [reading.members for reading in store.overview.readings()] == [0]
         assert acked(store, claim) == [False]

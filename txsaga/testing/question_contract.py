@@ -26,9 +26,9 @@ from txsaga.testing.samples import (
     row,
     swept,
 )
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
-SOON, LATE = timedelta(seconds=0.2), 0.3
+SOON, LATE = timedelta(seconds=IN_TIME), OVER
 
 
 def led(store: Store, holder: str = "engine-1") -> Lead:
@@ -160,13 +160,13 @@ class QuestionContract:
         group, lead = new_group(store), led(store)
         enlist(store, group, "anna")
         (txid,) = in_doubt(store, group)
-        store.questions.ask([ask(txid, group, patience=timedelta(seconds=2))], lead)
+        store.questions.ask([ask(txid, group, patience=timedelta(seconds=3))], lead)
         later(1)
         assert store.questions.collect() == 0
         store.questions.take("anna", 1)  # from now on it has its time to answer
         later(1)
         assert store.questions.collect() == 0
-        later(2)
+        later(3)
         assert store.questions.collect() == 1
         (remark,) = store.overview.remarks(txid)
         assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "UNKNOWN", 1)

@@ -27,7 +27,7 @@ from txsaga.testing.claiming import (
     taken,
     until_none,
 )
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 AT_ONCE = timedelta(0)
 
@@ -38,9 +38,9 @@ class RedeliveryContract:
     def test_a_message_that_is_put_back_comes_again_after_its_delay(self, store: Store, later: Later) -> None:
         qid = filled(store, "a")
         claim = taken(store, qid)
-        store.claims.put_back(claim, timedelta(seconds=MOMENT), "broken")
+        store.claims.put_back(claim, timedelta(seconds=IN_TIME), "broken")
         assert due(store, qid) == []
-        later(LAPSE)
+        later(OVER)
         fresh = one_due(store, qid)
         assert (fresh.base, fresh.size, fresh.attempts) == (0, 1, 2)
         assert acked(store, claim, fresh) == [False, True]
@@ -85,9 +85,9 @@ class RedeliveryContract:
         store.claims.drop(claim.only(3))
         assert offsets(one_due(store, qid)) == [1]
         assert due(store, qid) == []
-        store.claims.extend(claim, timedelta(seconds=MOMENT * 2))
+        store.claims.extend(claim, timedelta(seconds=IN_TIME))
         assert acked(store, claim.only(0)) == [True]
-        later(LAPSE * 2)
+        later(OVER)
         assert offsets(one_due(store, qid)) == [4]
         assert due(store, qid) == []
 
@@ -173,9 +173,9 @@ class RedeliveryContract:
 
     def test_a_dropped_message_never_comes_again(self, store: Store, later: Later) -> None:
         qid = filled(store, *"ab")
-        claim = taken(store, qid, seconds=MOMENT * 2)
+        claim = taken(store, qid, seconds=IN_TIME)
         store.claims.drop(claim.only(0))
-        later(LAPSE * 2)
+        later(OVER)
         assert offsets(one_due(store, qid)) == [1]
         assert (due(store, qid), take(store, qid), store.dead_letters.list(None, 10)) == ([], None, [])
 

@@ -28,7 +28,7 @@ from txsaga.testing.samples import (
     row,
     swept,
 )
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
 
 def scheduled(store: Store, group: int, qid: int, text: str, due: Due | float) -> Receipt:
@@ -55,9 +55,9 @@ class ScheduleContract:
 
     def test_a_message_is_invisible_until_it_is_due(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)
-        receipt = scheduled(store, group, qid, "a", 0.5)
+        receipt = scheduled(store, group, qid, "a", IN_TIME)
         assert (commit_all_due(store), read(store, qid)) == (0, [])
-        later(0.6)
+        later(OVER)
         assert read(store, qid) == []
         assert (commit_all_due(store), read(store, qid)) == (1, ["a"])
         assert (commit_all_due(store), read(store, qid)) == (0, ["a"])
@@ -68,19 +68,19 @@ class ScheduleContract:
     def test_a_moment_is_taken_as_it_is_and_one_in_the_past_is_at_once(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)
         (now,) = (view.born for view in store.halves.views(published(store, group, row(qid, "now")).txid))
-        scheduled(store, group, qid, "soon", Due(at=now + timedelta(seconds=0.5)))
+        scheduled(store, group, qid, "soon", Due(at=now + timedelta(seconds=IN_TIME)))
         scheduled(store, group, qid, "long ago", Due(at=now - LONG))
         assert (commit_all_due(store), read(store, qid)) == (1, ["now", "long ago"])
-        later(0.6)
+        later(OVER)
         assert (commit_all_due(store), read(store, qid)) == (1, ["now", "long ago", "soon"])
 
     def test_messages_come_in_the_order_in_which_they_are_due(self, store: Store, later: Later) -> None:
         qids, group = new_queues(store, count=2), new_group(store)
-        delays = {"e": 1.5, "b": 0.6, "d": 1.2, "a": 0.3, "c": 0.9}  # further apart than sending them takes
-        for text, delay in delays.items():
+        (now,) = (view.born for view in store.halves.views(prepared(store, group, row(qids[0], "a")).txid))
+        for text, delay in {"e": 0.5, "b": 0.2, "d": 0.4, "a": 0.1, "c": 0.3}.items():
             for qid in qids:
-                scheduled(store, group, qid, text, delay)
-        later(2)
+                scheduled(store, group, qid, text, Due(at=now + timedelta(seconds=delay)))
+        later(0.6)
         assert commit_all_due(store) == 10
         assert [read(store, qid) for qid in qids] == [["a", "b", "c", "d", "e"]] * 2
 

@@ -20,9 +20,9 @@ from txsaga.ports.branches import Resolve
 from txsaga.ports.steps import Answer, Call, Close, Mark, Open, Record, Rest, Settle, Start
 from txsaga.ports.store import Store
 from txsaga.testing.samples import COMMIT, ROLLBACK, new_group, new_queues, read, row
-from txsaga.testing.timing import Later
+from txsaga.testing.timing import IN_TIME, OVER, Later
 
-NONE, A_MOMENT = timedelta(0), timedelta(seconds=0.2)
+NONE, A_WHILE = timedelta(0), timedelta(seconds=IN_TIME)
 UNDO = Action(kind=StepKind.CALL, what="refund").written()
 MAIL = Action(kind=StepKind.CALL, what="mail", retries=None).written()
 FINISH, FAIL, BACK = StepEvent.FINISH, StepEvent.FAIL, StepEvent.UNDO
@@ -294,9 +294,9 @@ class StepContract:
         assert store.steps.claim("bert", limit=9) == []
 
     def test_a_reservation_that_expired_lets_its_saga_be_taken(self, store: Store, later: Later) -> None:
-        life = opened(store, step(1, expires=A_MOMENT), run="airflow:1")
+        life = opened(store, step(1, expires=A_WHILE), run="airflow:1")
         assert store.steps.claim("bert", limit=9) == []
-        later(0.3)
+        later(OVER)
         assert [each.txid for each in store.steps.claim("bert", limit=9)] == [life.txid]
 
     def test_a_driver_that_is_gone_is_followed_by_another(self, store: Store) -> None:
