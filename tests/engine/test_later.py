@@ -178,7 +178,7 @@ def test_a_round_of_the_scheduler_is_announced_and_wakes_the_dispatcher() -> Non
     with broker:
         broker.create_topic(LATER, TopicType.DELAY)
         broker.producer("plain").send(LATER, b"1", delay=SOON)
-        clock.advance(1)
+        clock.advance(OVER)
         woken: list[bool] = []
         broker.kernel.on_decided = lambda: woken.append(True)
         seen.clear()
