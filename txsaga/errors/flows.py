@@ -43,14 +43,21 @@ class StepsOpen(TransactionError):
 
 
 class OwnLock(TransactionError):
-    """A step waits for what its own flow holds prepared: it would wait for ever."""
+    """Work waits for what its own flow, or its own transaction, holds: it would wait for ever."""
 
-    def __init__(self, name: str, resource: str, holder: str) -> None:
+    def __init__(
+        self,
+        waiter: str,
+        resource: str,
+        holder: str,
+        *,
+        whole: str = "flow",
+        remedy: str = 'hold both with hold="journal", or make one step of them',
+    ) -> None:
         super().__init__(
-            f"step {name!r} waits in {resource!r} for a lock that its own flow holds in {holder}; "
-            'hold both with hold="journal", or make one step of them'
+            f"{waiter} would wait for ever in {resource!r} for a lock that its own {whole} holds in {holder}; {remedy}"
         )
-        self.name, self.resource, self.holder = name, resource, holder
+        self.waiter, self.resource, self.holder = waiter, resource, holder
 
 
 class RowsDiffer(OtherReason):

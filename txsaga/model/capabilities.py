@@ -44,10 +44,13 @@ class Capabilities:
     sessions: bool = True  # its work lives in a session, and is lost with it
     tells_reads: bool = False  # it knows by itself that a branch changed nothing
     listed: bool = False  # it lists by itself what it holds: nobody need have named a branch before its work
+    one_writer: bool = False  # whoever writes second waits for the first, whatever they write
     evidence: bool = False  # its own commit leaves a row, or a file, that tells what became of it
 
 
-def _database(kind: Kind, *, two_phase: bool = True, tells_reads: bool = False) -> Capabilities:
+def _database(
+    kind: Kind, *, two_phase: bool = True, tells_reads: bool = False, one_writer: bool = False
+) -> Capabilities:
     return Capabilities(
         kind=kind,
         two_phase=two_phase,
@@ -57,6 +60,7 @@ def _database(kind: Kind, *, two_phase: bool = True, tells_reads: bool = False) 
         isolated=True,
         tells_reads=tells_reads,
         listed=True,
+        one_writer=one_writer,
         evidence=True,
     )
 
@@ -68,7 +72,7 @@ CAPABILITIES: Mapping[Kind, Capabilities] = MappingProxyType(
             _database(Kind.POSTGRESQL, tells_reads=True),
             _database(Kind.MARIADB),
             _database(Kind.MYSQL),
-            _database(Kind.SQLITE, two_phase=False),
+            _database(Kind.SQLITE, two_phase=False, one_writer=True),
             Capabilities(
                 kind=Kind.BROKER, two_phase=True, joint_commit=True, isolated=True, tells_reads=True, evidence=True
             ),

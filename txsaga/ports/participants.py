@@ -123,6 +123,32 @@ class Driven(Protocol):
         """Do what `enlist` does; the handle is the driver's own connection."""
 
 
+class Look(Protocol):
+    """A look at sessions, from a session of its own."""
+
+    def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
+        """Return which of these sessions waits for which other, directly or behind strangers; who may not look, none.
+
+        The numbers are what `number_of` said.
+        """
+
+    def interrupt(self, number: int) -> None:
+        """Cancel the statement that a session waits with."""
+
+    def close(self) -> None:
+        """Give back what was opened to look."""
+
+
+class Crowded(Protocol):
+    """A participant in which sessions of one transaction may wait for each other."""
+
+    def number_of(self, session: Enlisted) -> int:
+        """Return how its server numbers a session that was enlisted here."""
+
+    def look(self) -> Look:
+        """Look who waits for whom."""
+
+
 @runtime_checkable
 class Swift(Protocol):
     """A participant that finishes many branches for little more than one."""

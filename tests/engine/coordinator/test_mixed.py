@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-
 import pytest
-from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy import event, inspect
 
-import txsaga
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
-from tests.engine.stored import Stored
-from tests.services.databases import fresh_name
+from tests.engine.coordinator.conftest import OpenBank
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -25,45 +19,12 @@ from txsaga.errors import (
 )
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
-from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]
-
-Open = Callable[..., Bank]
 
 
 class Stop(Exception):
     """What the user's code raises."""
-
-
-@pytest.fixture
-def opened(
-    request: pytest.FixtureRequest, home_url: str, foreign_databases: Callable[[], str], tmp_path: Path
-) -> Iterator[Open]:
-    """Give a bank with one account in a database of each kind that is named."""
-    open_store(home_url).close()
-    with ExitStack() as closing:
-
-        def of(kind: str) -> Engine:
-            if kind == "sqlite":
-                url = f"sqlite:///{tmp_path / fresh_name('f')}.db"
-            elif kind == "mariadb":
-                maria, name = request.getfixturevalue("maria"), fresh_name("bank")
-                maria.execute(f"create database {name}")
-                url = maria.url(name)
-            else:
-                url = foreign_databases()
-            engine = create_engine(url)
-            closing.callback(engine.dispose)
-            return engine
-
-        def bank(*kinds: str) -> Bank:
-            engines = {f"{kind}{at}": of(kind) for at, kind in enumerate(kinds)}
-            broker = txsaga.connect(home_url, resources=engines, roles=False, answering=False, env={})
-            closing.callback(broker.close)
-            return Bank(broker, engines, Stored(home_url)).open()
-
-        yield bank
 
 
 def moved(bank: Bank, amount: int = 1) -> dict[str, int]:
@@ -82,7 +43,7 @@ KINDS = [
 
 @pytest.mark.req("IBM-48", "WM-47")
 @pytest.mark.parametrize("kinds", KINDS, ids="+".join)
-def test_all_of_them_commit_or_none_does(opened: Open, kinds: tuple[str, ...]) -> None:
+def test_all_of_them_commit_or_none_does(opened: OpenBank, kinds: tuple[str, ...]) -> None:
     bank = opened(*kinds)
     with pytest.raises(Stop), bank.producer.coordinated(*bank.engines) as tx:
         for name in bank.engines:
@@ -112,7 +73,9 @@ def test_all_of_them_commit_or_none_does(opened: Open, kinds: tuple[str, ...]) -
     ],
     ids=["off", "normal with a log", "normal", "full"],
 )
-def test_a_file_whose_commit_power_may_take_back_decides_nothing(opened: Open, pragmas: list[str], kept: bool) -> None:
+def test_a_file_whose_commit_power_may_take_back_decides_nothing(
+    opened: OpenBank, pragmas: list[str], kept: bool
+) -> None:
     bank = opened("sqlite")
     (engine,) = bank.engines.values()
     engine.dispose()
@@ -126,7 +89,7 @@ def test_a_file_whose_commit_power_may_take_back_decides_nothing(opened: Open, p
 
 
 @pytest.mark.rule("R12")
-def test_two_that_can_not_vote_are_refused(opened: Open) -> None:
+def test_two_that_can_not_vote_are_refused(opened: OpenBank) -> None:
     bank = opened("sqlite", "sqlite")
     with pytest.raises(ConfigError, match="only one resource can come last"):
         bank.producer.coordinated(*bank.engines)
@@ -134,7 +97,7 @@ def test_two_that_can_not_vote_are_refused(opened: Open) -> None:
 
 @pytest.mark.rule("R12")
 @pytest.mark.parametrize("last", ["sqlite", "mariadb", "postgresql"])
-def test_behind_the_barrier_of_the_last_resource_nothing_commits(opened: Open, last: str) -> None:
+def test_behind_the_barrier_of_the_last_resource_nothing_commits(opened: OpenBank, last: str) -> None:
     kinds = ("postgresql", "sqlite") if last == "sqlite" else (last,)
     bank = opened(*kinds)
     opening = bank.producer.coordinated(*bank.engines, key="transfer-7")
@@ -158,7 +121,7 @@ def test_behind_the_barrier_of_the_last_resource_nothing_commits(opened: Open, l
 @pytest.mark.rule("R12")
 @pytest.mark.parametrize("committed", [True, False], ids=["the last one committed", "the last one did not"])
 def test_an_owner_that_dies_at_its_last_resource_is_settled_by_the_evidence(
-    opened: Open, committed: bool, monkeypatch: pytest.MonkeyPatch
+    opened: OpenBank, committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = opened("postgresql", "sqlite")
     tx = bank.producer.coordinated(*bank.engines).__enter__()
@@ -185,7 +148,7 @@ def test_an_owner_that_dies_at_its_last_resource_is_settled_by_the_evidence(
 
 
 def test_a_lost_answer_of_the_last_resource_is_found_by_the_evidence(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+    opened: OpenBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = opened("postgresql", "sqlite")
     with bank.producer.coordinated(*bank.engines) as tx:
@@ -204,7 +167,7 @@ def test_a_lost_answer_of_the_last_resource_is_found_by_the_evidence(
     assert bank.balances() == moved(bank)
 
 
-def test_a_unit_in_a_file_is_settled_before_the_end(opened: Open) -> None:
+def test_a_unit_in_a_file_is_settled_before_the_end(opened: OpenBank) -> None:
     bank = opened("postgresql", "sqlite")
     main, aux = bank.engines
     with bank.producer.coordinated(main) as tx:
@@ -223,7 +186,7 @@ def test_a_unit_in_a_file_is_settled_before_the_end(opened: Open) -> None:
 
 @pytest.mark.rule("R12")
 @pytest.mark.parametrize("kinds", [("postgresql",), ("mariadb",), ("postgresql", "sqlite")], ids="+".join)
-def test_an_owner_that_wakes_behind_a_rollback_commits_nothing(opened: Open, kinds: tuple[str, ...]) -> None:
+def test_an_owner_that_wakes_behind_a_rollback_commits_nothing(opened: OpenBank, kinds: tuple[str, ...]) -> None:
     bank = opened(*kinds)
     with pytest.raises(DecidedOtherwise), bank.producer.coordinated(*bank.engines, key="transfer-7") as tx:
         for name in bank.engines:
@@ -236,7 +199,7 @@ def test_an_owner_that_wakes_behind_a_rollback_commits_nothing(opened: Open, kin
 
 
 @pytest.mark.rule("R12")
-def test_what_is_consumed_is_refused_beside_what_comes_last(opened: Open) -> None:
+def test_what_is_consumed_is_refused_beside_what_comes_last(opened: OpenBank) -> None:
     bank = opened("postgresql", "sqlite")
     bank.broker.create_topic("orders", queues=1)
     bank.producer.send("orders", b"move ten")
@@ -249,7 +212,7 @@ def test_what_is_consumed_is_refused_beside_what_comes_last(opened: Open) -> Non
 
 
 def test_what_its_last_resource_committed_is_never_told_as_if_it_were_not(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+    opened: OpenBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = opened("postgresql")
     with pytest.raises(Unfinished) as told, bank.producer.coordinated(*bank.engines, key="transfer-7") as tx:
@@ -271,7 +234,7 @@ def test_what_its_last_resource_committed_is_never_told_as_if_it_were_not(
 @pytest.mark.rule("R10")
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb", "sqlite"])
 @pytest.mark.parametrize("beside", [(), ("postgresql",)], ids=["alone", "beside another"])
-def test_a_session_that_leads_elsewhere_commits_nothing(opened: Open, kind: str, beside: tuple[str, ...]) -> None:
+def test_a_session_that_leads_elsewhere_commits_nothing(opened: OpenBank, kind: str, beside: tuple[str, ...]) -> None:
     bank = opened(kind, *beside)
     name, *_ = bank.engines
     bank.broker.kernel.participant(name)

@@ -22,7 +22,7 @@ from txsaga.adapters.evidence.sessions import settle_level, short_waits
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
 from txsaga.adapters.xa.mysql_session import Session
-from txsaga.adapters.xa.mysql_waits import MysqlWaits, transaction_number
+from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, transaction_number
 from txsaga.adapters.xa.postgres_waits import connection_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
@@ -164,6 +164,15 @@ class MysqlParticipant:
     def mark(self, session: Enlisted) -> str:
         """Return the number of the transaction: the server lists what waits by these, not by branches."""
         return transaction_number(connection_of(session))
+
+    def number_of(self, session: Enlisted) -> int:
+        """Return how the server numbers a session."""
+        assert isinstance(session, MysqlBranch)
+        return session.number
+
+    def look(self) -> MysqlLook:
+        """Look who waits for whom."""
+        return MysqlLook(self._engine, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""

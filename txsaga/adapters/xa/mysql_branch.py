@@ -68,6 +68,11 @@ class MysqlBranch:
         """What the user works with."""
         return self._session.connection
 
+    @property
+    def number(self) -> int:
+        """How the server numbers the session."""
+        return self._session.number
+
     def prepare(self) -> Callable[[], Vote]:
         """Begin to ask for the vote; a branch whose session was lost or ended is refused before."""
         if self._vote is not None:

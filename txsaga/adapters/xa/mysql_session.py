@@ -33,14 +33,14 @@ class Session:
         self.connection = connection
         driver: Any = connection.connection.driver_connection
         self._driver: Any = driver
-        self._thread = driver.thread_id()  # a driver that connects again keeps all but this
+        self.number: int = driver.thread_id()  # a driver that connects again keeps all but this
         self._opened = connection.get_transaction()
 
     @property
     def lost(self) -> bool:
         """Whether the connection no longer stands for the session that it was opened with."""
         driver: Any = self._driver
-        return not self._is_held or not driver.open or driver.thread_id() != self._thread
+        return not self._is_held or not driver.open or driver.thread_id() != self.number
 
     @property
     def _is_held(self) -> bool:

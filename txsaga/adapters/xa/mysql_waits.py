@@ -1,5 +1,5 @@
 """
-Whether a session in MariaDB or MySQL waits for a prepared branch of its own flow, directly or behind other sessions.
+Whether a session in MariaDB or MySQL waits for what its own flow, or its own transaction, holds, or behind it.
 
 The servers list who waits for whom by the numbers of transactions and don't say which branch is which, so a branch's
 number is noted before it is prepared. Who may not look (PROCESS is the right for it) finds nothing: then a step waits
@@ -8,51 +8,60 @@ as long as innodb_lock_wait_timeout says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, bindparam, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.xa.postgres_waits import opened
 
 _NUMBER = "select trx_id from information_schema.innodb_trx where trx_mysql_thread_id = connection_id()"
-_OF = text("select trx_id from information_schema.innodb_trx where trx_mysql_thread_id = :thread")
+_OF = text("""select trx_mysql_thread_id, trx_id from information_schema.innodb_trx
+  where trx_mysql_thread_id in :threads""").bindparams(bindparam("threads", expanding=True))
 _MARIADB = "select requesting_trx_id, blocking_trx_id from information_schema.innodb_lock_waits"
 _MYSQL = """select requesting_engine_transaction_id, blocking_engine_transaction_id
   from performance_schema.data_lock_waits"""
 
 
-class MysqlWaits:
-    """An eye on one session."""
+class MysqlLook:
+    """A look at sessions."""
 
-    def __init__(self, engine: Engine, name: str, connection: Connection, marks: Sequence[str]) -> None:
-        driver: Any = connection.connection.driver_connection
-        self._engine, self._name, self._thread = engine, name, driver.thread_id()
-        self._marks = frozenset(filter(None, marks))
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine, self._name = engine, name
         self._question = _MARIADB if getattr(engine.dialect, "is_mariadb", False) else _MYSQL
         self._own: Connection | None = None
 
-    def own_blocker(self) -> str | None:
-        """Return the number of the transaction that the session waits for, if it is one of the flow's."""
-        if not self._marks:
-            return None
+    def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
+        """Return who waits for whom of these."""
         with suppress(DBAPIError):
-            waiting = {str(number) for number in self._connected().execute(_OF, {"thread": self._thread}).scalars()}
-            blockers = [(str(asks), str(has)) for asks, has in self._connected().exec_driver_sql(self._question)]
-            seen: set[str] = set()
-            while waiting - seen:
-                seen |= waiting
-                waiting = {has for asks, has in blockers if asks in waiting}
-                if found := waiting & self._marks:
-                    return min(found)
+            transactions = self.transactions(numbers)
+            for number, mark in transactions.items():
+                others = {other: each for each, other in transactions.items() if each != number}
+                if found := self.blocker(mark, frozenset(others)):
+                    return number, others[found]
         return None
 
-    def interrupt(self) -> None:
+    def transactions(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Return the numbers of the transactions that these sessions are in."""
+        return {thread: str(trx) for thread, trx in self._connected().execute(_OF, {"threads": list(numbers)})}
+
+    def blocker(self, waiter: str, holders: Set[str]) -> str | None:
+        """Return the first of some transactions that another waits for, directly or behind others."""
+        blockers = [(str(asks), str(has)) for asks, has in self._connected().exec_driver_sql(self._question)]
+        waiting, seen = {waiter}, set[str]()
+        while waiting - seen:
+            seen |= waiting
+            waiting = {has for asks, has in blockers if asks in waiting}
+            if found := waiting & holders:
+                return min(found)
+        return None
+
+    def interrupt(self, number: int) -> None:
         """Cancel the statement that waits."""
         with suppress(DBAPIError):
-            self._connected().exec_driver_sql(f"kill query {self._thread}").close()
+            self._connected().exec_driver_sql(f"kill query {number}").close()
 
     def close(self) -> None:
         """Give the own session back."""
@@ -64,6 +73,31 @@ class MysqlWaits:
         if self._own is None:
             self._own = opened(self._engine, self._name)
         return self._own
+
+
+class MysqlWaits:
+    """An eye on one session."""
+
+    def __init__(self, engine: Engine, name: str, connection: Connection, marks: Sequence[str]) -> None:
+        driver: Any = connection.connection.driver_connection
+        self._look, self._thread = MysqlLook(engine, name), driver.thread_id()
+        self._marks = frozenset(filter(None, marks))
+
+    def own_blocker(self) -> str | None:
+        """Return the number of the transaction that the session waits for, if it is one of the flow's."""
+        if self._marks:
+            with suppress(DBAPIError):
+                for mark in self._look.transactions([self._thread]).values():
+                    return self._look.blocker(mark, self._marks)
+        return None
+
+    def interrupt(self) -> None:
+        """Cancel the statement that waits."""
+        self._look.interrupt(self._thread)
+
+    def close(self) -> None:
+        """Give the own session back."""
+        self._look.close()
 
 
 def transaction_number(connection: Connection) -> str:

@@ -25,7 +25,7 @@ from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts
-from txsaga.adapters.xa.postgres_waits import PostgresWaits, connection_of
+from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import (
     ConfigError,
@@ -208,6 +208,15 @@ class PostgresParticipant:
     def mark(self, session: Enlisted) -> str:
         """Nothing is needed beside the branch's own name."""
         return ""
+
+    def number_of(self, session: Enlisted) -> int:
+        """Return how the server numbers a session."""
+        assert isinstance(session, PostgresBranch)
+        return session.number
+
+    def look(self) -> PostgresLook:
+        """Look who waits for whom."""
+        return PostgresLook(self._engine, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""

@@ -58,6 +58,11 @@ class PostgresBranch:
         """What the user works with."""
         return self._session.handle
 
+    @property
+    def number(self) -> int:
+        """How the server numbers the session."""
+        return self._session.number
+
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; a branch that is rolled back already is refused before."""
         if self._stage is not _Stage.OPEN:

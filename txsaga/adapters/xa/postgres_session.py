@@ -59,6 +59,11 @@ class Session:
         """What the user works with."""
         return self._connection
 
+    @property
+    def number(self) -> int:
+        """How the server numbers it."""
+        return self._driver.pgconn.backend_pid
+
     def _begin(self, texts: Texts, branch: BranchId) -> Answer:
         known = self._pooled.info
         if self.state == TransactionStatus.INTRANS:  # a failure would be one of what is under way

@@ -1,4 +1,4 @@
-"""Whether a session in PostgreSQL waits for a prepared transaction of its own flow, directly or behind other sessions.
+"""Whether a session in PostgreSQL waits for what its own flow or transaction holds, directly or behind others.
 
 A prepared transaction has no session: what waits for one is found by the lock that it asks for and the one that is
 held under no process, and that one's number by the lock that it holds on itself. It only looks, in a session of its
@@ -7,9 +7,10 @@ own; what it cancels is the one statement that waits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -34,27 +35,29 @@ select prepared.gid from waiting
    and named.mode = 'ExclusiveLock' and named.virtualtransaction = held.virtualtransaction
   join pg_prepared_xacts prepared on prepared.transaction = named.transactionid
  where starts_with(prepared.gid, :prefix) limit 1""")
+_PAIR = text("""
+with recursive waiting(waiter, pid) as (
+  select asked, asked from unnest(cast(:pids as int[])) as asked
+   union select waiter, other from waiting, unnest(pg_blocking_pids(waiting.pid)) as other where other <> 0)
+select waiter, pid from waiting where pid <> waiter and pid = any(cast(:pids as int[])) limit 1""")
+_CANCEL = text("select pg_cancel_backend(:pid)")
 
 
-class PostgresWaits:
-    """An eye on one session."""
+class PostgresLook:
+    """A look at sessions."""
 
-    def __init__(self, engine: Engine, name: str, connection: Connection, branch: BranchId) -> None:
-        driver: Any = connection.connection.driver_connection
+    def __init__(self, engine: Engine, name: str) -> None:
         self._engine, self._name = engine, name
-        self._values = {"pid": driver.info.backend_pid, "prefix": f"{PREFIX}:{branch.transaction}:"}
         self._own: Connection | None = None
 
-    def own_blocker(self) -> str | None:
-        """Return the branch that the session waits for."""
-        with edge(self._name):
-            found = self._connected().execute(_BLOCKER, self._values).scalar()
-        return None if found is None else str(found)
+    def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
+        """Return who waits for whom of these."""
+        found = self.ask(_PAIR, {"pids": list(numbers)}).first()
+        return None if found is None else (found.waiter, found.pid)
 
-    def interrupt(self) -> None:
+    def interrupt(self, number: int) -> None:
         """Cancel the statement that waits."""
-        with edge(self._name):
-            self._connected().execute(text("select pg_cancel_backend(:pid)"), {"pid": self._values["pid"]}).close()
+        self.ask(_CANCEL, {"pid": number}).close()
 
     def close(self) -> None:
         """Give the own session back."""
@@ -62,10 +65,34 @@ class PostgresWaits:
         if own is not None:
             own.close()
 
-    def _connected(self) -> Connection:
-        if self._own is None:
-            self._own = opened(self._engine, self._name)
-        return self._own
+    def ask(self, question: TextClause, values: Mapping[str, object]) -> CursorResult[Any]:
+        """Ask the server."""
+        with edge(self._name):
+            if self._own is None:
+                self._own = opened(self._engine, self._name)
+            return self._own.execute(question, values)
+
+
+class PostgresWaits:
+    """An eye on one session."""
+
+    def __init__(self, engine: Engine, name: str, connection: Connection, branch: BranchId) -> None:
+        driver: Any = connection.connection.driver_connection
+        self._look, self._pid = PostgresLook(engine, name), driver.info.backend_pid
+        self._prefix = f"{PREFIX}:{branch.transaction}:"
+
+    def own_blocker(self) -> str | None:
+        """Return the branch that the session waits for."""
+        found = self._look.ask(_BLOCKER, {"pid": self._pid, "prefix": self._prefix}).scalar()
+        return None if found is None else str(found)
+
+    def interrupt(self) -> None:
+        """Cancel the statement that waits."""
+        self._look.interrupt(self._pid)
+
+    def close(self) -> None:
+        """Give the own session back."""
+        self._look.close()
 
 
 def opened(engine: Engine, name: str) -> Connection:

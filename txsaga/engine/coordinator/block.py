@@ -53,10 +53,10 @@ logger = logging.getLogger("txsaga")
 class On:
     """Work in one resource of a transaction: `with tx.on(resource) as connection`."""
 
-    __slots__ = ("_open",)
+    __slots__ = ("_failed", "_open")
 
-    def __init__(self, open: Callable[[], object]) -> None:
-        self._open = open
+    def __init__(self, open: Callable[[], object], failed: Callable[[BaseException], None]) -> None:
+        self._open, self._failed = open, failed
 
     def __enter__(self) -> Any:  # noqa: ANN401  # a SQLAlchemy connection, of most resources
         """Return the session that it has in this transaction."""
@@ -65,7 +65,9 @@ class On:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave it open: the transaction ends it."""
+        """Leave it open: the transaction ends it. `OwnLock` where it waited for its own transaction."""
+        if error is not None:
+            self._failed(error)
 
 
 class Coordinated(Gathering):
@@ -119,7 +121,10 @@ class Coordinated(Gathering):
         With `driver` it is the connection of the driver instead of SQLAlchemy's. Threads share the session, so they
         take turns in it; in different resources they work side by side.
         """
-        return On(lambda: self._worked_in(resource, driver=driver))
+        return On(
+            lambda: self._worked_in(resource, driver=driver),
+            lambda error: self._owner.work.refuse_own_lock(resource, error),
+        )
 
     def _worked_in(self, resource: str, *, driver: bool) -> object:
         self._require_open("work in a resource")
@@ -208,6 +213,8 @@ class Coordinated(Gathering):
                 raise
         elif self._stage in (Stage.OPEN, Stage.BROKEN):
             broken = TransactionError("the transaction did not commit: its messages could not all be stored")
+            if error is not None:
+                self._owner.work.knots.explain(error)
             why = f"the block raised {type(error).__name__}: {error}" if error else "it was broken"
             self._roll_back(why, error or broken)
             if error is None:

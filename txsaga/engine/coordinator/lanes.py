@@ -47,7 +47,9 @@ class Lane:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the unit open."""
+        """Leave the unit open; `OwnLock` where it waited for its own transaction."""
+        if error is not None and self._unit is not None:
+            self._owner.work.refuse_own_lock(self._unit, error)
 
     def commit(self) -> None:
         """Commit the open unit now; without one there is nothing to do."""

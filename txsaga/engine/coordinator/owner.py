@@ -232,6 +232,7 @@ class Owner:
             if decision is Decision.COMMIT:
                 self.work.commit(key)
         except Exception as error:  # noqa: BLE001  # only the evidence tells what became of it
+            self.work.knots.explain(error, key)
             self._fence_unit(key, error)
         else:
             self.work.drop(key)

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.coordinator.knots import Knots
 from txsaga.engine.patience import patiently
 from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
@@ -72,6 +73,7 @@ class Work:
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
         self._parts: dict[str, Part] = {}
+        self.knots = Knots(txid)
 
     def add(self, key: str, part: Part) -> None:
         """Let a branch be worked in."""
@@ -123,6 +125,11 @@ class Work:
             raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
         return session.handle
 
+    def refuse_own_lock(self, key: str, error: BaseException) -> None:
+        """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
+        if (found := self.knots.found(key)) is not None:
+            raise found from error
+
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask for every vote there is; a no is raised once all have answered."""
         return self.heard(self.ask(key for key in self.used if key != besides))
@@ -132,6 +139,7 @@ class Work:
         votes = dict[str, Vote]()
         for key, answer in answers.items():
             if isinstance(answer, Exception):
+                self.knots.explain(answer, key)
                 answer.add_note(f"this was the vote of resource {self._parts[key].participant.name!r}")
                 raise answer
             votes[key] = answer
@@ -149,6 +157,7 @@ class Work:
 
     def take_out(self, key: str) -> Enlisted:
         """Let one branch take no part any more; whoever takes it out rolls it back."""
+        self.knots.leave([key])
         session, self._parts[key].session = self._parts[key].session, None
         assert session is not None
         return session
@@ -185,6 +194,7 @@ class Work:
     def finish(self, decision: Decision, keys: Iterable[str] | None = None) -> Told:
         """Tell these branches what was decided, or all of them."""
         asked = set(self.used if keys is None else keys)
+        self.knots.leave(asked)
         told = Told([], {}, [])
         for part in self._parts.values():
             if part.decided and keys is None:
@@ -199,6 +209,7 @@ class Work:
 
     def leave(self) -> None:
         """Give every session back."""
+        self.knots.close()
         for key in self._parts:
             self.drop(key)
 
@@ -208,6 +219,7 @@ class Work:
         session, part.session = part.session, None
         if session is None:
             return
+        self.knots.leave([key])
         try:
             session.leave()
         except Exception:  # it is over in any case; the resource rolls back what was not prepared
@@ -221,7 +233,9 @@ class Work:
                     raise TransactionError(
                         f"the session in {key!r} is over; it is never opened again in its transaction"
                     )
+                self.knots.require_room(key, part.participant, unit=part.aux)
                 session = patiently(partial(_enlisted, part, driver=driver), self._patience)
+                self.knots.enter(key, part.participant, session, unit=part.aux)
                 part.driven, part.used, part.session = driver, True, session  # the session last: it is looked at first
             return part.session
 

@@ -43,4 +43,4 @@ def _own_lock(resource: str, holder: str, held: Sequence[FlowStep], transaction:
     for step in held:
         if holder in (step.mark, BranchId(transaction, step.branch or 0, step.attempt).gid):
             holder = f"step {step.name!r}"
-    return OwnLock("journal", resource, holder)
+    return OwnLock("the journal", resource, holder)

@@ -252,7 +252,7 @@ class StepWork:
         for step in self._begun.held:
             if holder in (step.mark, self._branch(step).gid):
                 holder = f"step {step.name!r}"
-        return OwnLock(self._name, self._place.resource, holder)
+        return OwnLock(f"step {self._name!r}", self._place.resource, holder)
 
     def _over(self) -> None:
         session, self._session = self._session, None
