@@ -111,6 +111,20 @@ def test_a_resource_that_is_away_rests_longer_and_longer_and_the_other_is_told_a
     assert not recovery.seen["current"].away
 
 
+def test_a_resource_that_is_back_is_not_called_away_though_nothing_waits_for_it(bank: Desk, now: list[float]) -> None:
+    away, recovery = bank.resources["current"], bank.recovery()
+    bank.decided("current", "mortgage")
+    recovery.run_once()
+    away.failure = StoreUnavailable("nobody listens")
+    now[0] += reach.LONGEST
+    recovery.run_once()
+    assert (recovery.seen["current"].away, recovery.seen["current"].why) == (True, "nobody listens")
+    away.failure = None
+    now[0] += reach.LONGEST
+    recovery.run_once()
+    assert (recovery.seen["current"].away, recovery.seen["current"].why) == (False, "")
+
+
 def test_a_resource_that_does_not_answer_keeps_nobody_waiting(bank: Desk) -> None:
     life = bank.decided("current", "mortgage")
     slow, recovery = bank.resources["current"], bank.recovery(patience=0.01)

@@ -31,11 +31,11 @@ def leave_autocommit(connection: Connection) -> None:
         settle_level(connection)
 
 
-def refuse_autocommit(connection: Connection) -> None:
-    """Refuse somebody's connection on which a row would be there before the effect that it stands for."""
+def refuse_autocommit(connection: Connection, both: str = "an effect and its row") -> None:
+    """Refuse somebody's connection on which each of two would be there before the other."""
     if _is_autocommitting(connection):
         raise ConfigError(
-            "the connection is in AUTOCOMMIT, where an effect and its row can't share a commit; "
+            f"the connection is in AUTOCOMMIT, where {both} can't share a commit; "
             'open it with engine.execution_options(isolation_level="READ COMMITTED")'
         )
 

@@ -16,6 +16,7 @@ from psycopg.rows import tuple_row
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters.evidence.sessions import refuse_autocommit
 from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import translated, translating
 from txsaga.engine.half import as_message
@@ -55,7 +56,7 @@ class JoinedSends:
 
     def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
         check_kind(connection, Connection, "the connection", A_CONNECTION)
-        _refuse_autocommit(connection)
+        refuse_autocommit(connection, "your work and a message")
         self._connection, self._kernel, self._group = connection, kernel, group
         self._statement = _send(namespace, self._require_home(namespace))
 
@@ -117,15 +118,6 @@ class JoinedSends:
             raise translated(error) from error
         if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
             raise ConfigError(ADVICE)
-
-
-def _refuse_autocommit(connection: Connection) -> None:
-    driver = connection.connection.dbapi_connection
-    if getattr(driver, "autocommit", False) is True:
-        raise ConfigError(
-            "the connection is in AUTOCOMMIT, where a message can't share your commit; "
-            'open it with engine.execution_options(isolation_level="READ COMMITTED")'
-        )
 
 
 def _is_short(driver: object) -> TypeGuard[psycopg.Connection[Any]]:

@@ -135,6 +135,9 @@ class Recovery:
             self._failed(resource, failure, "can't be searched")
             return 0
         before = self.seen.get(resource, Sight())
+        if before.away:  # it answers again: what it is to be told need not wait
+            self._reach.answered(resource)
+            before = replace(before, why="", away=False)
         self.seen[resource] = replace(before, told=before.told + done, earlier=earlier)
         return done
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from txsaga.errors import AlreadyCommitted, VotedOtherwise
+from txsaga.errors import AlreadyCommitted
 from txsaga.model.ballot import Ballot
 from txsaga.model.flow import ResourceMode
 from txsaga.provider.ambient import AMBIENT, producer_of
@@ -123,7 +123,4 @@ class FlowBegin(BaseOperator):
 
     def _call_ballots(self, flow: Flow) -> None:
         for each in self.ballots:
-            try:
-                flow.ballot(each.name, *each.voters, rule=each.rule, needed=each.needed)
-            except VotedOtherwise as known:
-                raise AirflowFailException(str(known)) from None
+            flow.ballot(each.name, *each.voters, rule=each.rule, needed=each.needed)
