@@ -267,6 +267,7 @@ def test_what_can_be_undone_is_listed_until_it_can_not(desk: Desk) -> None:
         (("forget", "1"), 2, "--reason"),
         (("forget", "1", "x", "--reason", "r"), 2, "'x' is no branch"),
         (("forget", "1", "1.y", "--reason", "r"), 2, "'1.y' is no branch"),
+        (("forget", "1", "9" * 5_000, "--reason", "r"), 2, "is no branch"),
         (("forget", "999", "--reason", "r"), 4, "999 is not in this store"),
         (("forget", "--all", "--reason", " "), 3, "say why"),
         (("branches", "--after", "7"), 2, "'7' is no branch"),

@@ -156,6 +156,7 @@ def test_what_is_not_parked_is_not_resumed_and_what_is_young_is_not_in_doubt(des
     ("words", "code", "told"),
     [
         (("show", "999"), 4, "999 is not in this store"),
+        (("show", "9" * 5_000), 4, "9 is not in this store"),
         (("resume", "999", "--reason", "r"), 4, "999 is not in this store"),
         (("commit", "999", "--reason", "r"), 4, "999 is not in this store"),
         (("list", "--group", "nobody"), 4, "producer group 'nobody' does not exist"),

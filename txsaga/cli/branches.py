@@ -27,6 +27,8 @@ PATIENCE = 60.0
 """Seconds that a person waits for a resource that is slow."""
 PAUSE = 1.0
 """Seconds between two rounds of a command that waits."""
+LONGEST = 40
+"""Letters of a branch's number and attempt."""
 COLUMNS = {
     "branch": "branch",
     "resource": "resource",
@@ -216,6 +218,6 @@ def _branch(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
     number, _, attempt = text.partition(".")
-    if not number.isdecimal() or (attempt and not attempt.isdecimal()):
+    if len(text) > LONGEST or not number.isdecimal() or (attempt and not attempt.isdecimal()):
         raise typer.BadParameter(f"{text!r} is no branch; write its number, or number and attempt", param_hint="BRANCH")
     return int(number), int(attempt) if attempt else None

@@ -37,6 +37,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transac
 Reason = Annotated[str, typer.Option(help="Why; it is kept with your name.")]
 Force = Annotated[bool, typer.Option(help="Decide against the evidence, or without it.")]
 LAST = 2**63 - 1
+DIGITS = len(str(LAST))
 
 
 @app.command("list")
@@ -142,7 +143,7 @@ def settle(
 def number_of(text: str, store: StoreId) -> int:
     """Read the number of a transaction of this store."""
     if text.isdecimal():
-        number = int(text)
+        number = int(text) if len(text) <= DIGITS else LAST + 1
     elif text.count("-") > 2:
         number = store.own(HalfId.decode(text).transaction)
     else:

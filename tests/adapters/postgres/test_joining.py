@@ -18,6 +18,7 @@ from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.errors import (
     ConfigError,
     InvalidMessage,
+    NotPrimary,
     ReservedName,
     StoreUnavailable,
     TopicTypeMismatch,
@@ -172,6 +173,13 @@ def test_a_commit_that_waits_for_more_than_the_disk_goes_on_to(bank: JoiningProd
         connection.execute(text("SET LOCAL synchronous_commit = remote_apply"))
         bank.join(connection).send("paid", b"7")
         assert connection.execute(text("SHOW synchronous_commit")).scalar() == "remote_apply"
+
+
+def test_a_transaction_that_may_not_write_is_told_so(bank: JoiningProducer, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("SET TRANSACTION READ ONLY"))
+        with pytest.raises(NotPrimary, match="your transaction is READ ONLY"):
+            bank.join(connection).send("paid", b"7")
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -117,7 +117,10 @@ def translated(error: BaseException) -> TxSagaError:
     state = getattr(origin, "sqlstate", None) or ""
     detail = " ".join(str(origin).split())
     if state == "25006":
-        return NotPrimary("SLAVE_NOT_AVAILABLE: this server is a standby; connect to the writable primary")
+        return NotPrimary(
+            "SLAVE_NOT_AVAILABLE: this server is a standby, or your transaction is READ ONLY; "
+            "connect to the writable primary, or begin a transaction that may write"
+        )
     if state == "42501":
         told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
         return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
