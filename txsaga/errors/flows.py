@@ -5,7 +5,7 @@ What can go wrong with flows whose steps run in processes of their own.
     ├── FlowUnknown          no flow of that key or number is under way here
     ├── StepDone             the step was done before: go on with the next
     ├── StepsOpen            a flow, or a unit of a lane, can't be settled while a step of it is not done
-    └── OwnLock              a step waits for what its own flow holds: it would wait for ever
+    └── OwnLock              it waits for what its own flow or transaction holds: it would wait for ever
     OtherReason
     └── RowsDiffer            a journalled statement changed another number of rows than it was to change
 """

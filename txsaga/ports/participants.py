@@ -132,8 +132,8 @@ class Look(Protocol):
         The numbers are what `number_of` said.
         """
 
-    def interrupt(self, number: int) -> None:
-        """Cancel the statement that a session waits with."""
+    def interrupt(self, waiter: int, holder: int) -> bool:
+        """Cancel the statement by which one waits for the other, if it still does; False if not, or not allowed."""
 
     def close(self) -> None:
         """Give back what was opened to look."""
@@ -142,8 +142,11 @@ class Look(Protocol):
 class Crowded(Protocol):
     """A participant in which sessions of one transaction may wait for each other."""
 
-    def number_of(self, session: Enlisted) -> int:
-        """Return how its server numbers a session that was enlisted here."""
+    def number_of(self, session: Enlisted) -> int | None:
+        """Return how its server numbers a session that was enlisted here; None when it is the branch's no more."""
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Tell whether an error is that of a statement that was cancelled."""
 
     def look(self) -> Look:
         """Look who waits for whom."""

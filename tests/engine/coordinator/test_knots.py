@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import OperationalError
 
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.coordinator.conftest import OpenBank
-from txsaga.errors import TransactionError
+from txsaga.adapters.xa.postgres_waits import PostgresLook
+from txsaga.adapters.xa.sqlite import SqliteBranch, SqliteParticipant
+from txsaga.errors import StoreUnavailable, TransactionError
 from txsaga.errors.flows import OwnLock
+from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R17")]
@@ -175,3 +180,112 @@ def test_what_waits_is_told_apart_from_what_fails(opened: OpenBank) -> None:
             raise TransactionError("mine")
         tx.lane(name).roll_back()
     assert bank.balances() == {name: START - 10}
+
+
+@VOTERS
+def test_a_pool_that_has_no_other_session_does_not_keep_anybody_waiting(opened: OpenBank, kind: str) -> None:
+    bank = opened(kind)
+    small = create_engine(next(iter(bank.engines.values())).url, pool_size=2, max_overflow=0)
+    bank.broker.register("small", small)
+    with refused("lane 'small' would wait for ever"), bank.producer.coordinated("small") as tx:
+        with tx.on("small") as connection:
+            change(connection, -10)
+        with tx.lane("small") as unit:
+            change(unit, 1)
+    small.dispose()
+
+
+def test_a_look_that_fails_is_followed_by_others(opened: OpenBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = opened("postgresql")
+    (name,) = bank.engines
+    real, failures = PostgresLook.blocked, [StoreUnavailable("no session is to be had")]
+
+    def fails_once(look: PostgresLook, numbers: Sequence[int]) -> tuple[int, int] | None:
+        if failures:
+            raise failures.pop()
+        return real(look, numbers)
+
+    monkeypatch.setattr(PostgresLook, "blocked", fails_once)
+    with refused("would wait for ever"), bank.producer.coordinated(name) as tx:
+        with tx.on(name) as connection:
+            change(connection, -10)
+        with tx.lane(name) as unit:
+            change(unit, 1)
+    assert not failures
+
+
+def test_whoever_gets_a_session_that_its_user_closed_is_not_interrupted(opened: OpenBank) -> None:
+    bank = opened("postgresql")
+    ((name, engine),) = bank.engines.items()
+    with pytest.raises(TransactionError, match="enough"), bank.producer.coordinated(name) as tx:
+        with tx.lane(name) as unit:
+            change(unit, 1)
+        with tx.on(name) as connection:
+            connection.close()
+        with ThreadPoolExecutor(2) as strangers:
+            waiting = [strangers.submit(stranger_changes, engine) for _ in range(2)]
+            time.sleep(AT_MOST)
+            tx.lane(name).roll_back()
+        assert [each.result() for each in waiting] == [None, None]
+        raise TransactionError("enough")
+    assert bank.balances() == {name: START + 14}
+
+
+def test_a_refusal_that_was_caught_is_not_told_again(opened: OpenBank) -> None:
+    bank = opened("postgresql")
+    (name,) = bank.engines
+    with pytest.raises(TransactionError, match="mine") as told, bank.producer.coordinated(name) as tx:
+        with tx.on(name) as connection:
+            change(connection, -10)
+        with tx.lane(name) as unit:
+            with pytest.raises(OperationalError, match="cancel"), unit.begin_nested():
+                change(unit, 1)
+            unit.exec_driver_sql("select 1")
+            raise TransactionError("mine")
+    assert getattr(told.value, "__notes__", []) == []
+
+
+def test_the_connection_of_the_driver_is_looked_at_too(opened: OpenBank) -> None:
+    bank = opened("postgresql")
+    (name,) = bank.engines
+    with refused("the main work"), bank.producer.coordinated(name) as tx:
+        with tx.lane(name) as unit:
+            change(unit, 1)
+        with tx.on(name, driver=True) as connection:
+            connection.execute("update account set balance = 0 where id = 1")
+
+
+def test_a_lane_whose_commit_waits_for_the_main_work_is_refused(opened: OpenBank) -> None:
+    bank = opened("postgresql")
+    ((name, engine),) = bank.engines.items()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table seat (id int unique deferrable initially deferred)")
+    with bank.producer.coordinated(name) as tx:
+        with tx.on(name) as connection:
+            connection.exec_driver_sql("insert into seat values (5)")
+        with tx.lane(name) as unit:
+            unit.exec_driver_sql("insert into seat values (5)")
+        with refused(f"lane '{name}' would wait for ever"):
+            tx.lane(name).commit()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("select count(*) from seat").scalar() == 1
+
+
+def test_of_two_threads_that_open_one_file_one_is_refused(opened: OpenBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = opened("sqlite")
+    (name,) = bank.engines
+    real, began = SqliteParticipant.enlist, threading.Event()
+
+    def slow(participant: SqliteParticipant, branch: BranchId) -> SqliteBranch:
+        began.set()
+        time.sleep(0.5)
+        return real(participant, branch)
+
+    monkeypatch.setattr(SqliteParticipant, "enlist", slow)
+    with bank.producer.coordinated(name) as tx, ThreadPoolExecutor(1) as other:
+        first = other.submit(tx.on(name).__enter__)
+        assert began.wait(10)
+        with pytest.raises(OwnLock), tx.lane(name):
+            pass
+        first.result(10)
+        tx.lane(name).roll_back()

@@ -10,6 +10,7 @@ one that is not listed was finished by somebody, and its row tells how; the row 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
@@ -22,7 +23,7 @@ from txsaga.adapters.evidence.sessions import settle_level, short_waits
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
 from txsaga.adapters.xa.mysql_session import Session
-from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, transaction_number
+from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, is_cancelled, transaction_number
 from txsaga.adapters.xa.postgres_waits import connection_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
@@ -165,10 +166,13 @@ class MysqlParticipant:
         """Return the number of the transaction: the server lists what waits by these, not by branches."""
         return transaction_number(connection_of(session))
 
-    def number_of(self, session: Enlisted) -> int:
+    def number_of(self, session: Enlisted) -> int | None:
         """Return how the server numbers a session."""
-        assert isinstance(session, MysqlBranch)
-        return session.number
+        return cast(MysqlBranch, session).number
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Tell whether an error is that of a statement that was cancelled."""
+        return is_cancelled(error)
 
     def look(self) -> MysqlLook:
         """Look who waits for whom."""

@@ -69,9 +69,9 @@ class MysqlBranch:
         return self._session.connection
 
     @property
-    def number(self) -> int:
-        """How the server numbers the session."""
-        return self._session.number
+    def number(self) -> int | None:
+        """How the server numbers the session, while it is the branch's."""
+        return None if self._session.lost else self._session.number
 
     def prepare(self) -> Callable[[], Vote]:
         """Begin to ask for the vote; a branch whose session was lost or ended is refused before."""

@@ -8,15 +8,16 @@ as long as innodb_lock_wait_timeout says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, text
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.xa.postgres_waits import opened
+from txsaga.adapters.xa.looking import Looking
 
+CANCELLED = 1317
 _NUMBER = "select trx_id from information_schema.innodb_trx where trx_mysql_thread_id = connection_id()"
 _OF = text("""select trx_mysql_thread_id, trx_id from information_schema.innodb_trx
   where trx_mysql_thread_id in :threads""").bindparams(bindparam("threads", expanding=True))
@@ -29,50 +30,64 @@ class MysqlLook:
     """A look at sessions."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self._engine, self._name = engine, name
+        self._looking = Looking(engine, name)
         self._question = _MARIADB if getattr(engine.dialect, "is_mariadb", False) else _MYSQL
-        self._own: Connection | None = None
 
     def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
         """Return who waits for whom of these."""
-        with suppress(DBAPIError):
-            transactions = self.transactions(numbers)
-            for number, mark in transactions.items():
-                others = {other: each for each, other in transactions.items() if each != number}
-                if found := self.blocker(mark, frozenset(others)):
-                    return number, others[found]
+        try:
+            transactions, waits = self.transactions(numbers), self.waits()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            return None
+        holders = {transaction: number for number, transaction in transactions.items()}
+        for number, transaction in transactions.items():
+            if found := reached(waits, transaction, holders.keys() - {transaction}):
+                return number, holders[found]
         return None
+
+    def interrupt(self, waiter: int, holder: int) -> bool:
+        """Cancel the statement that waits, if it still does."""
+        pair = self.blocked([waiter, holder])
+        return pair is not None and pair[0] == waiter and self.cancel(waiter)
+
+    def cancel(self, number: int) -> bool:
+        """Cancel what a session does; False where that is not allowed."""
+        with suppress(DBAPIError):
+            self._looking.connection.exec_driver_sql(f"kill query {number}").close()
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close the own session."""
+        self._looking.close()
 
     def transactions(self, numbers: Sequence[int]) -> dict[int, str]:
         """Return the numbers of the transactions that these sessions are in."""
-        return {thread: str(trx) for thread, trx in self._connected().execute(_OF, {"threads": list(numbers)})}
+        found = self._looking.connection.execute(_OF, {"threads": list(numbers)})
+        return {thread: str(transaction) for thread, transaction in found}
 
-    def blocker(self, waiter: str, holders: Set[str]) -> str | None:
-        """Return the first of some transactions that another waits for, directly or behind others."""
-        blockers = [(str(asks), str(has)) for asks, has in self._connected().exec_driver_sql(self._question)]
-        waiting, seen = {waiter}, set[str]()
-        while waiting - seen:
-            seen |= waiting
-            waiting = {has for asks, has in blockers if asks in waiting}
-            if found := waiting & holders:
-                return min(found)
-        return None
+    def waits(self) -> list[tuple[str, str]]:
+        """Return which transactions wait for which."""
+        return [(str(asks), str(has)) for asks, has in self._looking.connection.exec_driver_sql(self._question)]
 
-    def interrupt(self, number: int) -> None:
-        """Cancel the statement that waits."""
-        with suppress(DBAPIError):
-            self._connected().exec_driver_sql(f"kill query {number}").close()
 
-    def close(self) -> None:
-        """Give the own session back."""
-        own, self._own = self._own, None
-        if own is not None:
-            own.close()
+def reached(waits: Collection[tuple[str, str]], waiter: str, holders: Set[str]) -> str | None:
+    """Return the first of some transactions that another waits for, directly or behind others."""
+    waiting, seen = {waiter}, set[str]()
+    while waiting - seen:
+        seen |= waiting
+        waiting = {has for asks, has in waits if asks in waiting}
+        if found := waiting & holders:
+            return min(found)
+    return None
 
-    def _connected(self) -> Connection:
-        if self._own is None:
-            self._own = opened(self._engine, self._name)
-        return self._own
+
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether an error is that of a statement that was cancelled."""
+    told = (getattr(error, "orig", None) or error).args
+    return told[:1] == (CANCELLED,)
 
 
 class MysqlWaits:
@@ -88,12 +103,12 @@ class MysqlWaits:
         if self._marks:
             with suppress(DBAPIError):
                 for mark in self._look.transactions([self._thread]).values():
-                    return self._look.blocker(mark, self._marks)
+                    return reached(self._look.waits(), mark, self._marks)
         return None
 
     def interrupt(self) -> None:
         """Cancel the statement that waits."""
-        self._look.interrupt(self._thread)
+        self._look.cancel(self._thread)
 
     def close(self) -> None:
         """Give the own session back."""

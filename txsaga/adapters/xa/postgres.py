@@ -10,7 +10,7 @@ but something that took its name: it is rolled back, whatever was decided (R9).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
@@ -25,7 +25,7 @@ from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts
-from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of
+from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of, is_cancelled
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import (
     ConfigError,
@@ -209,10 +209,13 @@ class PostgresParticipant:
         """Nothing is needed beside the branch's own name."""
         return ""
 
-    def number_of(self, session: Enlisted) -> int:
+    def number_of(self, session: Enlisted) -> int | None:
         """Return how the server numbers a session."""
-        assert isinstance(session, PostgresBranch)
-        return session.number
+        return cast(PostgresBranch, session).number
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Tell whether an error is that of a statement that was cancelled."""
+        return is_cancelled(error)
 
     def look(self) -> PostgresLook:
         """Look who waits for whom."""

@@ -59,9 +59,9 @@ class PostgresBranch:
         return self._session.handle
 
     @property
-    def number(self) -> int:
-        """How the server numbers the session."""
-        return self._session.number
+    def number(self) -> int | None:
+        """How the server numbers the session, while it is the branch's."""
+        return None if self._session.lost else self._session.number
 
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; a branch that is rolled back already is refused before."""

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Engine, TextClause, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.adapters.evidence.answers import edge
-from txsaga.errors import StoreBusy
+from txsaga.adapters.xa.looking import Looking
 from txsaga.model.branch import PREFIX, BranchId
 from txsaga.ports.participants import Enlisted
 
+CANCELLED = "57014"
 _BLOCKER = text("""
 with recursive waiting(pid) as (
   select cast(:pid as int)
@@ -35,11 +34,13 @@ select prepared.gid from waiting
    and named.mode = 'ExclusiveLock' and named.virtualtransaction = held.virtualtransaction
   join pg_prepared_xacts prepared on prepared.transaction = named.transactionid
  where starts_with(prepared.gid, :prefix) limit 1""")
-_PAIR = text("""
+_WAITING = """
 with recursive waiting(waiter, pid) as (
   select asked, asked from unnest(cast(:pids as int[])) as asked
-   union select waiter, other from waiting, unnest(pg_blocking_pids(waiting.pid)) as other where other <> 0)
-select waiter, pid from waiting where pid <> waiter and pid = any(cast(:pids as int[])) limit 1""")
+   union select waiter, other from waiting, unnest(pg_blocking_pids(waiting.pid)) as other where other <> 0),
+pair as (select waiter, pid from waiting where pid <> waiter and pid = any(cast(:pids as int[])))"""
+_PAIR = text(f"{_WAITING} select waiter, pid from pair limit 1")
+_CANCEL_WAITER = text(f"{_WAITING} select pg_cancel_backend(waiter) from pair where waiter = :waiter limit 1")
 _CANCEL = text("select pg_cancel_backend(:pid)")
 
 
@@ -47,30 +48,34 @@ class PostgresLook:
     """A look at sessions."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self._engine, self._name = engine, name
-        self._own: Connection | None = None
+        self._looking = Looking(engine, name)
 
     def blocked(self, numbers: Sequence[int]) -> tuple[int, int] | None:
         """Return who waits for whom of these."""
         found = self.ask(_PAIR, {"pids": list(numbers)}).first()
         return None if found is None else (found.waiter, found.pid)
 
-    def interrupt(self, number: int) -> None:
-        """Cancel the statement that waits."""
+    def interrupt(self, waiter: int, holder: int) -> bool:
+        """Cancel the statement that waits, if it still does: the server looks once more."""
+        return self.ask(_CANCEL_WAITER, {"waiter": waiter, "pids": [waiter, holder]}).scalar() is True
+
+    def cancel(self, number: int) -> None:
+        """Cancel what a session does."""
         self.ask(_CANCEL, {"pid": number}).close()
 
     def close(self) -> None:
-        """Give the own session back."""
-        own, self._own = self._own, None
-        if own is not None:
-            own.close()
+        """Close the own session."""
+        self._looking.close()
 
     def ask(self, question: TextClause, values: Mapping[str, object]) -> CursorResult[Any]:
         """Ask the server."""
-        with edge(self._name):
-            if self._own is None:
-                self._own = opened(self._engine, self._name)
-            return self._own.execute(question, values)
+        with edge(self._looking.name):
+            return self._looking.connection.execute(question, values)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether an error is that of a statement that was cancelled."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None) == CANCELLED
 
 
 class PostgresWaits:
@@ -88,20 +93,11 @@ class PostgresWaits:
 
     def interrupt(self) -> None:
         """Cancel the statement that waits."""
-        self._look.interrupt(self._pid)
+        self._look.cancel(self._pid)
 
     def close(self) -> None:
         """Give the own session back."""
         self._look.close()
-
-
-def opened(engine: Engine, name: str) -> Connection:
-    """Open a session to look with; a pool that has no other is no reason to wait for it."""
-    try:
-        with edge(name):
-            return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-    except (PoolTimeout, DBAPIError) as error:
-        raise StoreBusy(f"no session of {name!r} is free to look with") from error
 
 
 def connection_of(session: Enlisted) -> Connection:

@@ -214,7 +214,7 @@ class Coordinated(Gathering):
         elif self._stage in (Stage.OPEN, Stage.BROKEN):
             broken = TransactionError("the transaction did not commit: its messages could not all be stored")
             if error is not None:
-                self._owner.work.knots.explain(error)
+                self._owner.work.explain_own_lock(error)
             why = f"the block raised {type(error).__name__}: {error}" if error else "it was broken"
             self._roll_back(why, error or broken)
             if error is None:

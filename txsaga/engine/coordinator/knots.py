@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, cast
 from uuid import UUID
 
-from txsaga.errors import TxSagaError
 from txsaga.errors.flows import OwnLock
 from txsaga.ports.participants import Crowded, Enlisted, Look, Participant
 
@@ -25,6 +24,9 @@ logger = logging.getLogger("txsaga")
 EACH = 0.5
 """Seconds till the first look, and between two: what waits is refused well within two seconds."""
 
+Pair = tuple[str, str]
+"""Who waits for whom."""
+
 
 class Seat(NamedTuple):
     """One session of a transaction."""
@@ -32,11 +34,16 @@ class Seat(NamedTuple):
     database: UUID
     name: str
     unit: bool  # of an auxiliary lane
-    crowded: Crowded | None  # who can tell whether it waits
-    number: int = 0
+    crowded: Crowded | None = None  # who can tell whether it waits
+    session: Enlisted | None = None
 
     def __str__(self) -> str:
         return f"lane {self.name!r}" if self.unit else f"the main work in {self.name!r}"
+
+    @property
+    def number(self) -> int | None:
+        """How the server numbers the session, while it is this transaction's."""
+        return self.crowded.number_of(self.session) if self.crowded and self.session else None
 
 
 class Knots:
@@ -48,90 +55,137 @@ class Knots:
         self._found: dict[str, OwnLock] = {}
         self._thread: threading.Thread | None = None
 
-    def require_room(self, key: str, participant: Participant, *, unit: bool) -> None:
-        """Refuse a second writer where it could only wait for the first."""
-        if participant.capabilities.one_writer:
-            seat = Seat(participant.database, participant.name, unit, None)
-            for other, holder in list(self._seats.items()):
-                if other != key and holder.database == seat.database:
+    @contextmanager
+    def room(self, key: str, participant: Participant, *, unit: bool) -> Iterator[None]:
+        """Take a seat where there is one only; refuse who could only wait for it."""
+        if not participant.capabilities.one_writer:
+            yield
+            return
+        seat = Seat(participant.database, participant.name, unit)
+        with self._turn:
+            for holder in self._seats.values():
+                if holder.database == seat.database:
                     raise _own_lock(seat, holder)
+            self._seats[key] = seat
+        try:
+            yield
+        except BaseException:
+            self.leave([key])
+            raise
 
     def enter(self, key: str, participant: Participant, session: Enlisted, *, unit: bool) -> None:
-        """Take notice of a session that was opened."""
-        if hasattr(participant, "number_of"):
-            crowded = cast(Crowded, participant)
-            seat = Seat(participant.database, participant.name, unit, crowded, crowded.number_of(session))
-        elif participant.capabilities.one_writer:
-            seat = Seat(participant.database, participant.name, unit, None)
-        else:
+        """Take notice of a session that was opened, where somebody can tell whether it waits."""
+        if not hasattr(participant, "number_of"):
             return
+        seat = Seat(participant.database, participant.name, unit, cast(Crowded, participant), session)
         with self._turn:
             self._seats[key] = seat
             if self._thread is None and self._shared():
-                self._thread = threading.Thread(target=self._run, name="txsaga-knots", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="txsaga-knots", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as full:  # no thread is to be had: it waits as long as its session allows
+                    logger.warning("nobody looks whether transaction %s waits for itself: %s", self._txid, full)
+                else:
+                    self._thread = thread
 
     def leave(self, keys: Iterable[str]) -> None:
         """Forget sessions that end, before others may get them from their pool."""
         with self._turn:
             for key in keys:
                 self._seats.pop(key, None)
+                self._found.pop(key, None)
 
     def close(self) -> None:
         """Look no more."""
         self.leave(list(self._seats))
         self._over.set()
 
-    def found(self, key: str) -> OwnLock | None:
-        """Return why a statement of this session was interrupted, once."""
-        return self._found.pop(key, None)
+    def found(self, key: str, error: BaseException | None = None) -> OwnLock | None:
+        """Return why a statement of this session was interrupted, once; with an error, only if that came of it."""
+        with self._turn:
+            seat = self._seats.get(key)
+            if error is not None and not (seat and seat.crowded and _came_of(seat.crowded, error)):
+                return None
+            return self._found.pop(key, None)
 
-    def explain(self, error: BaseException, key: str | None = None) -> None:
-        """Say so with an error that leaves another way: why this session was interrupted, or any."""
-        for each in list(self._found) if key is None else [key]:
-            if (found := self.found(each)) is not None:
-                error.add_note(str(found))
+    def explain(self, error: BaseException, key: str, *, only: BaseException | None = None) -> None:
+        """Say so with an error that leaves another way."""
+        if (found := self.found(key, only)) is not None:
+            error.add_note(str(found))
 
-    def _shared(self) -> Mapping[UUID, dict[str, Seat]]:
+    def _shared(self) -> dict[UUID, dict[str, Seat]]:
         """Return what sits with another in one database, where somebody can look."""
         databases: dict[UUID, dict[str, Seat]] = {}
         for key, seat in self._seats.items():
-            if seat.crowded is not None:
+            if seat.number is not None:
                 databases.setdefault(seat.database, {})[key] = seat
         return {database: seats for database, seats in databases.items() if len(seats) > 1}
 
     def _run(self) -> None:
-        before: set[tuple[str, str]] = set()
-        try:
-            while not self._over.wait(EACH):
+        before: set[Pair] = set()
+        looks: dict[str, Look] = {}
+        told = False
+        while not self._over.wait(EACH):
+            now: set[Pair] = set()
+            try:
                 with self._turn:
                     shared = self._shared()
-                now: set[tuple[str, str]] = set()
                 for seats in shared.values():
-                    now |= self._look(seats, before)
-                before = now
-        except TxSagaError as reason:
-            logger.warning("nobody can look whether transaction %s waits for itself: %s", self._txid, reason)
+                    now |= self._look(looks, seats, before)
+            except Exception as failure:  # noqa: BLE001  # whatever it was: the next look may find out
+                _close(looks)
+                if not told:
+                    logger.warning("whether transaction %s waits for itself can't be seen: %s", self._txid, failure)
+                told = True
+            before = now
+        _close(looks)
 
-    def _look(self, seats: Mapping[str, Seat], before: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    def _look(self, looks: dict[str, Look], seats: Mapping[str, Seat], before: set[Pair]) -> set[Pair]:
         """Return who waits for whom; who did before is interrupted."""
-        keys = {seat.number: key for key, seat in seats.items()}
-        crowded = next(iter(seats.values())).crowded
-        assert crowded is not None
-        with closing(crowded.look()) as look:
-            pair = look.blocked(list(keys))
-            if pair is None:
-                return set()
-            waiter, holder = (keys[number] for number in pair)
-            if (waiter, holder) in before:
-                self._interrupt(look, waiter, seats[waiter], seats[holder])
-            return {(waiter, holder)}
+        keys = {number: key for key, seat in seats.items() if (number := seat.number) is not None}
+        look = _look_of(looks, next(iter(seats.values())))
+        pair = look.blocked(list(keys)) if len(keys) > 1 else None
+        if pair is None:
+            return set()
+        waiter, holder = (keys[number] for number in pair)
+        if (waiter, holder) in before:
+            self._interrupt(_look_of(looks, seats[waiter]), (waiter, holder), seats)
+        return {(waiter, holder)}
 
-    def _interrupt(self, look: Look, key: str, waiter: Seat, holder: Seat) -> None:
-        with self._turn:  # nobody else may get the session meanwhile
-            if self._seats.get(key) is waiter:
-                self._found[key] = _own_lock(waiter, holder)
-                look.interrupt(waiter.number)
+    def _interrupt(self, look: Look, pair: Pair, seats: Mapping[str, Seat]) -> None:
+        waiter, holder = (seats[key] for key in pair)
+        with self._turn:  # nobody else may get the sessions meanwhile
+            here = [self._seats.get(key) is seat for key, seat in zip(pair, (waiter, holder), strict=True)]
+            numbers = waiter.number, holder.number
+            if not all(here) or numbers[0] is None or numbers[1] is None:
+                return
+            why = _own_lock(waiter, holder)
+            if look.interrupt(numbers[0], numbers[1]):
+                self._found[pair[0]] = why
+                logger.warning("transaction %s: a statement is cancelled, because %s", self._txid, why)
+
+
+def _look_of(looks: dict[str, Look], seat: Seat) -> Look:
+    if seat.name not in looks:
+        assert seat.crowded is not None
+        looks[seat.name] = seat.crowded.look()
+    return looks[seat.name]
+
+
+def _close(looks: dict[str, Look]) -> None:
+    while looks:
+        with suppress(Exception):
+            looks.popitem()[1].close()
+
+
+def _came_of(crowded: Crowded, error: BaseException | None) -> bool:
+    """Tell whether an error came of a cancelled statement."""
+    while error is not None:
+        if crowded.is_cancelled(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _own_lock(waiter: Seat, holder: Seat) -> OwnLock:

@@ -232,7 +232,6 @@ class Owner:
             if decision is Decision.COMMIT:
                 self.work.commit(key)
         except Exception as error:  # noqa: BLE001  # only the evidence tells what became of it
-            self.work.knots.explain(error, key)
             self._fence_unit(key, error)
         else:
             self.work.drop(key)
@@ -240,7 +239,7 @@ class Owner:
 
     def _fence_unit(self, key: str, error: Exception) -> None:
         """Find out whether a unit has committed, and make sure that it never does where it has not."""
-        part = self.work.part(key)
+        part, own = self.work.part(key), self.work.knots.found(key)
         self.work.drop(key)
         try:
             found = part.participant.fence(part.branch)
@@ -249,6 +248,8 @@ class Owner:
             raise OutcomeUnknown(f"whether the unit of lane {name!r} has committed is not known: {away}") from error
         self._note_unit(key, Decision.COMMIT if found is Finish.COMMITTED else Decision.ROLLBACK)
         if found is not Finish.COMMITTED:
+            if own is not None:
+                raise own from error
             raise error
 
     def _note_unit(self, key: str, decision: Decision) -> None:

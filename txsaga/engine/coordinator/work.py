@@ -127,8 +127,13 @@ class Work:
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
-        if (found := self.knots.found(key)) is not None:
+        if (found := self.knots.found(key, error)) is not None:
             raise found from error
+
+    def explain_own_lock(self, error: BaseException) -> None:
+        """Say so with an error that left another way."""
+        for key in self.used:
+            self.knots.explain(error, key, only=error)
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask for every vote there is; a no is raised once all have answered."""
@@ -233,10 +238,10 @@ class Work:
                     raise TransactionError(
                         f"the session in {key!r} is over; it is never opened again in its transaction"
                     )
-                self.knots.require_room(key, part.participant, unit=part.aux)
-                session = patiently(partial(_enlisted, part, driver=driver), self._patience)
-                self.knots.enter(key, part.participant, session, unit=part.aux)
+                with self.knots.room(key, part.participant, unit=part.aux):
+                    session = patiently(partial(_enlisted, part, driver=driver), self._patience)
                 part.driven, part.used, part.session = driver, True, session  # the session last: it is looked at first
+                self.knots.enter(key, part.participant, session, unit=part.aux)
             return part.session
 
     def _note(self, told: Told, part: Part, decision: Decision, found: Finish) -> None:
