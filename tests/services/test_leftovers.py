@@ -5,6 +5,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,10 @@ def orphan() -> Iterator[tuple[str, int]]:
         check=True,
     )
     pid = int(parent.stdout)
+    until = time.monotonic() + 20
+    while not Path(f"/proc/{pid}/environ").read_bytes():  # on a busy machine its environment comes behind its program
+        assert time.monotonic() < until, "the orphan did not begin"
+        time.sleep(0.01)
     yield token, pid
     if any(left.pid == pid for left in leftovers(token)):
         os.kill(pid, signal.SIGKILL)
