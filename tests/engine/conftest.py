@@ -1,13 +1,17 @@
-"""Shops on the home database, and on a store with moods in memory."""
+"""Shops on the home database, and on a store with moods in memory; databases of every kind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, create_engine
 
 import txsaga
 from tests.engine.fakes import FakeHalves, FakeStore, broker_on
 from tests.engine.shop import Shop, closing
 from tests.engine.stored import Stored
+from tests.services.databases import fresh_name
 from txsaga.adapters.memory import MemoryStore
 from txsaga.testing import FakeClock, Later
 from txsaga.wiring import open_store
@@ -61,3 +65,26 @@ def halves(moody_shop: Shop) -> FakeHalves:
     found = moody_shop.store.halves
     assert isinstance(found, FakeHalves)
     return found
+
+
+@pytest.fixture
+def engine_of(
+    request: pytest.FixtureRequest, foreign_databases: Callable[[], str], tmp_path: Path
+) -> Iterator[Callable[[str], Engine]]:
+    """Give a maker of fresh databases of the kind that is named."""
+    with ExitStack() as closing:
+
+        def of(kind: str) -> Engine:
+            if kind == "sqlite":
+                url = f"sqlite:///{tmp_path / fresh_name('f')}.db"
+            elif kind == "mariadb":
+                maria, name = request.getfixturevalue("maria"), fresh_name("bank")
+                maria.execute(f"create database {name}")
+                url = maria.url(name)
+            else:
+                url = foreign_databases()
+            engine = create_engine(url)
+            closing.callback(engine.dispose)
+            return engine
+
+        yield of

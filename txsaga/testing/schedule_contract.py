@@ -76,10 +76,13 @@ class ScheduleContract:
 
     def test_messages_come_in_the_order_in_which_they_are_due(self, store: Store, later: Later) -> None:
         qids, group = new_queues(store, count=2), new_group(store)
-        (now,) = (view.born for view in store.halves.views(prepared(store, group, row(qids[0], "a")).txid))
-        for text, delay in {"e": 0.5, "b": 0.2, "d": 0.4, "a": 0.1, "c": 0.3}.items():
-            for qid in qids:
-                scheduled(store, group, qid, text, Due(at=now + timedelta(seconds=delay)))
+        delays = {"e": 0.5, "b": 0.2, "d": 0.4, "a": 0.1, "c": 0.3}
+        halves = [
+            Half(group, [row(qid, text)], due=Due(timedelta(seconds=delay)))
+            for text, delay in delays.items()
+            for qid in qids
+        ]
+        assert all(isinstance(answer, Receipt) for answer in store.halves.store(halves))  # together: at one moment
         later(0.6)
         assert commit_all_due(store) == 10
         assert [read(store, qid) for qid in qids] == [["a", "b", "c", "d", "e"]] * 2

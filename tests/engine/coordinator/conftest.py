@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine
@@ -10,7 +9,6 @@ from sqlalchemy import Engine, create_engine
 import txsaga
 from tests.engine.coordinator.bank import Bank
 from tests.engine.stored import Stored
-from tests.services.databases import fresh_name
 from txsaga.wiring import open_store
 
 OpenBank = Callable[..., Bank]
@@ -36,28 +34,13 @@ def bank(home_url: str, foreign_databases: Callable[[], str], log_of: list[str])
 
 
 @pytest.fixture
-def opened(
-    request: pytest.FixtureRequest, home_url: str, foreign_databases: Callable[[], str], tmp_path: Path
-) -> Iterator[OpenBank]:
+def opened(home_url: str, engine_of: Callable[[str], Engine]) -> Iterator[OpenBank]:
     """Give a bank with one account in a database of each kind that is named."""
     open_store(home_url).close()
     with ExitStack() as closing:
 
-        def of(kind: str) -> Engine:
-            if kind == "sqlite":
-                url = f"sqlite:///{tmp_path / fresh_name('f')}.db"
-            elif kind == "mariadb":
-                maria, name = request.getfixturevalue("maria"), fresh_name("bank")
-                maria.execute(f"create database {name}")
-                url = maria.url(name)
-            else:
-                url = foreign_databases()
-            engine = create_engine(url)
-            closing.callback(engine.dispose)
-            return engine
-
         def bank(*kinds: str) -> Bank:
-            engines = {f"{kind}{at}": of(kind) for at, kind in enumerate(kinds)}
+            engines = {f"{kind}{at}": engine_of(kind) for at, kind in enumerate(kinds)}
             broker = txsaga.connect(home_url, resources=engines, roles=False, answering=False, env={})
             closing.callback(broker.close)
             return Bank(broker, engines, Stored(home_url)).open()

@@ -15,6 +15,7 @@ from txsaga.errors import xa
 DUPLICATE_KEY = "23505"
 GONE = "42704"
 BUSY = "55000"
+CANCELLED = frozenset({"57014", 1317})
 
 _STATES: Mapping[str, type[xa.XaError]] = MappingProxyType(
     {

@@ -7,10 +7,13 @@ by the first question, with the pool's own way to connect, and closed with the l
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from contextlib import suppress
 
-from txsaga.adapters.evidence.answers import edge
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from txsaga.adapters.evidence.answers import code_of, edge
+from txsaga.adapters.xa import codes
 
 
 class Looking:
@@ -33,11 +36,15 @@ class Looking:
     def close(self) -> None:
         """Close it."""
         own, beside, self._own, self._beside = self._own, self._beside, None, None
-        try:
-            if own is not None:
+        if own is not None:
+            with suppress(SQLAlchemyError):  # it is over in any case
                 own.close()
-        except SQLAlchemyError:  # it is over in any case
-            pass
-        finally:
-            if beside is not None:
-                beside.dispose()
+        if beside is not None:
+            beside.dispose()
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether an error is that of a statement that was cancelled, SQLAlchemy's or its driver's."""
+    if isinstance(error, DBAPIError):
+        return code_of(error) in codes.CANCELLED
+    return getattr(error, "sqlstate", None) in codes.CANCELLED

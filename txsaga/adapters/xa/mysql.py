@@ -21,9 +21,10 @@ from txsaga.adapters.evidence.answers import code_of, edge
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import settle_level, short_waits
 from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
 from txsaga.adapters.xa.mysql_session import Session
-from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, is_cancelled, transaction_number
+from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, transaction_number
 from txsaga.adapters.xa.postgres_waits import connection_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
@@ -43,6 +44,8 @@ _FORGETFUL = (0, 2)  # the log reaches the disk some time after the answer
 
 class MysqlParticipant:
     """One registered database."""
+
+    is_cancelled = staticmethod(is_cancelled)
 
     def __init__(
         self,
@@ -169,10 +172,6 @@ class MysqlParticipant:
     def number_of(self, session: Enlisted) -> int | None:
         """Return how the server numbers a session."""
         return cast(MysqlBranch, session).number
-
-    def is_cancelled(self, error: BaseException) -> bool:
-        """Tell whether an error is that of a statement that was cancelled."""
-        return is_cancelled(error)
 
     def look(self) -> MysqlLook:
         """Look who waits for whom."""

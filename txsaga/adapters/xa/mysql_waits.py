@@ -17,7 +17,6 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.xa.looking import Looking
 
-CANCELLED = 1317
 _NUMBER = "select trx_id from information_schema.innodb_trx where trx_mysql_thread_id = connection_id()"
 _OF = text("""select trx_mysql_thread_id, trx_id from information_schema.innodb_trx
   where trx_mysql_thread_id in :threads""").bindparams(bindparam("threads", expanding=True))
@@ -82,12 +81,6 @@ def reached(waits: Collection[tuple[str, str]], waiter: str, holders: Set[str]) 
         if found := waiting & holders:
             return min(found)
     return None
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Tell whether an error is that of a statement that was cancelled."""
-    told = (getattr(error, "orig", None) or error).args
-    return told[:1] == (CANCELLED,)
 
 
 class MysqlWaits:

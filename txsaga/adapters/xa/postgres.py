@@ -22,10 +22,11 @@ from txsaga.adapters.evidence.creation import Place, missing
 from txsaga.adapters.evidence.libpq import Answer, SessionLost, ask_each
 from txsaga.adapters.evidence.sessions import settle_level
 from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts
-from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of, is_cancelled
+from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import (
     ConfigError,
@@ -57,6 +58,8 @@ _LISTED = text("select gid from pg_prepared_xacts where database = current_datab
 
 class PostgresParticipant:
     """One registered database."""
+
+    is_cancelled = staticmethod(is_cancelled)
 
     def __init__(
         self,
@@ -212,10 +215,6 @@ class PostgresParticipant:
     def number_of(self, session: Enlisted) -> int | None:
         """Return how the server numbers a session."""
         return cast(PostgresBranch, session).number
-
-    def is_cancelled(self, error: BaseException) -> bool:
-        """Tell whether an error is that of a statement that was cancelled."""
-        return is_cancelled(error)
 
     def look(self) -> PostgresLook:
         """Look who waits for whom."""

@@ -17,7 +17,6 @@ from txsaga.adapters.xa.looking import Looking
 from txsaga.model.branch import PREFIX, BranchId
 from txsaga.ports.participants import Enlisted
 
-CANCELLED = "57014"
 _BLOCKER = text("""
 with recursive waiting(pid) as (
   select cast(:pid as int)
@@ -71,11 +70,6 @@ class PostgresLook:
         """Ask the server."""
         with edge(self._looking.name):
             return self._looking.connection.execute(question, values)
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Tell whether an error is that of a statement that was cancelled."""
-    return getattr(getattr(error, "orig", error), "sqlstate", None) == CANCELLED
 
 
 class PostgresWaits:

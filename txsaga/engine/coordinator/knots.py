@@ -80,7 +80,9 @@ class Knots:
         seat = Seat(participant.database, participant.name, unit, cast(Crowded, participant), session)
         with self._turn:
             self._seats[key] = seat
-            if self._thread is None and self._shared():
+            if self._thread is None and any(
+                other.database == seat.database for each, other in self._seats.items() if each != key
+            ):
                 thread = threading.Thread(target=self._run, name="txsaga-knots", daemon=True)
                 try:
                     thread.start()
@@ -108,11 +110,6 @@ class Knots:
             if error is not None and not (seat and seat.crowded and _came_of(seat.crowded, error)):
                 return None
             return self._found.pop(key, None)
-
-    def explain(self, error: BaseException, key: str, *, only: BaseException | None = None) -> None:
-        """Say so with an error that leaves another way."""
-        if (found := self.found(key, only)) is not None:
-            error.add_note(str(found))
 
     def _shared(self) -> dict[UUID, dict[str, Seat]]:
         """Return what sits with another in one database, where somebody can look."""
@@ -156,12 +153,10 @@ class Knots:
     def _interrupt(self, look: Look, pair: Pair, seats: Mapping[str, Seat]) -> None:
         waiter, holder = (seats[key] for key in pair)
         with self._turn:  # nobody else may get the sessions meanwhile
-            here = [self._seats.get(key) is seat for key, seat in zip(pair, (waiter, holder), strict=True)]
-            numbers = waiter.number, holder.number
-            if not all(here) or numbers[0] is None or numbers[1] is None:
+            if any(self._seats.get(key) is not seats[key] for key in pair):
                 return
-            why = _own_lock(waiter, holder)
-            if look.interrupt(numbers[0], numbers[1]):
+            waits, holds, why = waiter.number, holder.number, _own_lock(waiter, holder)
+            if waits is not None and holds is not None and look.interrupt(waits, holds):
                 self._found[pair[0]] = why
                 logger.warning("transaction %s: a statement is cancelled, because %s", self._txid, why)
 

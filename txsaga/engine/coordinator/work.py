@@ -133,7 +133,8 @@ class Work:
     def explain_own_lock(self, error: BaseException) -> None:
         """Say so with an error that left another way."""
         for key in self.used:
-            self.knots.explain(error, key, only=error)
+            if (found := self.knots.found(key, error)) is not None:
+                error.add_note(str(found))
 
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask for every vote there is; a no is raised once all have answered."""
@@ -144,7 +145,8 @@ class Work:
         votes = dict[str, Vote]()
         for key, answer in answers.items():
             if isinstance(answer, Exception):
-                self.knots.explain(answer, key)
+                if (found := self.knots.found(key)) is not None:
+                    answer.add_note(str(found))
                 answer.add_note(f"this was the vote of resource {self._parts[key].participant.name!r}")
                 raise answer
             votes[key] = answer
