@@ -26,6 +26,11 @@ DESCRIPTIONS = {
                i.reloptions
           FROM pg_class c JOIN pg_index x ON x.indrelid = c.oid JOIN pg_class i ON i.oid = x.indexrelid
          WHERE {tables}""",
+    "domain": """
+        SELECT t.typname, format_type(t.typbasetype, t.typtypmod), t.typnotnull, t.typdefault, o.conname,
+               pg_get_constraintdef(o.oid)
+          FROM pg_type t LEFT JOIN pg_constraint o ON o.contypid = t.oid
+         WHERE t.typnamespace = '{s}'::regnamespace AND t.typtype = 'd'""",
     "sequence": """
         SELECT c.relname, s.seqtypid::regtype::text, s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache,
                s.seqcycle

@@ -1,6 +1,7 @@
 """What the tables of a namespace have in common: their collection, and words of their columns."""
 
-from sqlalchemy import DateTime, MetaData, text
+from sqlalchemy import DateTime, MetaData, SmallInteger, text
+from sqlalchemy.dialects.postgresql import DOMAIN
 
 NOW = text("clock_timestamp()")
 FALSE = text("false")
@@ -9,3 +10,6 @@ EMPTY, NONE = text("'{}'"), text("'[]'")
 Moment = DateTime(timezone=True)
 
 metadata = MetaData()
+
+# A domain, since a constraint of a table is read anew by every statement that writes a row.
+Decided = DOMAIN("decision", SmallInteger(), check="VALUE IN (1, 2)", metadata=metadata)

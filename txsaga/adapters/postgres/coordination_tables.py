@@ -8,13 +8,12 @@ from sqlalchemy import (
     Index,
     Integer,
     PrimaryKeyConstraint,
-    SmallInteger,
     String,
     Table,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from txsaga.adapters.postgres.columns import FALSE, NOW, Moment, metadata
+from txsaga.adapters.postgres.columns import FALSE, NOW, Decided, Moment, metadata
 from txsaga.adapters.postgres.types import one_of
 from txsaga.model.ballot import Rule
 from txsaga.model.branch import BranchState
@@ -31,7 +30,7 @@ branch = Table(
     Column("at", Moment, nullable=False, server_default=NOW),
     Column("why", String),
     Column("aux", Boolean, nullable=False, server_default=FALSE),  # a unit of an auxiliary lane
-    Column("decision", SmallInteger, CheckConstraint("decision IN (1, 2)")),  # its own, whatever its transaction's is
+    Column("decision", Decided),  # its own, whatever its transaction's is
     PrimaryKeyConstraint("txid", "number", "attempt"),
 )
 OVER = ["committed", "rolled_back", "forgotten"]

@@ -9,14 +9,13 @@ from sqlalchemy import (
     Index,
     Integer,
     PrimaryKeyConstraint,
-    SmallInteger,
     String,
     Table,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from txsaga.adapters.postgres.columns import FALSE, NOW, Moment, metadata
+from txsaga.adapters.postgres.columns import FALSE, NOW, Decided, Moment, metadata
 from txsaga.adapters.postgres.types import one_of
 from txsaga.model.flow import Hold
 from txsaga.model.flow_step import StepState
@@ -65,7 +64,7 @@ flow_unit = Table(
     Column("number", Integer, nullable=False),
     Column("branch", Integer),
     Column("attempt", Integer, nullable=False),
-    Column("decision", SmallInteger, CheckConstraint("decision IN (1, 2)")),
+    Column("decision", Decided),
     Column("at", Moment, nullable=False, server_default=NOW),
     PrimaryKeyConstraint("txid", "resource", "number"),
 )

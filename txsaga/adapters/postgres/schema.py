@@ -19,7 +19,6 @@ from sqlalchemy import (
     LargeBinary,
     PrimaryKeyConstraint,
     Sequence,
-    SmallInteger,
     String,
     Table,
     UniqueConstraint,
@@ -29,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from txsaga.adapters.postgres.columns import EMPTY, FALSE, NONE, NOW, ZERO, Moment
+from txsaga.adapters.postgres.columns import EMPTY, FALSE, NONE, NOW, ZERO, Decided, Moment
 from txsaga.adapters.postgres.columns import metadata as metadata
 from txsaga.adapters.postgres.coordination_tables import ballot as ballot
 from txsaga.adapters.postgres.coordination_tables import branch as branch
@@ -163,7 +162,7 @@ op = Table(
     metadata,
     Column("txid", BigInteger, primary_key=True, autoincrement=False),
     Column("xid", Xid8, nullable=False, server_default=text("pg_current_xact_id()")),
-    Column("decision", SmallInteger, CheckConstraint("decision IN (1, 2)"), nullable=False),
+    Column("decision", Decided, nullable=False),
     Column("keyed", Boolean, nullable=False, server_default=FALSE),
     Column("from_check", Boolean, nullable=False, server_default=FALSE),
     Index("op_xid", "xid"),

@@ -1,0 +1,50 @@
+"""A store of an older program comes to the newest schema with all that it holds."""
+
+from collections.abc import Iterator
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres import migrate
+from txsaga.adapters.postgres.connection import make_engine, parse_url
+from txsaga.wiring import open_store
+
+pytestmark = pytest.mark.postgres
+
+POLICIES = "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = current_schema"
+FILES = "SELECT relname, relfilenode FROM pg_class WHERE oid IN ('op_0'::regclass, 'branch'::regclass)"
+
+
+@pytest.fixture
+def engine(home_url: str) -> Iterator[Engine]:
+    engine = make_engine(*parse_url(home_url))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def older(engine: Engine, home_url: str, monkeypatch: pytest.MonkeyPatch) -> Stored:
+    """Give a store whose decisions are numbers with a constraint in each table."""
+    stored, upgrade = Stored(home_url), command.upgrade
+    with monkeypatch.context() as before:
+        before.setattr(command, "upgrade", lambda config, _: upgrade(config, "0014"))
+        migrate.migrate(engine, stored.namespace)
+    stored.rows("INSERT INTO op (txid, decision) VALUES (1, 1), (2, 2)")
+    return stored
+
+
+def test_decisions_stay_where_they_lie_and_as_they_are(home_url: str, older: Stored) -> None:
+    before = set(older.rows(POLICIES)), set(older.rows(FILES))
+    open_store(home_url).close()
+    assert (set(older.rows(POLICIES)), set(older.rows(FILES))) == before
+    assert older.rows("SELECT txid, decision FROM op ORDER BY txid") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("table", ["op", "branch", "flow_unit"])
+def test_what_is_no_decision_is_still_refused(home_url: str, older: Stored, table: str) -> None:
+    open_store(home_url).close()
+    with pytest.raises(IntegrityError, match="decision_check"):
+        older.rows(f"INSERT INTO {table} (decision) VALUES (3)")
