@@ -65,10 +65,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(scope="session", autouse=True)
 def no_heartbeat() -> Iterator[None]:
     """Let what a test leaves open be as good as dead, though its process lives on."""
-    from txsaga import wiring
+    from txsaga.wiring import connecting
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "HEARTBEAT", False)
+        patch.setattr(connecting, "HEARTBEAT", False)
         yield
 
 

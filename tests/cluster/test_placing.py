@@ -9,9 +9,9 @@ import pytest
 
 import txsaga
 from tests.cluster.town import NAMES, ORDERS, Town
-from txsaga import wiring
 from txsaga.engine.cluster.facade import BrokerCluster
 from txsaga.errors import ConfigError, PinRefused, TooFewBrokers
+from txsaga.wiring import connecting
 
 pytestmark = pytest.mark.postgres
 
@@ -189,13 +189,13 @@ def test_brokers_of_two_clusters_are_not_one(town: Town) -> None:
 def test_a_store_is_one_broker_of_a_cluster_however_it_is_named(
     town: Town, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect, opened = wiring.connect, list[txsaga.Broker]()
+    connect, opened = connecting.connect, list[txsaga.Broker]()
 
     def noted(url: str, **how: Any) -> txsaga.Broker:  # noqa: ANN401  # as a cluster connects
         opened.append(connect(url, **how))
         return opened[-1]
 
-    monkeypatch.setattr(wiring, "connect", noted)
+    monkeypatch.setattr(connecting, "connect", noted)
     guaranteed = {"policy": "multisend-guaranteed", "needed": 2, "xa": True}
     inner = {name: {"brokers": [name], "policy": "sticky"} for name in ("p1", "p2")}
     settings = {**guaranteed, **({"clusters": inner} if apart else {"brokers": ["p1", "p2"]})}

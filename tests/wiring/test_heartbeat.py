@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import txsaga
-from txsaga import wiring
 from txsaga.engine.broker import Broker
 from txsaga.engine.lease import Heartbeat
 from txsaga.model import facts
-from txsaga.wiring import open_store
+from txsaga.wiring import connecting, open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -25,7 +24,7 @@ def watched(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Br
         if isinstance(fact, facts.Held):
             held.set()
 
-    monkeypatch.setattr(wiring, "HEARTBEAT", True)
+    monkeypatch.setattr(connecting, "HEARTBEAT", True)
     monkeypatch.setattr(Heartbeat, "pause", 0.01)
     monkeypatch.setattr(Heartbeat, "rest", 0.01)
     open_store(home_url).close()

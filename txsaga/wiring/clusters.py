@@ -1,0 +1,97 @@
+"""
+Brokers bound by a policy: each by its URL or open, and the one that coordinates their transactions.
+
+What can't work together is refused before a broker is opened. One that is away is looked for later.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from uuid import UUID
+
+from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
+from txsaga.engine.broker import Broker
+from txsaga.engine.cluster.facade import BrokerCluster
+from txsaga.engine.cluster.members import RETRY, Members
+from txsaga.errors import ConfigError
+from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.cluster import Cluster, check, check_one, check_stores, read
+from txsaga.wiring.connecting import one_of_many
+
+
+def cluster(
+    definition: Cluster | Mapping[str, object],
+    brokers: Mapping[str, str | Broker],
+    *,
+    name: str = "cluster",
+    coordinator: Broker | None = None,
+    tx_log: Path | None = None,
+    retry: float = RETRY,
+    seed: int | None = None,
+) -> BrokerCluster:
+    """Bind brokers and a policy: the brokers by URL or open, and the one that coordinates their transactions.
+
+    A broker that is away is looked at again after `retry` seconds. With `tx_log` each step of two-phase commit is
+    written to a file per broker in that folder. `seed` makes the random policy repeatable.
+    """
+    found = definition if isinstance(definition, Cluster) else read(name, definition)
+    check(found)
+    check_brokers(found, brokers, coordinator)
+    check_seconds(retry, "retry")
+    said, stores = dict[str, str](), dict[str, UUID]()
+
+    def opened(leaf: str, broker: Broker) -> None:
+        if coordinator is not None and broker.identity.uuid == coordinator.identity.uuid:
+            raise ConfigError(f"broker {leaf!r} is the coordinator itself, and brokers only vote; give another")
+        if (belongs := broker.cluster) is not None:
+            said[leaf] = belongs
+        check_one(found, said)
+        stores[leaf] = broker.identity.uuid
+        check_stores(stores)
+        if coordinator is not None:
+            participant = StoreParticipant(broker, name=leaf)
+            logged = participant if tx_log is None else LoggedParticipant(participant, tx_log)
+            coordinator.enlist(participant.name, logged)
+
+    ways = {leaf: _way_to(brokers[leaf]) for leaf in found.leaves()}
+    ours = [leaf for leaf, broker in brokers.items() if isinstance(broker, str)]
+    members = Members(ways, opened, ours=ours, retry=retry)
+    try:
+        members.available()
+    except BaseException:
+        members.close()
+        raise
+    return BrokerCluster(
+        found, members, coordinator, generator=random.Random(seed), new_id=lambda: secrets.token_hex(16)
+    )
+
+
+def check_brokers(definition: Cluster, brokers: Mapping[str, str | Broker], coordinator: object) -> None:
+    """Raise `ConfigError` unless every broker can be reached and there is one coordinator where it takes one."""
+    check_kind(brokers, Mapping, "brokers", "give a URL or an open broker by each name")
+    for broker in brokers.values():
+        check_kind(broker, (str, Broker), "a broker", "give its URL, or open it with txsaga.connect()")
+    leaves = set(definition.leaves())
+    if missing := sorted(leaves ^ brokers.keys()):
+        raise ConfigError(
+            f"cluster {definition.name!r} lists {', '.join(sorted(leaves))}; {', '.join(missing)} is either listed or "
+            "given, not both: give a URL or an open broker for each"
+        )
+    if coordinator is not None:
+        check_kind(coordinator, Broker, "the coordinator", "give exactly one open broker that is none of the cluster's")
+    if definition.xa and coordinator is None:
+        raise ConfigError(
+            f"cluster {definition.name!r} is for XA and has no coordinator: a broker is a resource, it does not "
+            "coordinate itself; give coordinator=txsaga.connect(…)"
+        )
+    if coordinator is not None and not definition.xa:
+        raise ConfigError(f"cluster {definition.name!r} has a coordinator and is not for XA; set xa, or leave it out")
+
+
+def _way_to(broker: str | Broker) -> Callable[[], Broker]:
+    if isinstance(broker, Broker):
+        return lambda: broker
+    return lambda: one_of_many(broker)

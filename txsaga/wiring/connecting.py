@@ -1,0 +1,214 @@
+"""
+Settings in, broker out.
+
+What is wrong with what was passed is told before anything is opened, and what was opened is closed with the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from txsaga.adapters.airflow.followers import airflow_at
+from txsaga.adapters.brokers import StoreParticipant
+from txsaga.adapters.embedded.server import EmbeddedServer
+from txsaga.adapters.enlisting import Participants
+from txsaga.adapters.lake.opening import open_lake, reachable
+from txsaga.adapters.postgres.cuts import PostgresCuts
+from txsaga.adapters.postgres.home_rows import PostgresHomeRows
+from txsaga.adapters.postgres.joining import JoinedSends
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.services import call_service
+from txsaga.config import Settings
+from txsaga.engine.announce import Announcer
+from txsaga.engine.broker import Broker
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.patience import PATIENCE, patiently
+from txsaga.engine.saga.code import CODE
+from txsaga.errors import EmbeddedDatabaseError
+from txsaga.model.arguments import check_count, check_function, check_kind, check_seconds, list_of
+from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT
+from txsaga.ports.observer import Observer
+from txsaga.ports.participants import Enlistable, Participant
+from txsaga.wiring.loading import load
+from txsaga.wiring.resources import Resources
+
+AWAY = 1.0
+"""Seconds that one broker of many is waited for: another takes its place."""
+HEARTBEAT = True
+"""Whether brokers hold what they work on; tests that play dead owners in a living process do without."""
+
+
+class PostgresHome:
+    """What only the home database can do."""
+
+    def __init__(self, store: PostgresStore, resources: Resources, participants: Participants) -> None:
+        self._store, self._resources, self._participants = store, resources, participants
+        self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
+
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends:
+        """Send inside the caller's transaction."""
+        return JoinedSends(connection, self._store.namespace, kernel, group)
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a resource."""
+        self._participants.require_free(name)
+        self._resources.register(name, engine)
+
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
+        """Register a participant that is no database."""
+        self._resources.require_free(name)
+        self._participants.enlist(name, participant)
+
+    def new_member(self) -> str:
+        """Make a name that no other member of a group has."""
+        return new_member()
+
+    def jitter(self) -> float:
+        """Draw a factor around 1."""
+        return jitter()
+
+
+def jitter() -> float:
+    """Draw a factor around 1."""
+    return random.uniform(0.8, 1.2)
+
+
+def new_member() -> str:
+    """Make a name that no other process has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def open_store(url: str) -> PostgresStore:
+    """Migrate and open the store of a URL."""
+    return PostgresStore.open(url, create=True)
+
+
+def connect(
+    url: str | None = None,
+    *,
+    resources: Mapping[str, Engine] | None = None,
+    participants: Mapping[str, Enlistable] | None = None,
+    observers: Iterable[Observer] = (),
+    auto_create: bool | None = None,
+    roles: bool = True,
+    answering: bool = True,
+    check_threads: int = 4,
+    patience: float = PATIENCE,
+    standby: float = 0.0,
+    warehouse: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Broker:
+    """Open the broker of a URL, of TXSAGA_URL, or of the embedded database.
+
+    `roles=False` leaves dispatching and check-back to `txsaga engine`; otherwise this process runs them too. What
+    check-back asks of this process is answered in `check_threads` threads, unless `answering=False`. In any case a
+    thread holds what is worked on here for longer than two seconds, so that nobody takes it for abandoned.
+    A store that went away is waited for so many seconds of `patience` before a send fails, and one that is down at
+    the start so many seconds of `standby`. Tables that are created lie in the `warehouse`.
+    """
+    passed = _checked(
+        observers, resources, participants, env, roles=roles, auto_create=auto_create, answering=answering
+    )
+    for seconds, what in ((patience, "patience"), (standby, "standby")):
+        check_seconds(seconds, what)
+    check_count(check_threads, "check_threads")
+    settings = Settings.from_env(os.environ if env is None else env)
+    address = url or settings.url
+    found = _resources(settings, resources or {})
+    others = _others(settings, participants or {}, found)
+    CODE.load(settings.sagas)
+    listening = [*passed, *(load(name, "observer") for name in settings.observers)]
+    store = others.store = patiently(partial(_store, address, settings, patience), standby)
+    lake = open_lake(store, settings, warehouse, embedded=address is None, load=load)
+    rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
+    kernel = Kernel(
+        store,
+        evidence=found.find,
+        participants=others.find,
+        announce=Announcer(listening),
+        member=new_member(),
+        auto_create=settings.auto_create if auto_create is None else auto_create,
+        effects={TABLE_EFFECT: lake, ROWS_EFFECT: rows},
+        tables=lake,
+        rows=rows,
+        services=call_service,
+        jitter=jitter,
+    )
+    if settings.airflow:
+        kernel.runs, kernel.followers = airflow_at(settings.airflow, settings.airflow_name)
+
+    def close() -> None:
+        for opened in (others, found, store):
+            opened.close()
+
+    options: Mapping[str, Any] = {"roles": roles, "answering": answering, "check_threads": check_threads}
+    return Broker(kernel, PostgresHome(store, found, others), on_close=close, heartbeat=HEARTBEAT, **options)
+
+
+def _store(address: str | None, settings: Settings, patience: float) -> PostgresStore:
+    return PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
+
+
+def _resources(settings: Settings, given: Mapping[str, Engine]) -> Resources:
+    """Name the databases of the settings and of the caller, and the brokers that take part as one."""
+    brokers = {name: partial(_participant, name, url) for name, url in settings.brokers.items()}
+    return Resources(settings.resources, given, brokers)
+
+
+def _others(settings: Settings, given: Mapping[str, Enlistable], found: Resources) -> Participants:
+    """Open the participants of the settings and of the caller; none has the name of a database."""
+    named = {name: load(place, "participant") for name, place in settings.participants.items()} | dict(given)
+    for name in named:
+        found.require_free(name)
+    return Participants(found.participant, named)
+
+
+def _checked(
+    observers: Iterable[Observer],
+    resources: object,
+    participants: object,
+    env: object,
+    **switches: object,
+) -> list[Observer]:
+    """Refuse what is of another kind before anything is opened; return the observers as a list."""
+    listening = list_of(observers, "observers", "give a list of functions")
+    for observer in listening:
+        check_function(observer, "an observer", "give a function that takes a fact")
+    for value, what, advice in (
+        (resources, "resources", "give engines by name"),
+        (participants, "participants", "give a Folder, Callables or an HttpService by name"),
+        (env, "env", "give a mapping"),
+    ):
+        if value is not None:
+            check_kind(value, Mapping, what, advice)
+    for what, switch in switches.items():
+        if switch is not None:
+            check_kind(switch, bool, what, "give True or False")
+    return listening
+
+
+def one_of_many(url: str) -> Broker:
+    """Open another store of ours, one of a cluster or a participant; it runs no roles for us."""
+    return connect(url, roles=False, answering=False, patience=AWAY, env={})
+
+
+def _participant(name: str, url: str) -> Participant:
+    return StoreParticipant(one_of_many(url), name=name)
+
+
+def embedded_url(settings: Settings) -> str:
+    """Find or start the embedded database and return its URL."""
+    server = EmbeddedServer.from_env(settings.embedded).ensure().database("txsaga")
+    try:
+        return server.url("txsaga", driver="psycopg", socket=True)
+    except EmbeddedDatabaseError:  # a path may be too long for a socket
+        return server.url("txsaga", driver="psycopg")

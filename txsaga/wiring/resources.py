@@ -1,0 +1,130 @@
+"""
+Databases by the names that transactions know them by, and brokers that take part as one.
+
+If a forked child did not leave its parent's sessions alone, two processes would read each other's answers.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from txsaga.adapters.evidence import SqlEvidence
+from txsaga.adapters.xa import participant_for
+from txsaga.config import RESOURCE
+from txsaga.errors import ConfigError, ResourceUnknown
+from txsaga.model.arguments import check_kind
+from txsaga.ports.evidence import Evidence
+from txsaga.ports.participants import Participant
+
+CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
+"""Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
+
+_every_resources: weakref.WeakSet[Resources] = weakref.WeakSet()
+
+
+def _leave_sessions_to_parent() -> None:
+    for resources in list(_every_resources):
+        resources.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_sessions_to_parent)
+
+
+class Resources:
+    """Registered databases by name; each engine under one name.
+
+    An engine that is passed under a name that the environment names too takes its place.
+    """
+
+    def __init__(
+        self,
+        urls: Mapping[str, str],
+        engines: Mapping[str, Engine],
+        brokers: Mapping[str, Callable[[], Participant]] | None = None,
+    ) -> None:
+        self._brokers, self._opened = brokers or {}, list[Participant]()
+        self._engines: dict[str, Engine] = {}
+        for name, engine in engines.items():
+            self.register(name, engine)
+        self._owned = {
+            name: resource_engine(url, f"{RESOURCE}{name.upper()}") for name, url in urls.items() if name not in engines
+        }
+        for name, engine in self._owned.items():
+            self.register(name, engine)
+        self._evidence: dict[str, Evidence] = {}
+        self._participants: dict[str, Participant] = {}
+        _every_resources.add(self)
+
+    def register(self, name: str, engine: Engine) -> None:
+        """Register a database."""
+        if not isinstance(name, str) or not name or name != name.lower() or not name.isprintable():
+            raise ConfigError(
+                f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
+            )
+        check_kind(engine, Engine, f"the engine of {name!r}", "give a SQLAlchemy Engine")
+        if self._engines.get(name, engine) is not engine:
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+        self._engines[name] = engine
+
+    def require_free(self, name: str) -> None:
+        """Refuse a name for something else than a database when a database has it."""
+        if name in self._engines:
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+
+    def find(self, named: object) -> tuple[str, Evidence]:
+        """Return the name and the evidence of a registered name or engine."""
+        check_kind(named, (str, Engine), "the resource", "give the name of a registered one, or its engine")
+        name = named if isinstance(named, str) else self._name_of(named)
+        if name not in self._engines:
+            raise ResourceUnknown(name, list(self._engines))
+        if name not in self._evidence:
+            self._evidence[name] = SqlEvidence(self._engines[name], name=name)
+        return name, self._evidence[name]
+
+    def participant(self, name: str) -> Participant:
+        """Return a registered database or broker as one that takes part in two-phase commit."""
+        if name in self._brokers and name not in self._participants:
+            self._participants[name] = self._brokers[name]()
+            self._opened.append(self._participants[name])
+        if name not in self._engines and name not in self._participants:
+            raise ResourceUnknown(name, [*self._engines, *self._participants, *self._brokers])
+        if name not in self._participants:
+            self._participants[name] = participant_for(self._engines[name], name)
+        return self._participants[name]
+
+    def close(self) -> None:
+        """Dispose of the engines that were made here."""
+        for engine in self._owned.values():
+            engine.dispose()
+        for participant in self._opened:
+            participant.close()
+
+    def leave_to_parent(self) -> None:
+        """Forget every open session, as a forked child must: two processes on one would read each other's answers."""
+        for engine in self._engines.values():
+            engine.dispose(close=False)
+
+    def _name_of(self, engine: object) -> str:
+        for name, registered in self._engines.items():
+            if registered is engine:
+                return name
+        raise ResourceUnknown(repr(engine), list(self._engines))
+
+
+def resource_engine(url: str, named: str) -> Engine:
+    """Make the engine of a database that holds evidence; nothing is opened yet."""
+    try:
+        asked = make_url(url)
+        limit = CONNECT.get(asked.get_driver_name())
+        if limit is None or "connect_timeout" in asked.query:
+            return create_engine(asked)
+        return create_engine(asked, connect_args={"connect_timeout": limit})
+    except (ArgumentError, ValueError):
+        raise ConfigError(f"{named} is no database URL; write dialect+driver://user:password@host/database") from None
+    except ImportError as missing:
+        raise ConfigError(f"{named} needs a driver that is not installed: {missing}; install it") from missing
