@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
 import pytest
 
+from tests.errors.tree import every_error
 from txsaga import errors
 from txsaga.cli import exits
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 NAMED = {name: value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
-
-
-for each in iter_modules(errors.__path__, "txsaga.errors."):
-    import_module(each.name)
-
-
-def every_error(base: type[errors.TxSagaError] = errors.TxSagaError) -> Iterator[type[errors.TxSagaError]]:
-    """Yield the classes of the one tree."""
-    yield base
-    for kind in base.__subclasses__():
-        if kind.__module__.partition(".")[0] == "txsaga":
-            yield from every_error(kind)
 
 
 def exit_code(kind: type[errors.TxSagaError]) -> int:

@@ -1,0 +1,20 @@
+"""Every class of the one tree of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+from txsaga import errors
+
+for each in iter_modules(errors.__path__, "txsaga.errors."):
+    import_module(each.name)
+
+
+def every_error(base: type[errors.TxSagaError] = errors.TxSagaError) -> Iterator[type[errors.TxSagaError]]:
+    """Yield the classes of the one tree."""
+    yield base
+    for kind in base.__subclasses__():
+        if kind.__module__.partition(".")[0] == "txsaga":
+            yield from every_error(kind)
