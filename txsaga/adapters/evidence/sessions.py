@@ -54,6 +54,8 @@ def _is_autocommitting(connection: Connection) -> bool:
 def begin_now(connection: Connection) -> None:
     """Open SQLite's transaction for writing; the others have opened theirs with their first statement."""
     if connection.dialect.name == "sqlite":
+        if not connection.in_transaction():
+            connection.begin()  # an engine may have a word of its own for that
         driver = connection.connection.driver_connection
         if not getattr(driver, "in_transaction", False):
             connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -3,6 +3,9 @@ SQLite as a participant: it can't vote, so its own commit comes last and is the 
 
 The branch's row and the transaction's own row are written by that commit. Until then nothing of the branch outlives
 its session; behind it everybody finds both rows. Whoever rolls back while nobody knows writes the barrier first.
+
+Some errors roll the whole transaction back, and the driver begins another one by itself: a savepoint around the work
+tells them apart. Without it half of the work would be committed.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, RootTransaction
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from txsaga.adapters import journal
-from txsaga.adapters.evidence.answers import edge, refuses_commit
+from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, refuses_commit
 from txsaga.adapters.evidence.creation import missing
-from txsaga.adapters.evidence.sessions import begin_now, settle_level
+from txsaga.adapters.evidence.sessions import begin_now, settle_level, short_waits
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
@@ -49,6 +52,8 @@ class SqliteParticipant:
     def probe(self) -> None:
         """Raise unless a commit is on disk with its answer, and the tables of evidence are there or may be created."""
         with edge(self.name), self._engine.connect() as connection:
+            if _is_read_only(connection):
+                raise ConfigError(f"resource {self.name!r} is read only; leave it out, or open it for writing")
             level = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
             journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
         if level == _OFF or (level == _NORMAL and journal == "wal"):
@@ -68,6 +73,7 @@ class SqliteParticipant:
                 opened = connection.begin()
                 begin_now(connection)
                 self._rows.where.require_same(connection, self._rows.place)
+                connection.exec_driver_sql(f"SAVEPOINT {_mark(branch)}").close()
             except BaseException:
                 connection.close()
                 raise
@@ -157,9 +163,29 @@ class SqliteBranch:
         return Finish.DONE
 
     def _refuse_ended(self) -> None:
-        driver = self.handle.connection.driver_connection
-        if not self._opened.is_active or not getattr(driver, "in_transaction", False):
+        try:
+            self.handle.exec_driver_sql(f"RELEASE {_mark(self._branch)}").close()
+        except SQLAlchemyError as error:
             raise xa.RolledBack(
-                f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step; "
-                "leave both to the coordinator"
-            )
+                f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step, by an "
+                "error that was dropped too, or its connection was closed; leave these to the coordinator"
+            ) from error
+
+
+def _mark(branch: BranchId) -> str:
+    return f'"{branch.gid}"'
+
+
+def _is_read_only(connection: Connection) -> bool:
+    """Write what is there already: a file, and the way it is opened, tell only then."""
+    with short_waits(connection, locks=0):
+        try:
+            begin_now(connection)
+            version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA user_version = {version:d}").close()
+        except DBAPIError as error:
+            if not is_blocked(error):  # whoever is in the way writes
+                return is_forbidden(error)
+        finally:
+            connection.rollback()
+    return False

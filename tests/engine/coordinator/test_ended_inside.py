@@ -1,0 +1,154 @@
+"""Work whose transaction was ended inside its block is no part of the outcome, whatever came behind it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from tests.engine.coordinator.bank import START
+from tests.engine.coordinator.conftest import OpenBank
+from txsaga.errors import ConfigError
+from txsaga.errors.xa import RolledBack
+
+pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-50")]
+
+KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+
+
+def change(connection: Connection, amount: int) -> None:
+    connection.exec_driver_sql(f"update account set balance = balance + {amount} where id = 1")
+
+
+def by_the_driver(connection: Connection) -> None:
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.rollback()
+    change(connection, 1000)
+
+
+def by_statements(connection: Connection) -> None:
+    connection.exec_driver_sql("rollback")
+    connection.exec_driver_sql("begin")
+    change(connection, 1000)
+
+
+def by_the_connection(connection: Connection) -> None:
+    connection.rollback()
+    change(connection, 1000)
+
+
+ENDINGS = pytest.mark.parametrize("ending", [by_the_driver, by_statements, by_the_connection])
+
+
+@KINDS
+@ENDINGS
+def test_the_whole_transaction_rolls_back(opened: OpenBank, kind: str, ending: Callable[[Connection], None]) -> None:
+    bank = opened("postgresql", kind)
+    first, second = bank.engines
+    with pytest.raises(Exception, match=r"rolled back inside|closed"), bank.producer.coordinated(first, second) as tx:
+        with tx.on(first) as connection:
+            change(connection, -10)
+        with tx.on(second) as connection, suppress(SQLAlchemyError):
+            change(connection, 10)
+            ending(connection)
+    assert bank.balances() == {first: START, second: START}
+
+
+@KINDS
+@ENDINGS
+def test_a_unit_of_a_lane_rolls_back(opened: OpenBank, kind: str, ending: Callable[[Connection], None]) -> None:
+    bank = opened(kind)
+    (name,) = bank.engines
+    with bank.producer.coordinated(name) as tx:
+        with tx.lane(name) as connection, suppress(SQLAlchemyError):
+            change(connection, 10)
+            ending(connection)
+        with pytest.raises(RolledBack, match="inside"):
+            tx.lane(name).commit()
+    assert bank.balances() == {name: START}
+
+
+@pytest.mark.parametrize("lane", [False, True])
+def test_an_error_that_ends_the_transaction_in_sqlite_is_found_though_it_was_dropped(
+    opened: OpenBank, lane: bool
+) -> None:
+    bank = opened("sqlite")
+    ((name, engine),) = bank.engines.items()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table seen (id int primary key on conflict rollback)")
+        connection.exec_driver_sql("insert into seen values (1)")
+    with pytest.raises(RolledBack, match="by an error that was dropped"), bank.producer.coordinated(name) as tx:
+        with tx.lane(name) if lane else tx.on(name) as connection:
+            change(connection, 10)
+            with suppress(IntegrityError):
+                connection.exec_driver_sql("insert into seen values (1)")
+            connection.exec_driver_sql("insert into seen values (2)")  # the driver begins another transaction for it
+        if lane:
+            tx.lane(name).commit()
+    assert bank.balances() == {name: START}
+
+
+def test_a_savepoint_of_the_user_is_left_to_the_user(opened: OpenBank) -> None:
+    bank = opened("sqlite")
+    (name,) = bank.engines
+    with bank.producer.coordinated(name) as tx, tx.on(name) as connection:
+        change(connection, 10)
+        with suppress(ZeroDivisionError), connection.begin_nested():
+            change(connection, 1000)
+            raise ZeroDivisionError
+        connection.exec_driver_sql("savepoint mine")
+        change(connection, 1)
+    assert bank.balances() == {name: START + 11}
+
+
+@pytest.mark.parametrize("end", ["close", "invalidate"])
+def test_a_connection_to_sqlite_that_was_closed_inside_rolls_back(opened: OpenBank, end: str) -> None:
+    bank = opened("postgresql", "sqlite")
+    first, second = bank.engines
+    with pytest.raises(RolledBack, match="its connection was closed"), bank.producer.coordinated(first, second) as tx:
+        with tx.on(first) as connection:
+            change(connection, -10)
+        with tx.on(second) as connection:
+            change(connection, 10)
+            getattr(connection, end)()
+    assert bank.balances() == {first: START, second: START}
+
+
+def test_a_file_that_is_read_only_is_refused_before_any_work(opened: OpenBank) -> None:
+    bank = opened("postgresql", "sqlite")
+    first, second = bank.engines
+    with bank.producer.coordinated(second) as tx, tx.on(second) as connection:
+        change(connection, 1)
+    file = bank.engines[second].url.database
+    bank.broker.register("shown", create_engine(f"sqlite:///file:{file}?mode=ro&uri=true"))
+    with pytest.raises(ConfigError, match="resource 'shown' is read only; leave it out, or open it for writing"):
+        with bank.producer.coordinated(first, "shown"):
+            raise AssertionError("it began")
+    assert bank.prepared() == []
+
+
+def test_an_engine_of_sqlite_that_begins_by_itself_takes_part(opened: OpenBank) -> None:
+    bank = opened("sqlite")
+    ((name, engine),) = bank.engines.items()
+    own = create_engine(engine.url)
+
+    @event.listens_for(own, "connect")
+    def _leave_to_events(driver: sqlite3.Connection, _: object) -> None:
+        driver.isolation_level = None
+
+    @event.listens_for(own, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    bank.broker.register("own", own)
+    with bank.producer.coordinated("own") as tx, tx.on("own") as connection:
+        change(connection, 5)
+    with bank.producer.transaction() as tx, tx.local("own") as connection:
+        change(connection, 5)
+    assert bank.balances() == {name: START + 10}
+    own.dispose()
