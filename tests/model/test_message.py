@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pendulum
 import pytest
@@ -23,7 +23,7 @@ from txsaga.model.validation import validate
 
 TEXTS = st.none() | st.text(max_size=60)
 HEADERS = st.none() | st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=5)
-AWARE = st.datetimes(timezones=st.timezones())
+AWARE = st.datetimes(timezones=st.timezones()).filter(lambda moment: 2 < moment.year < 9998)
 LIMITS = {"key": MAX_KEY, "tag": MAX_TAG, "ordering_key": MAX_KEY, "unique_key": MAX_KEY}
 
 
@@ -123,6 +123,14 @@ def test_text_that_is_no_text_is_refused(field: str) -> None:
 def test_a_time_without_zone_is_refused(moment: datetime) -> None:
     with pytest.raises(InvalidMessage, match="no time zone"):
         validate(message(deliver_at=moment))
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+@pytest.mark.parametrize("hours", [-12, 0, 14])
+def test_a_time_that_some_zone_has_no_year_for_is_refused(year: int, hours: int) -> None:
+    month, day = (1, 1) if year == 1 else (12, 31)
+    with pytest.raises(InvalidMessage, match="give a year between 2 and 9998"):
+        validate(message(deliver_at=datetime(year, month, day, 12, tzinfo=timezone(timedelta(hours=hours)))))
 
 
 @given(AWARE)

@@ -8,7 +8,8 @@ would refuse it in words of its own, a whole batch with it, or a reader would fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 from txsaga.errors import InvalidMessage
 from txsaga.model.message import MAX_BODY, MAX_DELAY, MAX_HEADERS, MAX_KEY, MAX_TAG, Message
@@ -145,8 +146,17 @@ def _schedule(message: Message) -> None:
             raise InvalidMessage(f"deliver_at is {moment!r}; give a datetime with a time zone")
         if moment.tzinfo is None:
             raise InvalidMessage(f"deliver_at {moment} has no time zone; use pendulum or an aware datetime")
+        if not _is_shown(moment):
+            raise InvalidMessage(f"deliver_at {moment} can't be told everywhere; give a year between 2 and 9998")
     if delay is not None:
         if not isinstance(delay, timedelta):
             raise InvalidMessage(f"delay is {delay!r}; give a timedelta")
         if not timedelta(0) < delay <= MAX_DELAY:
             raise InvalidMessage(f"delay is {delay}; it lies between 0 and {MAX_DELAY.days} days")
+
+
+def _is_shown(moment: datetime) -> bool:
+    """Tell whether the moment has a year in every time zone: a list that shows another one can't be read at all."""
+    with suppress(OverflowError):
+        return 1 < moment.astimezone(UTC).year < 9999
+    return False
