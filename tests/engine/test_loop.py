@@ -7,14 +7,17 @@ import threading
 import pytest
 
 from txsaga.engine.loop import Loop
+from txsaga.errors import StoreUnavailable
 
 
 class Counted:
     """A role that signals each of its rounds."""
 
-    def __init__(self, name: str, *, pause: float = 0.001, fails: int = 0, done: int = 0) -> None:
+    def __init__(
+        self, name: str, *, pause: float = 0.001, fails: int = 0, done: int = 0, failure: Exception | None = None
+    ) -> None:
         self.name, self.pause, self.rest = name, pause, 16 * pause
-        self._fails, self._done = fails, done
+        self._fails, self._done, self._failure = fails, done, failure or RuntimeError("on purpose")
         self.rounds = 0
         self.reached = threading.Event()
         self.want = 3
@@ -24,7 +27,7 @@ class Counted:
         if self.rounds >= self.want:
             self.reached.set()
         if self.rounds <= self._fails:
-            raise RuntimeError("on purpose")
+            raise self._failure
         return self._done
 
 
@@ -49,6 +52,23 @@ def test_a_failing_round_is_logged_and_the_role_goes_on(
     assert role.reached.wait(10)
     loop.stop()
     assert "role poor failed" in caplog.text
+
+
+def test_what_a_retry_mends_is_told_once_and_so_is_its_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.loop.AFTER_ERROR", 0.001)
+    role = Counted("patient", fails=3, failure=StoreUnavailable("the home database did not answer"))
+    role.want = 5
+    loop = Loop([role])
+    loop.start()
+    assert role.reached.wait(10)
+    loop.stop()
+    assert [record.getMessage() for record in caplog.records] == [
+        "role patient waits: the home database did not answer",
+        "role patient works again",
+    ]
+    assert [record.exc_info for record in caplog.records] == [None, None]
 
 
 def test_a_wake_ends_a_long_wait() -> None:

@@ -3,7 +3,7 @@ Running roles until they are told to stop.
 
 The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and
 longer, up to its rest; `wake` ends the wait. A round that fails is logged and tried again
-after a second, and the other roles go on.
+after a second, and the other roles go on. What a retry mends is told once, not each second.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from txsaga.engine.roles import Role
+from txsaga.errors import TxSagaError
 
 logger = logging.getLogger("txsaga")
 
@@ -50,14 +51,17 @@ class Loop:
             thread.join()
 
     def _run(self, role: Role) -> None:
-        pause = role.pause
+        pause, told = role.pause, ""
         while not self._stop.is_set():
             try:
                 done = role.run_once()
-            except BaseException:  # also what user code raises to end a thread: the role would be gone without a word
-                logger.exception("role %s failed; it goes on", role.name, extra={"role": role.name})
+            except BaseException as failure:  # noqa: BLE001  # the role would be gone without a word
+                told = _tell(role.name, failure, told)
                 self._wait(role.name, AFTER_ERROR)
                 continue
+            if told:
+                logger.warning("role %s works again", role.name, extra={"role": role.name})
+                told = ""
             if done:
                 pause = role.pause
                 continue
@@ -69,3 +73,14 @@ class Loop:
         woken = event.wait(seconds)
         event.clear()
         return woken
+
+
+def _tell(role: str, failure: BaseException, told: str) -> str:
+    """Log why a round failed, unless it was told already; return what is told of it."""
+    if not (isinstance(failure, TxSagaError) and failure.retryable):
+        logger.error("role %s failed; it goes on", role, exc_info=failure, extra={"role": role})
+        return ""
+    why = type(failure).__name__
+    if why != told:
+        logger.warning("role %s waits: %s", role, failure, extra={"role": role})
+    return why
