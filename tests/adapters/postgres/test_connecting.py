@@ -11,6 +11,7 @@ import pytest
 from tests.services.databases import DatabaseServer
 from txsaga.adapters.postgres import pinging
 from txsaga.adapters.postgres.connection import make_engine, parse_url, translating
+from txsaga.errors import ConfigError
 
 pytestmark = pytest.mark.postgres
 
@@ -77,3 +78,9 @@ def test_an_interrupt_in_the_middle_of_a_ping_stays_an_interrupt(
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT 1").scalar() == 1
     engine.dispose()
+
+
+@pytest.mark.parametrize("name", ["pg_mine", "information_schema", "Upper", "a-b"])
+def test_a_schema_of_the_servers_own_is_no_namespace(name: str) -> None:
+    with pytest.raises(ConfigError, match="and no schema of PostgreSQL"):
+        parse_url(f"postgresql://user@host/home?namespace={name}")

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import migrate
 from txsaga.adapters.postgres.connection import make_engine, parse_url
+from txsaga.errors import StoreError
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -41,6 +42,16 @@ def test_decisions_stay_where_they_lie_and_as_they_are(home_url: str, older: Sto
     open_store(home_url).close()
     assert (set(older.rows(POLICIES)), set(older.rows(FILES))) == before
     assert older.rows("SELECT txid, decision FROM op ORDER BY txid") == [(1, 1), (2, 2)]
+
+
+def test_a_view_of_the_users_is_named_and_nothing_is_changed(home_url: str, older: Stored) -> None:
+    older.rows("CREATE VIEW mine AS SELECT decision FROM op")
+    with pytest.raises(StoreError, match=r"view mine .*drop that view, run `txsaga db migrate`, and create it again"):
+        open_store(home_url)
+    assert older.value("SELECT version_num FROM alembic_version") == "0014"
+    older.rows("DROP VIEW mine")
+    open_store(home_url).close()
+    assert older.value("SELECT version_num FROM alembic_version") == migrate.newest()
 
 
 @pytest.mark.parametrize("table", ["op", "branch", "flow_unit"])

@@ -28,7 +28,7 @@ DRIFT = [
     "ALTER TABLE doubt ALTER check_at DROP NOT NULL",
     "ALTER TABLE lease ALTER epoch TYPE integer",
     "ALTER TABLE tx DROP CONSTRAINT tx_state_check",
-    "ALTER DOMAIN decision DROP CONSTRAINT decision_check",
+    "ALTER DOMAIN tx_decision DROP CONSTRAINT tx_decision_check",
     "ALTER TABLE tx DROP CONSTRAINT tx_pgroup_key_epoch_key",
     "ALTER TABLE queue DROP CONSTRAINT queue_topic_fkey",
     "ALTER TABLE topic ADD extra integer",

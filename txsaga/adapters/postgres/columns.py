@@ -12,4 +12,4 @@ Moment = DateTime(timezone=True)
 metadata = MetaData()
 
 # A domain, since a constraint of a table is read anew by every statement that writes a row.
-Decided = DOMAIN("decision", SmallInteger(), check="VALUE IN (1, 2)", metadata=metadata)
+Decided = DOMAIN("tx_decision", SmallInteger(), check="VALUE IN (1, 2)", metadata=metadata)

@@ -56,7 +56,7 @@ _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
 _BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
 _TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
 _NO_OPTIONS = re.compile(r"FATAL: .*unsupported startup parameter")
-_NAMESPACE = re.compile(r"[a-z_][a-z0-9_]{0,40}")
+_NAMESPACE = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}")
 
 
 def parse_url(text: str) -> tuple[URL, str]:
@@ -74,7 +74,9 @@ def parse_url(text: str) -> tuple[URL, str]:
         raise ConfigError(f"{_hidden(text)!r} names no database; add /database to the URL")
     namespace = url.query.get("namespace", "txsaga")
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        raise ConfigError(f"namespace {namespace!r} must be lower-case letters, digits and _ (at most 41)")
+        raise ConfigError(
+            f"namespace {namespace!r} is for 1 to 41 lower-case letters, digits and _, and no schema of PostgreSQL"
+        )
     url = url.difference_update_query(["namespace"]).set(drivername="postgresql+psycopg")
     return url, namespace
 
@@ -132,7 +134,13 @@ def translated(error: BaseException) -> TxSagaError:
         return StoreError(f"{detail}; run `txsaga engine`, it makes room for more transactions; nothing was stored")
     if not state and (turned_away := _turned_away(detail)) is not None:
         return turned_away
-    if is_lost(origin) or state[:2] in ("53", "40") or state in ("55P03", "57014"):
+    if state == "55P03":
+        return StoreUnavailable(f"another session holds a lock that this needs for too long: {detail}; retry behind it")
+    if state == "0A000" and "used by a view" in detail:
+        return StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
+    if state == "0A000" and "cached plan" in detail:
+        return StoreError("the store was migrated under this program; start it again")
+    if is_lost(origin) or state[:2] in ("53", "40") or state == "57014":
         return StoreUnavailable(f"the home database did not answer: {detail}; retry")
     return StoreError(detail)
 

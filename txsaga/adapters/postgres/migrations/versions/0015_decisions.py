@@ -7,12 +7,12 @@ down_revision = "0014"
 
 # The domain gets its constraint when the columns have it: so no table is written anew.
 SQL = """
-CREATE DOMAIN decision AS smallint;
+CREATE DOMAIN tx_decision AS smallint;
 DROP POLICY added ON op;
-ALTER TABLE op DROP CONSTRAINT op_decision_check, ALTER decision TYPE decision;
-ALTER TABLE branch DROP CONSTRAINT branch_decision_check, ALTER decision TYPE decision;
-ALTER TABLE flow_unit DROP CONSTRAINT flow_unit_decision_check, ALTER decision TYPE decision;
-ALTER DOMAIN decision ADD CHECK (VALUE IN (1, 2));
+ALTER TABLE op DROP CONSTRAINT op_decision_check, ALTER decision TYPE tx_decision;
+ALTER TABLE branch DROP CONSTRAINT branch_decision_check, ALTER decision TYPE tx_decision;
+ALTER TABLE flow_unit DROP CONSTRAINT flow_unit_decision_check, ALTER decision TYPE tx_decision;
+ALTER DOMAIN tx_decision ADD CHECK (VALUE IN (1, 2));
 CREATE POLICY added ON op FOR INSERT
     WITH CHECK (CASE WHEN keyed THEN EXISTS (
                     SELECT FROM tx t WHERE t.txid = op.txid AND ours(t.txid)
