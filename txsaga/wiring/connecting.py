@@ -155,7 +155,9 @@ def connect(
 
 
 def _store(address: str | None, settings: Settings, patience: float) -> PostgresStore:
-    return PostgresStore.open(address, patience=patience) if address else open_store(embedded_url(settings))
+    if address:
+        return PostgresStore.open(address, patience=patience)
+    return PostgresStore.open(embedded_url(settings), create=True, patience=patience)
 
 
 def _resources(settings: Settings, given: Mapping[str, Engine]) -> Resources:
