@@ -375,3 +375,39 @@ def test_a_driver_session_that_was_lost_is_not_opened_again_and_one_that_lay_dea
     assert again.finish(COMMIT)() is Finish.DONE
     again.leave()
     assert shelf.items() == {2}
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_session_that_is_cut_behind_the_vote_does_not_stop_the_decision(
+    participant: PostgresParticipant, shelf: PostgresShelf, decision: Decision, asked: bool
+) -> None:
+    enlisted = participant.enlist(branch := new_branch())
+    shelf.put(enlisted.handle, 1)
+    backend = enlisted.handle.scalar(BACKEND)
+    assert enlisted.prepare()() is Vote.PREPARED
+    if asked:
+        finished = enlisted.finish(decision)
+        shelf.end_session(backend)
+    else:
+        shelf.end_session(backend)
+        finished = enlisted.finish(decision)
+    assert finished() is Finish.DONE
+    enlisted.leave()
+    assert shelf.items() == ({1} if decision is COMMIT else set())
+    assert branch.gid not in shelf.listed()
+
+
+@pytest.mark.parametrize(
+    ("statement", "advice"),
+    [("set transaction read only", "leave READ ONLY out"), ("deallocate all", "leave DEALLOCATE ALL and DISCARD out")],
+)
+def test_a_no_to_our_own_statement_says_what_to_leave_out(
+    participant: PostgresParticipant, statement: str, advice: str
+) -> None:
+    enlisted = participant.enlist(new_branch())
+    enlisted.handle.exec_driver_sql(statement)
+    with pytest.raises(xa.VotedNo, match=advice):
+        enlisted.prepare()()
+    enlisted.finish(ROLLBACK)()
+    enlisted.leave()

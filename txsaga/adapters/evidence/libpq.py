@@ -24,6 +24,10 @@ class SessionLost(Exception):
     """The session ended, or fell silent: nobody knows what became of what was sent."""
 
 
+class FellSilent(SessionLost):
+    """There was no answer in time: the server may be at work on it still."""
+
+
 class Answer(NamedTuple):
     """What the server says of one statement: its tag and the first row, or a clear error."""
 
@@ -77,7 +81,7 @@ def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
                 if readable is None:
                     readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
                 if not readable.poll(_left(deadline)):
-                    raise SessionLost(f"no answer for {patience:g} s")
+                    raise FellSilent(f"no answer for {patience:g} s")
                 session.consume_input()
             result = session.get_result()
             if result is None:
@@ -108,7 +112,7 @@ def _next(session: PGconn, patience: float) -> Answer:
     while True:
         while session.is_busy():
             if not readable.poll(patience * 1000):
-                raise SessionLost(f"no answer for {patience:g} s")
+                raise FellSilent(f"no answer for {patience:g} s")
             session.consume_input()
         result = session.get_result()
         if result is None:

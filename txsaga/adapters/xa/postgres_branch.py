@@ -19,7 +19,7 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
-from txsaga.adapters.evidence.libpq import Answer, SessionLost
+from txsaga.adapters.evidence.libpq import Answer, FellSilent, SessionLost
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.postgres_session import Session
@@ -112,7 +112,10 @@ class PostgresBranch:
     def _refuse_broken(self) -> None:
         gid, session = self._branch.gid, self._session
         if session.gone:
-            raise xa.CommunicationFailed(f"the session of branch {gid} was lost before its vote: it is rolled back")
+            raise xa.CommunicationFailed(
+                f"the session of branch {gid} was lost or closed before its vote: what was not committed in it is "
+                "rolled back"
+            )
         if session.state == TransactionStatus.INERROR:
             raise xa.RolledBack(
                 f"a statement of branch {gid} failed and its error was dropped, so the database rolls all of it back; "
@@ -173,11 +176,19 @@ class PostgresBranch:
     def _second_phase(self, decision: Decision) -> Callable[[], Finish]:
         if self._session.lost or self._session.state != TransactionStatus.IDLE:  # the handle was used after the vote
             return lambda: self._from_elsewhere(decision)
-        self._send(self._ending(decision))
+        try:
+            self._session.send(self._ending(decision))
+        except SessionLost:  # it was cut while nobody used it
+            return lambda: self._from_elsewhere(decision)
         return lambda: self._finished(decision)
 
     def _finished(self, decision: Decision) -> Finish:
-        answer = self._receive()[-1]
+        try:
+            answer = self._session.receive()[-1]
+        except FellSilent as lost:
+            raise self._lost(lost) from lost
+        except SessionLost:
+            return self._from_elsewhere(decision)
         if answer.state:  # somebody else finished it, or is about to
             return self._from_elsewhere(decision)
         self._stage = _Stage.OVER
@@ -215,6 +226,14 @@ class PostgresBranch:
         return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {lost}")
 
 
+_OF_OURS = {
+    "25006": ": its evidence is written at its vote; leave READ ONLY out",
+    "26000": ": statements of ours were dropped in its session; leave DEALLOCATE ALL and DISCARD out",
+    "42501": ": its evidence is written at its vote; leave SET ROLE out, or grant the right",
+}
+"""What is to be done where our own statement was refused, by its SQLSTATE."""
+
+
 def refuse_no(answer: Answer, branch: BranchId) -> None:
     """Raise what the answer to PREPARE means, unless it is a yes."""
     if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
@@ -222,7 +241,8 @@ def refuse_no(answer: Answer, branch: BranchId) -> None:
     if ELSEWHERE in answer.why:
         raise ended_inside(branch)
     if answer.state:
-        raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}")
+        why = _OF_OURS.get(answer.state, "")
+        raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}{why}")
     if answer.tag != "PREPARE TRANSACTION":  # so a failed transaction answers, without an error
         raise xa.RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
 
@@ -231,5 +251,5 @@ def ended_inside(branch: BranchId) -> xa.RolledBack:
     """Say that a session is not where its branch began any more."""
     return xa.RolledBack(
         f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
-        "or its session leads to another database; leave both to the coordinator"
+        "or its session leads to another database; what was committed there stays; leave both to the coordinator"
     )
