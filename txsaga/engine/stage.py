@@ -43,4 +43,4 @@ class Stage(Enum):
                 )
             case _:
                 whose = "this transaction" if txid is None else f"transaction {txid}"
-                raise TransactionClosed(f"{whose} is closed, it can't {what}: local work comes once and last")
+                raise TransactionClosed(f"{whose} is closed, it can't {what}; open another one")

@@ -316,7 +316,7 @@ class ResourceUnknown(TxSagaError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(
-            f"resource {name!r} is not registered (known: {', '.join(sorted(known)) or 'none'}); "
+            f"resource {name!r} is not registered (known: {', '.join(sorted(set(known))) or 'none'}); "
             f"register it with broker.register({name!r}, engine)"
         )
         self.name = name

@@ -46,7 +46,12 @@ class Ballot:
     def __post_init__(self) -> None:
         """Refuse one that nobody could carry, or that says two things."""
         self._check_kinds()
-        if not self.name or not self.voters or not all(self.voters) or len(set(self.voters)) != len(self.voters):
+        if (
+            not _is_name(self.name)
+            or not self.voters
+            or not all(map(_is_name, self.voters))
+            or len(set(self.voters)) != len(self.voters)
+        ):
             raise ConfigError(f"ballot {self.name!r} needs a name, and each of its voters once")
         if (self.rule is Rule.QUORUM) != (self.needed is not None):
             raise ConfigError(f"ballot {self.name!r}: a quorum, and nothing else, says how many votes are needed")
@@ -63,6 +68,10 @@ class Ballot:
         check_kind(self.rule, Rule, f"the rule of ballot {self.name!r}", "give one of Rule")
         if self.needed is not None:
             check_kind(self.needed, int, f"needed of ballot {self.name!r}", "give a number of votes")
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and "\0" not in name
 
 
 def rule_of(rule: Rule | str) -> Rule:

@@ -28,7 +28,7 @@ def cluster(
     *,
     name: str = "cluster",
     coordinator: Broker | None = None,
-    tx_log: Path | None = None,
+    tx_log: Path | str | None = None,
     retry: float = RETRY,
     seed: int | None = None,
 ) -> BrokerCluster:
@@ -41,6 +41,10 @@ def cluster(
     check(found)
     check_brokers(found, brokers, coordinator)
     check_seconds(retry, "retry")
+    if tx_log is not None:
+        check_kind(tx_log, (str, Path), "tx_log", "give a folder")
+    if seed is not None:
+        check_kind(seed, int, "seed", "give a whole number")
     said, stores = dict[str, str](), dict[str, UUID]()
 
     def opened(leaf: str, broker: Broker) -> None:
@@ -53,7 +57,7 @@ def cluster(
         check_stores(stores)
         if coordinator is not None:
             participant = StoreParticipant(broker, name=leaf)
-            logged = participant if tx_log is None else LoggedParticipant(participant, tx_log)
+            logged = participant if tx_log is None else LoggedParticipant(participant, Path(tx_log))
             coordinator.enlist(participant.name, logged)
 
     ways = {leaf: _way_to(brokers[leaf]) for leaf in found.leaves()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, event
@@ -12,6 +13,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from tests.engine.coordinator.bank import START
 from tests.engine.coordinator.conftest import OpenBank
+from txsaga.engine.coordinator.owner import Owner
 from txsaga.errors import ConfigError
 from txsaga.errors.xa import RolledBack
 
@@ -148,7 +150,37 @@ def test_an_engine_of_sqlite_that_begins_by_itself_takes_part(opened: OpenBank) 
     bank.broker.register("own", own)
     with bank.producer.coordinated("own") as tx, tx.on("own") as connection:
         change(connection, 5)
-    with bank.producer.transaction() as tx, tx.local("own") as connection:
+    with bank.producer.transaction() as plain, plain.local("own") as connection:
         change(connection, 5)
     assert bank.balances() == {name: START + 10}
     own.dispose()
+
+
+def test_an_interrupt_behind_the_votes_says_that_it_may_stand(
+    opened: OpenBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = opened("postgresql", "postgresql")
+    tx = bank.producer.coordinated(*bank.engines)
+    decide = Owner.decide
+
+    def interrupted(*given: Any, **named: Any) -> None:  # noqa: ANN401  # as it is called
+        decide(*given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Owner, "decide", interrupted)
+    with pytest.raises(KeyboardInterrupt) as told, tx:
+        for name in bank.engines:
+            with tx.on(name) as connection:
+                change(connection, 1)
+    assert told.value.__notes__ == [f"transaction {tx.txid} may stand committed: ask before it is done again"]
+    monkeypatch.undo()
+    bank.recover()
+    assert bank.balances() == dict.fromkeys(bank.engines, START + 1)
+
+
+@pytest.mark.parametrize("method", ["on", "lane"])
+def test_a_resource_is_named_by_a_text(opened: OpenBank, method: str) -> None:
+    bank = opened("sqlite")
+    with pytest.raises(ConfigError, match="give the name of a registered one"):
+        with bank.producer.coordinated(*bank.engines) as tx, getattr(tx, method)([*bank.engines]):
+            pass

@@ -39,6 +39,7 @@ from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
 from txsaga.engine.table import Table, TableWrites
 from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished, xa
+from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
@@ -121,6 +122,7 @@ class Coordinated(Gathering):
         With `driver` it is the connection of the driver instead of SQLAlchemy's. Threads share the session, so they
         take turns in it; in different resources they work side by side.
         """
+        check_kind(resource, str, "the resource", "give the name of a registered one")
         return On(
             lambda: self._worked_in(resource, driver=driver),
             lambda error: self._owner.work.refuse_own_lock(resource, error),
@@ -133,6 +135,7 @@ class Coordinated(Gathering):
     def lane(self, resource: str) -> Lane:
         """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
         self._require_open("open a lane")
+        check_kind(resource, str, "the resource", "give the name of a registered one")
         if resource not in self._lanes:
             self._lanes.setdefault(resource, Lane(self._kernel, self._owner, resource, self._require_open))
         return self._lanes[resource]
@@ -210,6 +213,8 @@ class Coordinated(Gathering):
                 if self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
+                elif not isinstance(reason, Exception):
+                    reason.add_note(f"transaction {self.txid} may stand committed: ask before it is done again")
                 raise
         elif self._stage in (Stage.OPEN, Stage.BROKEN):
             broken = TransactionError("the transaction did not commit: its messages could not all be stored")
