@@ -26,11 +26,6 @@ COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 
 
 @pytest.fixture
-def url(foreign_databases: Callable[[], str]) -> str:
-    return foreign_databases()
-
-
-@pytest.fixture
 def engine(url: str, make_engine: MakeEngine) -> Engine:
     return make_engine(url)
 

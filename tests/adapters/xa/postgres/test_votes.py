@@ -22,26 +22,6 @@ pytestmark = pytest.mark.postgres
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 
 
-@pytest.fixture
-def url(foreign_databases: Callable[[], str]) -> str:
-    return foreign_databases()
-
-
-@pytest.fixture
-def engine(url: str, make_engine: MakeEngine) -> Engine:
-    return make_engine(url, pool_size=1, max_overflow=0)
-
-
-@pytest.fixture
-def shelf(url: str, make_engine: MakeEngine) -> PostgresShelf:
-    return PostgresShelf(make_engine(url)).open()
-
-
-@pytest.fixture
-def participant(engine: Engine) -> PostgresParticipant:
-    return PostgresParticipant(engine, name="shelf")
-
-
 def commit_past_sqlalchemy(handle: Connection) -> None:
     handle.exec_driver_sql("commit")
 
