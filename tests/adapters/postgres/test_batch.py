@@ -45,7 +45,8 @@ class ScriptedLine:
         self._exchanges, self._connects = deque(exchanges), deque(connects)
         self.sent: list[list[str]] = []
 
-    def exchange(self, calls: Sequence[Call]) -> list[list[tuple[Any, ...]]]:
+    def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[list[tuple[Any, ...]]]:
+        assert not alone, "two halves and a decision of different callers"
         self.sent.append([call.sql for call in calls])
         step = self._exchanges.popleft()
         if isinstance(step, Exception):

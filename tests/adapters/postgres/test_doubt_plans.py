@@ -119,11 +119,11 @@ def sent_by(store: PostgresStore, call: Callable[[PostgresStore], object]) -> Se
     seen: list[Sent] = []
     exchange = Line.exchange
 
-    def note_exchange(line: Line, calls: Sequence[Call]) -> list[Rows]:
+    def note_exchange(line: Line, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         for each in calls:
             numbers = {f"p{at}": int.from_bytes(value or b"") for at, value in enumerate(each.values, 1)}
             seen.append(Sent(re.sub(r"\$(\d+)", r"%(p\1)s", each.sql.strip()), numbers))
-        return exchange(line, calls)
+        return exchange(line, calls, alone=alone)
 
     def note(connection: object, cursor: object, text: str, values: dict[str, Any] | None, *rest: object) -> None:
         seen.append(Sent(text.strip(), dict(values or {})))

@@ -46,9 +46,9 @@ class Scene:
             sent.append((laid_out(form, ends, here), [end.txid for end in ends]))
             return sent[-1][0]
 
-        def exchange(wire: Wire, calls: list[Call]) -> Any:  # noqa: ANN401  # as the real one answers
+        def exchange(wire: Wire, calls: list[Call], **how: Any) -> Any:  # noqa: ANN401  # as the real one answers
             self.stored += [call.sql for call in calls if call.sql in (self.lone, self.general)]
-            rows = exchanged(wire, calls)
+            rows = exchanged(wire, calls, **how)
             self.short += [txid for own, numbers in sent if any(call is own for call in calls) for txid in numbers]
             return rows
 
@@ -251,8 +251,8 @@ class TestLone:
         scene.prepared()
         exchange, lost = Wire.exchange, list[str]()
 
-        def losing(wire: Wire, calls: list[Call]) -> Any:  # noqa: ANN401  # as the real one answers
-            rows = exchange(wire, calls) if arrived or lost else []
+        def losing(wire: Wire, calls: list[Call], **how: Any) -> Any:  # noqa: ANN401  # as the real one answers
+            rows = exchange(wire, calls, **how) if arrived or lost else []
             if calls[0].sql == scene.lone and not lost:
                 lost.append(scene.lone)
                 raise psycopg.OperationalError("gone")

@@ -37,12 +37,12 @@ def lose_one(patch: pytest.MonkeyPatch, *, done: bool) -> None:
     """Let the connection break once, behind what was sent or before it."""
     real, left = Line.exchange, [1]
 
-    def exchange(line: Line, calls: Sequence[Any]) -> Any:  # noqa: ANN401  # as the real one
+    def exchange(line: Line, calls: Sequence[Any], **how: Any) -> Any:  # noqa: ANN401  # as the real one
         if not left:
-            return real(line, calls)
+            return real(line, calls, **how)
         left.clear()
         if done:
-            real(line, calls)
+            real(line, calls, **how)
         line.close()
         raise ConnectionLost("gone")
 

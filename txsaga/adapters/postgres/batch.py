@@ -77,6 +77,7 @@ class Batch:
         self, hot: Hot, halves: Sequence[Half], ends: Sequence[End], own: Form | None = None, lone: str | None = None
     ) -> None:
         self._hot, self._ends, self.own, self._lone = hot, ends, own, lone
+        self._alone = len(halves) + len(ends) == 1
         self.stored: dict[Kind, list[Half]] = {}
         for half in halves:
             self.stored.setdefault(kind_of(half), []).append(half)
@@ -97,14 +98,16 @@ class Batch:
     def _first(self, line: Line, here: Sequence[Value]) -> Sequence[Rows]:
         stores, alike = [store.call for store in self._stores], self._hot.prepare_alike
         if self._lone is not None and alike is not None and stores[0].sql == alike.one:
-            stored = line.exchange([Call(self._lone, [*stores[0].values, *here])])
+            stored = line.exchange([Call(self._lone, [*stores[0].values, *here])], alone=self._alone)
             if stored[0]:  # none is there while the store rejects, or is another one: the long way tells which
                 return stored
         if not self._ends:
             return line.exchange(stores)
         if self.own is not None:
             try:
-                *stored, ((written,),) = line.exchange([*stores, _own_call(self.own, self._ends, here)])
+                *stored, ((written,),) = line.exchange(
+                    [*stores, _own_call(self.own, self._ends, here)], alone=self._alone
+                )
                 if written == len(self._ends):
                     return [*stored, [(end.txid,) for end in self._ends]]
                 self.own = None  # somebody's trigger left some out: what stands of each is asked for

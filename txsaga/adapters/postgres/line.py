@@ -78,12 +78,12 @@ class Line:
             self.close()  # as below
             raise
 
-    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
-        """Run prepared statements in one transaction; return the rows of each."""
+    def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+        """Run prepared statements in one transaction; return the rows of each. Who is alone has nobody wait beside."""
         if self._connection is None:
             self.connection()
         try:
-            return self.wire.exchange(calls)
+            return self.wire.exchange(calls, alone=alone)
         except psycopg.Error as error:
             raise self._understood(error) from error
         except BaseException:

@@ -7,7 +7,9 @@ Errors are the driver's own; whoever owns the connection knows what a broken one
 
 from __future__ import annotations
 
+import os
 import select
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +21,10 @@ from psycopg.pq.abc import PGconn, PGresult
 from txsaga.adapters.postgres.values import Value
 
 Rows = Sequence[tuple[Any, ...]]
+IMPATIENCE = 0.0002
+"""Seconds for which who waits alone looks again and again: being woken takes longer than most answers."""
+RESTS = 15
+"""Waits without it after one where it was in vain: a slow disk, or a server far away."""
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
@@ -38,6 +44,7 @@ class Wire:
         self._prepared: dict[str, bytes] = {}
         self._readable = select.poll()
         self._readable.register(self._pgconn.socket, select.POLLIN)
+        self._rests = 0
 
     def hung_up(self) -> bool:
         """Tell whether the server left while nothing was under way: what is not sent yet is not in doubt."""
@@ -48,12 +55,12 @@ class Wire:
             return True
         return False
 
-    def exchange(self, calls: Sequence[Call]) -> list[Rows]:
+    def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run statements, each once the one before it succeeded; return the rows of each.
 
-        One that returns none has a row with the number of those it wrote.
+        One that returns none has a row with the number of those it wrote. Who is alone waits impatiently.
         """
-        results = self._alone(*calls) if len(calls) == 1 else self._piped(calls)
+        results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls)
         for result in results:
             _require_success(result)
         return [self._rows(result) for result in results]
@@ -75,10 +82,12 @@ class Wire:
         self._reader.set_pgresult(result)
         return self._reader.load_rows(0, result.ntuples, tuple)
 
-    def _alone(self, call: Call) -> list[PGresult]:
+    def _single(self, call: Call, *, alone: bool) -> list[PGresult]:
         """Run one statement without a pipeline; what went wrong at its COMMIT comes behind its own result."""
         self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
         self._flush()
+        if alone:
+            self._look_out()
         results = list[PGresult]()
         while (result := self._received()) is not None:
             results.append(result)
@@ -109,6 +118,18 @@ class Wire:
             self._readable.poll()
             self._pgconn.consume_input()
         return self._pgconn.get_result()
+
+    def _look_out(self) -> None:
+        """Wait without sleeping, for so long as that is likely to be enough."""
+        if self._rests:
+            self._rests -= 1
+            return
+        until = time.perf_counter() + IMPATIENCE
+        while not self._readable.poll(0):
+            if time.perf_counter() > until:
+                self._rests = RESTS
+                return
+            os.sched_yield()  # the server may need this very processor
 
     def _flush(self) -> None:
         """Send all; the server may want to be read meanwhile."""
