@@ -57,6 +57,10 @@ def scene_of(shop: Shop) -> Scene:
     return Scene(shop, shop.broker, plain, shop.producer(), stream, batch)
 
 
+async def later(*_: object) -> None:
+    raise AssertionError("nobody awaits it")
+
+
 @contextmanager
 def given_up(scene: Scene) -> Iterator[Any]:
     """Open a block without a key; whatever happens in it, it stores nothing."""
@@ -79,6 +83,7 @@ def local(resource: object) -> Callable[[Scene], object]:
 
 Call = Callable[[Scene], object]
 SECONDS = r"give seconds, 0 or more"
+ASYNC = "an async function, it would never run; give a function"
 A_CHUNK = "the chunk is .*; give a batch that poll"
 IN_MEMORY: dict[str, tuple[Call, str]] = {
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
@@ -123,6 +128,10 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "a stream for a batch": (in_block(lambda tx, s: tx.consume(s.batch, s.stream)), "the stream is Batch; give one"),
     "a chunk that is none": (in_block(lambda tx, s: tx.consume(s.stream, None)), A_CHUNK),
     "a listener of 5": (in_block(lambda tx, _: tx.when_decided(5)), "listener is int; give a function"),
+    "an async listener": (in_block(lambda tx, _: tx.when_decided(later)), f"listener is {ASYNC}"),
+    "an async handler": (lambda s: s.broker.when_exhausted("shop", later), f"handler is {ASYNC}"),
+    "async local work": (lambda s: s.producer.send_in_transaction(Message(ORDERS, b"x"), later), f"local is {ASYNC}"),
+    "an async hook": (lambda s: s.broker.producer("g", end_hooks=[later]), f"an end hook is {ASYNC}"),
     "an option of foo": (lambda s: s.plain.send(NEWS, b"x", foo=1), "a message has no 'foo'; it takes key, tag"),
     "a future's option": (lambda s: s.plain.submit(NEWS, b"x", foo=1), "a message has no 'foo'"),
     "a block's option": (in_block(lambda tx, _: tx.send(ORDERS, b"x", foo=1)), "a message has no 'foo'"),
@@ -177,6 +186,7 @@ def test_a_mistake_with_the_home_database_is_told_in_one_line(shop: Shop, call: 
         ({"resources": {"books": "sqlite://"}}, "the engine of 'books' is str; give a SQLAlchemy Engine"),
         ({"observers": 5}, "observers is int; give a list of functions"),
         ({"observers": [5]}, "an observer is int; give a function"),
+        ({"observers": [later]}, f"an observer is {ASYNC}"),
         ({"env": 5}, "env is int; give a mapping"),
         ({"roles": "no"}, "roles is str; give True or False"),
         ({"auto_create": "no"}, "auto_create is str; give True or False"),

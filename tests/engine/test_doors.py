@@ -210,6 +210,16 @@ def test_a_late_message_has_no_nul_in_its_texts(shop: Shop, field: str) -> None:
     assert list(shop.listed()) == []
 
 
+async def later(*_: object) -> txsaga.Decision:
+    raise AssertionError("nobody awaits it")
+
+
+class Later:
+    """A listener whose check is async."""
+
+    execute, check = staticmethod(print), staticmethod(later)
+
+
 TOPICS: dict[str, tuple[dict[str, object], str]] = {
     "retention in seconds": ({"retention": 3600}, r"retention is 3600; .*timedelta"),
     "retention below nothing": ({"retention": timedelta(seconds=-1)}, r"retention is .*; it lies between 0 and 36,500"),
@@ -223,6 +233,8 @@ TOPICS: dict[str, tuple[dict[str, object], str]] = {
 PRODUCERS: dict[str, tuple[dict[str, object], str]] = {
     "a checker that is text": ({"checker": "x"}, "checker is str; give a function"),
     "a listener that is a function": ({"listener": says(COMMIT)}, "listener is function; give an object with execute"),
+    "a checker that is async": ({"checker": later}, "checker is an async function, it would never run"),
+    "a listener that is async": ({"listener": Later()}, "check of the listener is an async function"),
     "a hook that is text": ({"end_hooks": ["x"]}, "an end hook is str"),
     "a time-out as text": ({"end_timeout": "3"}, "end_timeout is '3'"),
     "a time-out without end": ({"end_timeout": float("inf")}, "end_timeout is inf"),

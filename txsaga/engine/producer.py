@@ -56,6 +56,8 @@ class Settings:
             check_function(self.checker, "checker", "give a function that answers for a transaction")
         if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
             raise ConfigError(f"listener is {_kind(self.listener)}; give an object with {' and '.join(LISTENER)}")
+        for name in LISTENER if self.listener is not None else ():
+            check_function(getattr(self.listener, name), f"{name} of the listener", "give a function")
         for hook in self.end_hooks:
             check_function(hook, "an end hook", "give a function of one argument")
         check_seconds(self.end_timeout, "end_timeout")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction
 from threading import TIMEOUT_MAX
 from typing import TypeVar
 
@@ -24,9 +26,11 @@ def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice
 
 
 def check_function(value: object, what: str, advice: str) -> None:
-    """Raise `ConfigError` unless a value can be called."""
+    """Raise `ConfigError` unless a value can be called, and is done when it returns."""
     if not callable(value):
         raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+    if _is_async(value):
+        raise ConfigError(f"{what} is an async function, it would never run; {advice}, without async")
 
 
 def check_seconds(value: object, what: str) -> None:
@@ -53,3 +57,10 @@ def list_of(values: Iterable[Item], what: str, advice: str) -> list[Item]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigError(f"{what} is {type(values).__name__}; {advice}")
     return list(values)
+
+
+def _is_async(function: object) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    called = type(function).__call__
+    return any(iscoroutinefunction(each) or isasyncgenfunction(each) for each in (function, called))

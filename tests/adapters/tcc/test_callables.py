@@ -1,5 +1,8 @@
 """A try is a vote; its confirm or its cancel is called until it answers, and nothing late counts."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from tests.adapters.tcc.tills import Till
@@ -140,3 +143,42 @@ def test_a_store_that_is_away_is_a_no(
 def test_what_can_not_be_called_is_refused() -> None:
     with pytest.raises(ConfigError, match="confirm is str"):
         Callables(try_=print, confirm="print", cancel=print)  # type: ignore[arg-type]
+
+
+async def later(id: str, **_: object) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+class Later:
+    """An object whose call is async."""
+
+    async def __call__(self, id: str, **_: object) -> None:
+        raise AssertionError("nobody awaits it")
+
+
+@pytest.mark.parametrize("function", [later, partial(later, item=1), Later(), Later().__call__, partial(Later())])
+@pytest.mark.parametrize("which", ["try_", "confirm", "cancel"])
+def test_an_async_function_is_refused(which: str, function: Callable[..., object]) -> None:
+    calls: dict[str, Callable[..., object]] = {"try_": print, "confirm": print, "cancel": print, which: function}
+    with pytest.raises(ConfigError, match=f"^{which} is an async function, it would never run; .*without async$"):
+        Callables(**calls)
+
+
+def test_an_awaitable_from_the_try_is_a_no(store: MemoryStore, till: Till) -> None:
+    calls = Callables(try_=lambda id, **_: later(id), confirm=till.confirm, cancel=till.cancel)
+    enlisted = calls.participant("till", store).enlist(new_branch())
+    with pytest.raises(xa.OtherReason, match=r"try_ of branch .* returned coroutine, .* nobody awaits"):
+        enlisted.handle(item=1)
+    with pytest.raises(xa.RolledBack, match="nobody awaits"):
+        enlisted.prepare()()
+    enlisted.finish(ROLLBACK)()
+    assert till.cancelled == [enlisted.handle.id]
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+def test_an_awaitable_from_the_second_phase_is_no_end(store: MemoryStore, till: Till, decision: Decision) -> None:
+    calls = Callables(try_=till.reserve, confirm=lambda id, **_: later(id), cancel=lambda id, **_: later(id))
+    branch = held(calls.participant("till", store))
+    with pytest.raises(xa.ResourceManagerError, match=r"returned coroutine, .* nobody awaits"):
+        calls.participant("till", store).finish(branch, decision)
+    assert till.callables.participant("till", store).finish(branch, decision) is Finish.DONE

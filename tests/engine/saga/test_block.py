@@ -7,6 +7,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.engine.saga.agency import BOOK, CANCEL, TRIPS, Agency, Stop, book, call, call_off, cancel, done, mail
 from txsaga import Decision
+from txsaga.engine.saga.code import compensation
 from txsaga.errors import AlreadyCommitted, ConfigError, TransactionClosed, TransactionError
 from txsaga.errors.saga import SagaError, ServiceRefused
 from txsaga.model.lifecycle import TxState
@@ -262,11 +263,21 @@ def test_what_is_behind_the_point_of_no_return_never_was_where_the_saga_fails(ag
     assert (done, agency.lines(), agency.open_sagas()) == ([], ["a", "undo a"], 0)
 
 
+async def later(**_: object) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+def test_a_compensation_is_no_async_function() -> None:
+    with pytest.raises(ConfigError, match="what is registered is an async function"):
+        compensation("tests-later")(later)
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
         ({"do": BOOK}, "say on="),
         ({"do": 5}, "a step is int"),
+        ({"do": later}, "a step is an async function, it would never run"),
         ({"do": call, "compensate": lambda: None}, "register it"),
         ({"do": call, "input": {"x": object()}}, "must be JSON"),
         ({"do": call, "retries": -1}, "0 or more"),

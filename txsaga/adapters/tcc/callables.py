@@ -1,8 +1,14 @@
-"""Three functions of a program as a participant."""
+"""
+Three functions of a program as a participant.
+
+They are called and their return is the answer. If one gives back what had to be awaited, nothing was done: it counts as
+an error of that call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable, iscoroutine
 
 from txsaga.adapters.tcc.participant import TccParticipant
 from txsaga.errors import xa
@@ -36,7 +42,10 @@ class Callables:
 
     def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
         """Call the try."""
-        return self._try(branch.gid, **arguments)
+        answer = self._try(branch.gid, **arguments)
+        if isawaitable(answer):
+            raise xa.OtherReason(_never_run("try_", branch, answer))
+        return answer
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
         """Call the confirm."""
@@ -49,9 +58,18 @@ class Callables:
 
 def _done(what: str, function: Callable[..., object], branch: BranchId, reserved: Reservation) -> Finish:
     try:
-        function(branch.gid, **reserved.arguments)
+        answer = function(branch.gid, **reserved.arguments)
     except Exception as error:  # whatever it is: the user's function is asked again
         raise xa.ResourceManagerError(
             f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}"
         ) from error
+    if isawaitable(answer):
+        raise xa.ResourceManagerError(_never_run(what, branch, answer))
     return Finish.DONE
+
+
+def _never_run(what: str, branch: BranchId, answer: Awaitable[object]) -> str:
+    if iscoroutine(answer):
+        answer.close()
+    kind = type(answer).__name__
+    return f"{what} of branch {branch.gid} returned {kind}, which nobody awaits; return when the work is done"

@@ -12,7 +12,7 @@ from typing import Any
 
 from txsaga.engine.saga.code import CODE
 from txsaga.errors import ConfigError
-from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.arguments import check_function, check_kind, check_seconds
 from txsaga.model.saga import Action, Http, Send, Undo
 from txsaga.model.step import StepKind
 
@@ -31,9 +31,8 @@ def kind_of(do: object, on: str | None) -> StepKind:
             if on is not None:
                 raise ConfigError(f"{type(do).__name__} works in no resource; leave on= out")
             return StepKind.HTTP if isinstance(do, Http) else StepKind.MESSAGE
-    if callable(do):
-        return StepKind.CALL
-    raise ConfigError(f"a step is {type(do).__name__}; {ADVICE}")
+    check_function(do, "a step", ADVICE)
+    return StepKind.CALL
 
 
 def name_of(do: Doing) -> str:
