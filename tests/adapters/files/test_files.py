@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_IMODE
 
+import pyarrow as pa
 import pytest
 
 from txsaga.adapters.files import FolderParticipant
@@ -98,6 +99,77 @@ def test_what_leads_out_of_the_folder_is_refused(
     with pytest.raises(ConfigError, match="folder"):
         enlisted.handle.write(path, b"mine")
     enlisted.leave()
+
+
+@pytest.mark.parametrize("path", ["file/x.csv", "file/deep/x.csv", "nowhere/x.csv"])
+@pytest.mark.parametrize("mode", ["xb", "wb"])
+def test_nothing_is_written_below_what_is_no_folder(
+    folder: FolderParticipant, root: Path, path: str, mode: str
+) -> None:
+    (root / "file").write_bytes(b"theirs")
+    (root / "nowhere").symlink_to(root / "none")
+    enlisted = folder.enlist(new_branch())
+    with pytest.raises(ConfigError, match=f"'{path.split('/')[0]}' is there and is no folder; choose another path"):
+        enlisted.handle.write(path, b"mine", mode)
+    assert not enlisted.handle.used
+    enlisted.leave()
+
+
+def test_rows_are_not_appended_to_a_file(folder: FolderParticipant, root: Path) -> None:
+    (root / "sales").write_bytes(b"theirs")
+    enlisted = folder.enlist(new_branch())
+    with pytest.raises(ConfigError, match="'sales' is there and is no folder"):
+        enlisted.handle.append("sales", pa.table({"item": [1]}))
+    assert not enlisted.handle.used
+    enlisted.leave()
+
+
+@pytest.mark.parametrize("paths", [("n", "n/y.csv"), ("n/y.csv", "n"), ("n/deep/y.csv", "n"), ("n", "n/deep/y.csv")])
+def test_no_file_is_the_folder_of_another(folder: FolderParticipant, root: Path, paths: tuple[str, str]) -> None:
+    branch = new_branch()
+    enlisted = folder.enlist(branch)
+    enlisted.handle.write(paths[0], b"first")
+    with pytest.raises(ConfigError, match=r"can't be a file and a folder .*; choose another path"):
+        enlisted.handle.write(paths[1], b"second")
+    assert enlisted.prepare()() is Vote.PREPARED
+    assert enlisted.finish(Decision.COMMIT)() is Finish.DONE
+    enlisted.leave()
+    assert (root / paths[0]).read_bytes() == b"first"
+
+
+def test_rows_are_not_appended_to_a_file_that_is_written_here(folder: FolderParticipant) -> None:
+    enlisted = folder.enlist(new_branch())
+    enlisted.handle.write("sales", b"mine")
+    with pytest.raises(ConfigError, match="'sales' can't be a file and a folder"):
+        enlisted.handle.append("sales", pa.table({"item": [1]}))
+    enlisted.leave()
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "new/" + "x" * 300, "x" * 300 + "/a", "é" * 200, "deep/" * 1000 + "a"])
+def test_a_name_that_is_too_long_is_refused(folder: FolderParticipant, path: str) -> None:
+    enlisted = folder.enlist(new_branch())
+    with pytest.raises(ConfigError, match="is too long for this folder; choose a shorter path") as refusal:
+        enlisted.handle.write(path, b"mine")
+    assert len(str(refusal.value)) < 300
+    enlisted.leave()
+
+
+def test_a_name_may_be_as_long_as_the_folder_takes(folder: FolderParticipant, root: Path) -> None:
+    branch = new_branch()
+    voted(folder, branch, ("x" * 255, b"mine", "xb"))
+    assert folder.finish(branch, Decision.COMMIT) is Finish.DONE
+    assert (root / ("x" * 255)).read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("path", ["n/y.csv", "n/deep/y.csv"])
+def test_a_file_that_came_where_a_folder_must_be_is_a_no(folder: FolderParticipant, root: Path, path: str) -> None:
+    enlisted = folder.enlist(new_branch())
+    enlisted.handle.write(path, b"mine")
+    (root / "n").write_bytes(b"theirs")
+    with pytest.raises(xa.IntegrityViolated, match=r"votes no: .* 'n' is there and is no folder"):
+        enlisted.prepare()()
+    enlisted.leave()
+    assert (root / "n").read_bytes() == b"theirs"
 
 
 def test_only_writing_can_be_coordinated(folder: FolderParticipant) -> None:

@@ -11,18 +11,22 @@ It must stay on one file system with its targets: nothing is copied into place, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from txsaga.adapters.clock import wall_clock
+from txsaga.adapters.files.manifest import stamp
 from txsaga.errors import ConfigError, UnknownTransaction
 from txsaga.model.branch import PREFIX, BranchId
 
 OWN = ".txsaga"
 MANIFEST = "manifest.json"
 DONE = ".done"
+SHOWN = 60
+"""Characters of a name that is too long which its refusal repeats."""
 
 
 class Layout:
@@ -62,6 +66,29 @@ class Layout:
             raise ConfigError(f"{name!r} leads out of folder {self.root} by a link; give a path inside it")
         return name
 
+    def writable(self, path: object) -> str:
+        """Return a target's name where a file can be put; what could only fail behind the decision is refused."""
+        name = self.checked(path)
+        self._require_short(name)
+        if (other := self.in_the_way(name)) is not None:
+            raise ConfigError(f"{name!r} can't be written: {other!r} is there and is no folder; choose another path")
+        return name
+
+    def in_the_way(self, name: str) -> str | None:
+        """Return what lies where a folder of a target must be, and is none."""
+        for folder in folders_of(name):
+            place = self.target(folder)
+            if stamp(place) is not None and not place.is_dir():
+                return folder
+        return None
+
+    def _require_short(self, name: str) -> None:
+        """Refuse a name that this file system can't take."""
+        longest = max(len(os.fsencode(part)) for part in PurePosixPath(name).parts)
+        whole = len(os.fsencode(self.target(name)))
+        if longest > os.pathconf(self.root, "PC_NAME_MAX") or whole >= os.pathconf(self.root, "PC_PATH_MAX"):
+            raise ConfigError(f"{name[:SHOWN] + '…'!r} is too long for this folder; choose a shorter path")
+
     def prepared(self, store: str) -> Iterator[BranchId]:
         """Yield every branch that voted yes for a store; '*' is any."""
         for staging in self._entries(store):
@@ -85,3 +112,8 @@ class Layout:
         for transaction in sorted(self.own.glob(f"{store}-*")):
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from sorted(transaction.iterdir())
+
+
+def folders_of(name: str) -> list[str]:
+    """Return the folders that a target lies in, the nearest to the root first."""
+    return [str(folder) for folder in PurePosixPath(name).parents][-2::-1]

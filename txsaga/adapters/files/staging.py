@@ -9,7 +9,7 @@ by the vote. If the process dies, what lies here is removed with its branch.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from shutil import rmtree
 from stat import S_IMODE, S_ISREG
@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from txsaga.adapters.files import parquet
 from txsaga.adapters.files.complete import SUFFIX
-from txsaga.adapters.files.layout import Layout
+from txsaga.adapters.files.layout import Layout, folders_of
 from txsaga.adapters.files.manifest import Entry, Stamp, entry, stamp
 from txsaga.errors import ConfigError, TransactionClosed, xa
 from txsaga.errors.lake import TableError
@@ -44,6 +44,7 @@ class FolderWork:
     def __init__(self, layout: Layout, branch: BranchId, session: int) -> None:
         self._layout, self._branch, self._session = layout, branch, session
         self._staged: dict[str, _Staged] = {}
+        self._folders: set[str] = set()
         self._shapes: dict[str, parquet.Shape] = {}
         self._count, self._closed = 0, False
 
@@ -61,7 +62,7 @@ class FolderWork:
         self._require_open()
         if mode not in MODES:
             raise ConfigError(f"mode {mode!r} can't be coordinated; open a new file as 'xb', one to replace as 'wb'")
-        target = self._layout.checked(path)
+        target = self._target(path)
         found = stamp(self._layout.target(target))
         if found is not None and mode == "xb":
             raise FileExistsError(f"{target!r} is in the folder already; open it as 'wb' to replace it")
@@ -72,7 +73,7 @@ class FolderWork:
         file = staged.open("xb")
         if permissions is not None:
             os.fchmod(file.fileno(), permissions)
-        self._staged[target] = _Staged(staged, file, found)
+        self._keep({target: _Staged(staged, file, found)})
         return file
 
     def write(self, path: str | Path, data: bytes, mode: str = "xb") -> None:
@@ -95,9 +96,9 @@ class FolderWork:
         for path, _ in written:
             staged = self._next()
             part = f"part-{self._branch.transaction}-{self._branch.qualifier}-{staged.name}{SUFFIX}"
-            target = self._layout.checked(PurePosixPath(name) / path.relative_to(place).parent / part)
+            target = self._target(PurePosixPath(name) / path.relative_to(place).parent / part)
             fresh[target] = _Staged(path.rename(staged), None, None)
-        self._staged |= fresh
+        self._keep(fresh)
         rmtree(place, ignore_errors=True)
         return sum(count for _, count in written)
 
@@ -111,6 +112,10 @@ class FolderWork:
                 raise xa.IntegrityViolated(
                     f"branch {self._branch.gid} votes no: {target!r} was changed by others since it was opened"
                 )
+            if (other := self._layout.in_the_way(target)) is not None:
+                raise xa.IntegrityViolated(
+                    f"branch {self._branch.gid} votes no: {target!r} has no place, {other!r} is there and is no folder"
+                )
         self._require_readable()
         return [entry(target, each.path, each.found) for target, each in self._staged.items()]
 
@@ -119,6 +124,18 @@ class FolderWork:
         self._closed = True
         for each in self._staged.values():
             each.close()
+
+    def _target(self, path: object) -> str:
+        """Return a target's name; one that is a folder of another target, or lies in one, is refused."""
+        target = self._layout.writable(path)
+        file = target if target in self._folders else next((f for f in folders_of(target) if f in self._staged), None)
+        if file is not None:
+            raise ConfigError(f"{file!r} can't be a file and a folder in one transaction; choose another path")
+        return target
+
+    def _keep(self, fresh: Mapping[str, _Staged]) -> None:
+        self._staged |= fresh
+        self._folders.update(folder for target in fresh for folder in folders_of(target))
 
     def _require_like(self, name: str, fresh: parquet.Shape) -> None:
         """Refuse rows that differ from what is in their directory, or was appended to it here."""
