@@ -28,6 +28,7 @@ class Till(ThreadingHTTPServer):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.secret = folder, secret
         self.answers: list[int] = []  # what the next calls are answered with, whatever they ask
+        self.padding = ""  # behind each answer
         self.seen: list[Called] = []
         self.headers: list[dict[str, str]] = []
 
@@ -72,7 +73,7 @@ class Desk(BaseHTTPRequestHandler):
         self.server.seen.append(called)
         forced = self.server.answers.pop(0) if self.server.answers else None
         status = forced or self.server.answer(called, json.loads(body)["item"])
-        return self._answer(status, json.dumps({"did": called.phase}))
+        return self._answer(status, json.dumps({"did": called.phase}) + self.server.padding)
 
     def _answer(self, status: int, text: str) -> None:
         self.send_response(status)

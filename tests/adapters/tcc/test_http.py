@@ -7,15 +7,18 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from time import monotonic
 
 import pytest
 
+from tests.adapters.tcc.dripping import certified, dripping
 from tests.adapters.tcc.service import SECRET, Till
 from txsaga.adapters.memory import MemoryStore
 from txsaga.adapters.tcc import HttpService, TccParticipant
 from txsaga.errors import ConfigError, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
+from txsaga.model.reservation import Reservation, ReservationState
 from txsaga.testing.participant_contract import new_branch
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
@@ -32,12 +35,13 @@ def till(tmp_path: Path) -> Iterator[Till]:
     till.server_close()
 
 
-def participant_at(port: int, *, secret: str = SECRET, timeout: float = 10.0) -> TccParticipant:
+def service_at(port: int, *, secret: str = SECRET, timeout: float = 10.0) -> HttpService:
     at = f"http://127.0.0.1:{port}"
-    service = HttpService(
-        try_=f"{at}/try", confirm=f"{at}/confirm", cancel=f"{at}/cancel", secret=secret, timeout=timeout
-    )
-    return service.participant("till", MemoryStore())
+    return HttpService(try_=f"{at}/try", confirm=f"{at}/confirm", cancel=f"{at}/cancel", secret=secret, timeout=timeout)
+
+
+def participant_at(port: int, *, secret: str = SECRET, timeout: float = 10.0) -> TccParticipant:
+    return service_at(port, secret=secret, timeout=timeout).participant("till", MemoryStore())
 
 
 @pytest.fixture
@@ -160,3 +164,66 @@ def test_a_secret_is_long_and_is_told_to_nobody(
         participant.finish(held(participant), COMMIT)
     assert SECRET not in caplog.text
     assert SECRET not in repr(vars(participant))
+
+
+@pytest.mark.parametrize("where", ["status", "headers", "body"])
+@pytest.mark.parametrize("phase", ["try", "confirm"])
+def test_a_service_that_drips_keeps_nobody_for_longer_than_the_timeout(phase: str, where: str) -> None:
+    with dripping(where) as port:
+        begun, slow = monotonic(), service_at(port, timeout=1)
+        if phase == "try":
+            with pytest.raises(xa.CommunicationFailed, match="timed out"):
+                slow.attempt(new_branch(), {"item": 1})
+        else:
+            with pytest.raises(xa.ResourceManagerFailed, match="timed out"):
+                slow.confirm(new_branch(), Reservation(ReservationState.HELD, True, {"item": 1}))
+        assert 0.9 < monotonic() - begun < 5
+
+
+def test_a_service_that_takes_nothing_keeps_nobody_for_longer_than_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        begun = monotonic()
+        with pytest.raises(xa.CommunicationFailed, match="timed out"):
+            participant_at(deaf.getsockname()[1], timeout=1).enlist(new_branch()).handle(item="x" * 30_000_000)
+        assert monotonic() - begun < 5
+
+
+def test_a_service_that_drips_over_tls_keeps_nobody_either(tmp_path: Path) -> None:
+    server, client = certified(tmp_path)
+    with dripping("body", server) as port:
+        begun, at = monotonic(), f"https://localhost:{port}/"
+        service = HttpService(try_=at, confirm=at, cancel=at, secret=SECRET, timeout=1, tls=client)
+        with pytest.raises(xa.CommunicationFailed, match="timed out"):
+            service.participant("till", MemoryStore()).enlist(new_branch()).handle(item=1)
+        assert monotonic() - begun < 5
+
+
+def test_an_answer_comes_over_tls(tmp_path: Path) -> None:
+    server, client = certified(tmp_path)
+    with dripping("nothing", server) as port:
+        at = f"https://localhost:{port}/"
+        service = HttpService(try_=at, confirm=at, cancel=at, secret=SECRET, tls=client)
+        assert service.participant("till", MemoryStore()).enlist(new_branch()).handle(item=1) == {"did": 1}
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "1", float("inf"), True, None])
+def test_a_timeout_is_more_than_nothing(timeout: float) -> None:
+    with pytest.raises(ConfigError, match=r"^timeout is .*; give seconds, more than 0$"):
+        participant_at(80, timeout=timeout)
+
+
+def test_an_answer_that_is_too_long_is_not_cut(participant: TccParticipant, till: Till) -> None:
+    till.padding = " " * 1_000_000
+    enlisted = participant.enlist(new_branch())
+    with pytest.raises(xa.OtherReason, match="more than 1,000,000 bytes; answer with less"):
+        enlisted.handle(item=1)
+    with pytest.raises(xa.RolledBack, match="answer with less"):
+        enlisted.prepare()()
+    assert enlisted.finish(ROLLBACK)() is Finish.DONE
+
+
+def test_an_answer_that_nobody_reads_may_have_any_length(participant: TccParticipant, till: Till) -> None:
+    branch = held(participant)
+    till.padding = " " * 1_000_000
+    assert participant.finish(branch, COMMIT) is Finish.DONE
+    assert till.items() == {1}

@@ -5,7 +5,8 @@ A service over HTTP as a participant: three addresses, signed calls, answers by 
     confirm   2xx done; 404 nobody knows it: a hazard; anything else, or no answer: asked again
     cancel    the same; a 404 for a try that never came through is done
 
-A redirect is not followed: the signature is for one path. If an answer is lost, the same call comes again.
+The whole call ends within its time-out, however slowly the service answers. A redirect is not followed: the signature
+is for one path. If an answer is lost, the same call comes again.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTP_PORT, HTTPS_PORT, HTTPConnection, HTTPException, HTTPSConnection
+from threading import TIMEOUT_MAX
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from txsaga.adapters.tcc.participant import TccParticipant
 from txsaga.adapters.tcc.signature import Called, Phase, Secret, key_of, signed
+from txsaga.adapters.tcc.timed import Deadline, connected
 from txsaga.errors import ConfigError, xa
-from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.arguments import check_kind
 from txsaga.model.branch import BranchId, Finish
 from txsaga.model.capabilities import Kind
 from txsaga.model.reservation import Reservation
 from txsaga.ports.store import Store
 
 TIMEOUT = 10.0
+MORE = "give seconds, more than 0"
 LONGEST = 1_000_000
-"""Bytes of an answer that are read."""
+"""Bytes of an answer that are taken."""
 SAID = 200
 """Characters of an answer that an error repeats."""
 NO, UNKNOWN = 409, 404
@@ -60,7 +64,9 @@ class HttpService:
         timeout: float = TIMEOUT,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        check_seconds(timeout, "timeout")
+        check_kind(timeout, (int, float), "timeout", MORE)
+        if not 0 < timeout <= TIMEOUT_MAX:
+            raise ConfigError(f"timeout is {timeout!r}; {MORE}")
         self._urls = {Phase.TRY: _url(try_), Phase.CONFIRM: _url(confirm), Phase.CANCEL: _url(cancel)}
         self._key, self._timeout, self._tls = key_of(secret), timeout, tls
 
@@ -79,6 +85,10 @@ class HttpService:
             raise xa.RolledBack(f"the service says no to branch {branch.gid}: {answer}")
         if not answer.is_yes:
             raise xa.OtherReason(f"the try of branch {branch.gid} failed: {answer}")
+        if len(answer.body) > LONGEST:
+            raise xa.OtherReason(
+                f"the try of branch {branch.gid} was answered with more than {LONGEST:,} bytes; answer with less"
+            )
         try:
             return json.loads(answer.body) if answer.body else None
         except ValueError:
@@ -110,20 +120,22 @@ class HttpService:
         path = url.path or "/"
         path += f"?{url.query}" if url.query else ""
         headers = {"Content-Type": "application/json", **signed(Called(branch, phase), path, body, self._key)}
-        connection = self._connection(url)
+        tls = None if url.scheme == "http" else self._tls or ssl.create_default_context()
+        connection = _connection(url, tls)
         try:
+            connection.sock = connected(connection.host, connection.port, Deadline(self._timeout), tls)
             connection.request("POST", path, body, headers)
-            answer = connection.getresponse()
-            return _Answer(answer.status, answer.read(LONGEST))
+            with connection.getresponse() as answer:
+                return _Answer(answer.status, answer.read(LONGEST + 1))
         finally:
             connection.close()
 
-    def _connection(self, url: SplitResult) -> HTTPConnection:
-        assert url.hostname
-        if url.scheme == "http":
-            return HTTPConnection(url.hostname, url.port, timeout=self._timeout)
-        tls = self._tls or ssl.create_default_context()
-        return HTTPSConnection(url.hostname, url.port, timeout=self._timeout, context=tls)
+
+def _connection(url: SplitResult, tls: ssl.SSLContext | None) -> HTTPConnection:
+    assert url.hostname
+    if tls is None:
+        return HTTPConnection(url.hostname, url.port or HTTP_PORT)
+    return HTTPSConnection(url.hostname, url.port or HTTPS_PORT, context=tls)
 
 
 def _url(text: str) -> SplitResult:
