@@ -8,8 +8,9 @@ One branch in MariaDB or MySQL, on one session from XA START to the end of the s
 
 The server itself refuses COMMIT, ROLLBACK and whatever would commit while the branch is open; a branch that it rolled
 back, as after a deadlock, refuses XA END. It must not decide anything. A session that is lost before XA PREPARE was
-sent is a no; after it nobody knows, and recovery finds out. While the session lives nobody else can finish the
-branch, so one that is left after its vote is closed. If no line after XA PREPARE runs, the branch stays prepared.
+sent is a no; after it nobody knows, and recovery finds out. One that is cut behind the vote is finished from another.
+While the session lives nobody else can finish the branch, so one that is left after its vote is closed. If no line
+after XA PREPARE runs, the branch stays prepared.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class MysqlBranch:
         self._main = main  # writes the evidence of the transaction itself
         self._elsewhere = elsewhere
         self._patience = patience
-        self._stage = _Stage.OPEN
+        self._stage, self._fell_silent = _Stage.OPEN, False
         self._vote: Future[Vote] | None = None
         self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
 
@@ -171,7 +172,9 @@ class MysqlBranch:
         try:
             self._session.run(f"XA {decision.name} {self._xid}")
         except SessionLost as lost:
-            raise self._lost_while_asked(lost) from lost
+            if self._fell_silent:  # the server may be at work on it still
+                raise self._lost_while_asked(lost) from lost
+            return self._from_elsewhere(decision)
         except Refused:  # somebody else finished it, or is about to
             return self._from_elsewhere(decision)
         self._stage = _Stage.OVER
@@ -200,6 +203,7 @@ class MysqlBranch:
         try:
             return answer.result(self._patience)
         except NoAnswer:
+            self._fell_silent = True
             self._session.cut()
             raise self._lost_while_asked(f"no answer for {self._patience:g} s") from None
 

@@ -14,16 +14,6 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def url(foreign_databases: Callable[[], str]) -> str:
-    return foreign_databases()
-
-
-@pytest.fixture
-def shelf(url: str, make_engine: MakeEngine) -> PostgresShelf:
-    return PostgresShelf(make_engine(url)).open()
-
-
-@pytest.fixture
 def participant(url: str, make_engine: MakeEngine) -> Participant:
     return participant_for(make_engine(url, pool_size=2, max_overflow=0), "shelf")
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, inspect
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, create_engine, event, inspect
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria_shelf import BACKEND, MariaShelf
@@ -20,111 +19,6 @@ from txsaga.testing.participant_contract import begun, new_branch, patiently, vo
 pytestmark = pytest.mark.mariadb
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
-
-
-@pytest.fixture
-def url(maria_databases: Callable[[], str]) -> str:
-    return maria_databases()
-
-
-@pytest.fixture
-def engine(url: str, make_engine: MakeEngine) -> Engine:
-    return make_engine(url, pool_size=1, max_overflow=1)
-
-
-@pytest.fixture
-def shelf(url: str, make_engine: MakeEngine) -> MariaShelf:
-    return MariaShelf(make_engine(url)).open()
-
-
-@pytest.fixture
-def participant(engine: Engine) -> MysqlParticipant:
-    return MysqlParticipant(engine, name="shelf")
-
-
-@pytest.mark.req("IBM-57", "WM-44")
-@pytest.mark.parametrize("end", [Connection.commit, Connection.rollback])
-def test_a_step_that_tries_to_end_its_transaction_itself_is_a_no(
-    participant: MysqlParticipant, shelf: MariaShelf, end: Callable[[Connection], None]
-) -> None:
-    branch = new_branch()
-    enlisted = participant.enlist(branch)
-    shelf.put(enlisted.handle, 1)
-    with pytest.raises(DBAPIError, match="XAER_RMFAIL"):
-        end(enlisted.handle)
-    with pytest.raises(xa.RolledBack, match="leave both to the coordinator"):
-        enlisted.prepare()
-    assert enlisted.finish(ROLLBACK)() is Finish.DONE
-    enlisted.leave()
-    assert shelf.items() == set()
-    assert not shelf.kept(branch)
-
-
-@pytest.mark.req("IBM-57", "WM-45")
-def test_a_step_that_commits_its_branch_past_us_is_a_no_and_is_found_out(
-    participant: MysqlParticipant, shelf: MariaShelf
-) -> None:
-    branch = new_branch()
-    enlisted = participant.enlist(branch)
-    shelf.put(enlisted.handle, 1)
-    xid = shelf.xid(branch)
-    for statement in (f"XA END {xid}", f"XA COMMIT {xid} ONE PHASE"):
-        enlisted.handle.exec_driver_sql(statement)
-    with pytest.raises(xa.RolledBack):
-        enlisted.prepare()()
-    assert enlisted.finish(ROLLBACK)() is Finish.COMMITTED
-    enlisted.leave()
-    assert shelf.items() == {1}
-
-
-@pytest.mark.req("IBM-50")
-def test_a_driver_that_connects_again_inside_the_branch_is_a_no(
-    participant: MysqlParticipant, shelf: MariaShelf
-) -> None:
-    enlisted = participant.enlist(new_branch())
-    shelf.put(enlisted.handle, 1)
-    driver = enlisted.handle.connection.driver_connection
-    assert isinstance(driver, pymysql.Connection)
-    driver.close()
-    driver.connect()
-    shelf.put(enlisted.handle, 2)
-    with pytest.raises(xa.CommunicationFailed):
-        enlisted.prepare()
-    assert enlisted.finish(ROLLBACK)() is Finish.DONE
-    enlisted.leave()
-    assert shelf.items() == set()
-
-
-@pytest.mark.req("IBM-50")
-def test_a_session_that_is_opened_again_inside_the_branch_is_a_no(
-    participant: MysqlParticipant, shelf: MariaShelf
-) -> None:
-    enlisted = participant.enlist(new_branch())
-    shelf.put(enlisted.handle, 1)
-    shelf.end_session(enlisted.handle.scalar(BACKEND))
-    with pytest.raises(DBAPIError):
-        shelf.put(enlisted.handle, 2)
-    enlisted.handle.rollback()
-    shelf.put(enlisted.handle, 3)  # SQLAlchemy has opened another session for it
-    with pytest.raises(xa.CommunicationFailed):
-        enlisted.prepare()
-    assert enlisted.finish(ROLLBACK)() is Finish.DONE
-    enlisted.leave()
-    assert shelf.items() == set()
-
-
-@pytest.mark.req("IBM-50", "WM-44")
-def test_a_session_that_the_server_ended_is_a_no(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    branch = new_branch()
-    enlisted = participant.enlist(branch)
-    shelf.put(enlisted.handle, 1)
-    shelf.end_session(enlisted.handle.scalar(BACKEND))
-    with pytest.raises(xa.CommunicationFailed):
-        enlisted.prepare()()
-    assert enlisted.finish(ROLLBACK)() is Finish.DONE
-    enlisted.leave()
-    assert participant.finish(branch, ROLLBACK) is Finish.DONE
-    assert shelf.items() == set()
 
 
 @pytest.mark.req("WM-46")
@@ -393,3 +287,18 @@ def test_a_driver_that_nobody_has_tried_is_refused_by_name() -> None:
     engine = create_engine("mysql+mysqldb://", module=pymysql)
     with pytest.raises(ConfigError, match=r"'books' can't vote through mysqldb; .*mysql\+pymysql"):
         MysqlParticipant(engine, name="books")
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_a_session_that_is_cut_behind_the_vote_does_not_stop_the_decision(
+    participant: MysqlParticipant, shelf: MariaShelf, decision: Decision
+) -> None:
+    enlisted = participant.enlist(branch := new_branch())
+    shelf.put(enlisted.handle, 1)
+    backend = enlisted.handle.scalar(BACKEND)
+    assert enlisted.prepare()() is Vote.PREPARED
+    shelf.end_session(backend)
+    assert enlisted.finish(decision)() is Finish.DONE
+    enlisted.leave()
+    assert shelf.items() == ({1} if decision is COMMIT else set())
+    assert branch not in participant.prepared(branch.store)

@@ -14,16 +14,6 @@ pytestmark = pytest.mark.mariadb
 
 
 @pytest.fixture
-def url(maria_databases: Callable[[], str]) -> str:
-    return maria_databases()
-
-
-@pytest.fixture
-def shelf(url: str, make_engine: MakeEngine) -> MariaShelf:
-    return MariaShelf(make_engine(url)).open()
-
-
-@pytest.fixture
 def participant(url: str, make_engine: MakeEngine) -> Participant:
     return participant_for(make_engine(url, pool_size=2, max_overflow=0), "shelf")
 
