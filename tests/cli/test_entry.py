@@ -29,9 +29,9 @@ print(*codes, *sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"""
     assert done.stderr.splitlines()[-1] == "0 0 0 0 0 0 2"
 
 
-def test_the_installed_script_is_this_program() -> None:
-    script = Path(sys.executable).with_name("txsaga")
-    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=TIMEOUT)
+@pytest.mark.parametrize("words", [[Path(sys.executable).with_name("txsaga")], [sys.executable, "-m", "txsaga"]])
+def test_the_installed_script_and_the_package_are_this_program(words: list[str | Path]) -> None:
+    done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"txsaga {version('txsaga')}\n", "")
 
 
