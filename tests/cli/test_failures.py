@@ -59,7 +59,7 @@ def test_without_a_server_what_does_not_wait_for_one_says_that_nobody_answers(
         ("postgresql://anna@host:port/home", 3, "is no database URL"),
         ("postgresql://anna@host", 3, "names no database"),
         ("postgresql://anna:secret@host/home?namespace=A%20B", 3, "namespace"),
-        ("postgresql:///home?host=/nowhere", 6, "did not answer"),
+        ("postgresql:///home?host=/nowhere", 6, "`txsaga db start` starts an embedded one"),
         ("postgresql://anna@127.0.0.1:1/home?nonsense=1", 3, "the URL can't be used"),
     ],
 )

@@ -55,6 +55,7 @@ _WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
 _BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
 _TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
+_NOT_RUNNING = re.compile(r"Is the server running locally")
 _NO_OPTIONS = re.compile(r"FATAL: .*unsupported startup parameter")
 _NAMESPACE = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}")
 
@@ -140,6 +141,8 @@ def translated(error: BaseException) -> TxSagaError:
         return StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
     if state == "0A000" and "cached plan" in detail:
         return StoreError("the store was migrated under this program; start it again")
+    if not state and _NOT_RUNNING.search(detail):
+        return StoreUnavailable(f"the home database did not answer: {detail} `txsaga db start` starts an embedded one")
     if is_lost(origin) or state[:2] in ("53", "40") or state == "57014":
         return StoreUnavailable(f"the home database did not answer: {detail}; retry")
     return StoreError(detail)
