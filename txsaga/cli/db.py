@@ -87,18 +87,17 @@ def reset(
 def migrate(context: typer.Context) -> None:
     """Bring the home database to the schema of this program."""
     from txsaga.adapters.postgres import migrate as schema
-    from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
+    from txsaga.adapters.postgres.connection import make_engine, parse_url
 
     options = options_of(context)
     address, namespace = parse_url(home_url(options))
     engine = make_engine(address, namespace)
     try:
-        with transaction(engine) as connection:
-            before = schema.current(connection, namespace)
         with progress(f"migrating {namespace}", quiet=options.json):
-            after = schema.migrate(engine, namespace)
+            before = schema.migrate(engine, namespace)
     finally:
         engine.dispose()
+    after = schema.newest()
     if options.json:
         document({"namespace": namespace, "before": before, "after": after})
     elif before == after:

@@ -118,6 +118,12 @@ def test_of_racing_migrations_one_does_it_and_the_others_find_it_done(
     assert described(engine, stored.namespace) == described(engine, created)
 
 
+def test_each_of_racing_migrations_knows_what_it_found(engine: Engine, stored: Stored) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: migrate.migrate(engine, stored.namespace), range(4)))
+    assert sorted(found, key=str) == [*[migrate.newest()] * 3, None]
+
+
 @pytest.mark.parametrize("create", [True, False])
 def test_a_newer_schema_is_left_alone(
     home_url: str, engine: Engine, stored: Stored, migrated: str, create: bool

@@ -27,8 +27,8 @@ SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
    AND pg_has_role(relowner, 'MEMBER')"""
 
 
-def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
-    """Bring a namespace to this program's schema; return the revision. Rights are renewed if asked to, or needed."""
+def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
+    """Bring a namespace to this program's schema; return the one it had. Rights are renewed if asked to, or needed."""
     with transaction(engine) as connection:
         check_server(connection)
         connection.execute(text("SET LOCAL lock_timeout = '60s'"))
@@ -37,14 +37,13 @@ def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str:
         if owner := connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar():
             connection.execute(text(f"SET LOCAL ROLE {owner}"))
         connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
-        _refuse_newer(connection, namespace)
-        before = current(connection, namespace)
+        before = _refuse_newer(connection, namespace)
         _upgrade(connection, namespace)
         changed = functions.write(connection, namespace) or before != newest()
         founding.found(connection, namespace, span_ahead=schema.SPAN)
         if renew or changed:
             granting.renew(connection, namespace)
-    return newest()
+    return before
 
 
 def check(connection: Connection, namespace: str) -> None:
