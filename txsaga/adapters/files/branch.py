@@ -3,7 +3,8 @@ One branch in a folder, from its staging folder to the end of the second phase.
 
     enlist      the staging folder is there; its lock is the session
     the user writes files
-    prepare     files synced, targets reserved, then the manifest: the yes; where nothing was written it leaves
+    prepare     files synced, targets reserved and looked at, then the manifest: the yes; where nothing was written it
+                leaves
     finish      everything in its place, or nothing left
 
 It must not decide anything. If this process dies before the manifest is there, recovery removes what is staged; behind
@@ -73,6 +74,7 @@ class FolderBranch:
                 placing.roll_back(self._layout, self._branch)
                 return Vote.READ_ONLY
             placing.reserve(self._layout, self._branch, [each.target for each in entries])
+            self.handle.require_places()
             staging = self._layout.staging(self._branch)
             for folder in (staging, staging.parent, self._layout.own):
                 sync_folder(folder)

@@ -3,6 +3,8 @@ Where a folder keeps what is staged in it.
 
     .txsaga/folder                                its uuid
     .txsaga/taken/<target's hash>                 a link that names the branch which voted for this target
+    .txsaga/taken/<folder's hash>.<transaction>.<number>.<attempt>
+                                                  the same for each folder that its targets need: many may share one
     .txsaga/<transaction>/<number>.<attempt>/     staged files of a branch, as 1, 2, …; its manifest is its yes
     .txsaga/<transaction>/<number>.<attempt>.done the manifest of what is in its place: the evidence
 
@@ -12,7 +14,7 @@ It must stay on one file system with its targets: nothing is copied into place, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -51,6 +53,20 @@ class Layout:
     def reservation(self, target: str) -> Path:
         """Return the link that keeps a target for one branch."""
         return self.taken / sha256(target.encode()).hexdigest()
+
+    def share(self, folder: str, branch: BranchId) -> Path:
+        """Return the link that keeps a folder's name from becoming a file while a branch needs it."""
+        return self.taken / f"{self.reservation(folder).name}.{branch.transaction}.{branch.qualifier}"
+
+    def contested(self, targets: Sequence[str]) -> str | None:
+        """Return a target that is a folder to another branch, or lies in what is a file to another."""
+        kept = {link.name for link in self.taken.iterdir()}
+        shared = {name.partition(".")[0] for name in kept if "." in name}
+        for target in targets:
+            over = any(self.reservation(folder).name in kept for folder in folders_of(target))
+            if over or self.reservation(target).name in shared:
+                return target
+        return None
 
     def target(self, name: str) -> Path:
         """Return the place of a target."""

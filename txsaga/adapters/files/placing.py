@@ -17,23 +17,35 @@ from pathlib import Path
 
 from txsaga.adapters.files import manifest
 from txsaga.adapters.files.disk import make_folder, remove, remove_folder, sync_folder
-from txsaga.adapters.files.layout import Layout
+from txsaga.adapters.files.layout import Layout, folders_of
 from txsaga.adapters.files.manifest import Entry
 from txsaga.errors import xa
 from txsaga.model.branch import BranchId, Finish
 
 
 def reserve(layout: Layout, branch: BranchId, targets: Sequence[str]) -> None:
-    """Keep targets for a branch: two that voted yes would replace each other's files."""
+    """
+    Keep targets for a branch, and their folders: two that voted yes would take each other's places.
+
+    Who keeps first and then looks is seen by whoever does the same: of two, one at the least says no.
+    """
     make_folder(layout.taken)
     for target in targets:
         try:
             layout.reservation(target).symlink_to(branch.gid)
         except FileExistsError:
-            raise xa.TransientFailure(
-                f"branch {branch.gid} votes no: {target!r} waits for another transaction's end; try again"
-            ) from None
+            raise _waits(branch, target) from None
+    for folder in {folder for target in targets for folder in folders_of(target)}:
+        layout.share(folder, branch).symlink_to(branch.gid)
+    if (contested := layout.contested(targets)) is not None:
+        raise _waits(branch, contested)
     sync_folder(layout.taken)
+
+
+def _waits(branch: BranchId, target: str) -> xa.TransientFailure:
+    return xa.TransientFailure(
+        f"branch {branch.gid} votes no: {target!r} waits for another transaction's end; try again"
+    )
 
 
 def free(layout: Layout, branch: BranchId) -> None:

@@ -103,11 +103,16 @@ class FolderWork:
         return sum(count for _, count in written)
 
     def entries(self) -> list[Entry]:
-        """Take nothing more; sync everything and describe it. A target that has changed since is a no."""
+        """Take nothing more; sync everything and describe it."""
         self._closed = True
         self._require_session()
-        for target, each in self._staged.items():
+        for each in self._staged.values():
             each.close()
+        return [entry(target, each.path, each.found) for target, each in self._staged.items()]
+
+    def require_places(self) -> None:
+        """Vote no where a place has changed. Only behind the reservation: before it another may still be placing."""
+        for target, each in self._staged.items():
             if stamp(self._layout.target(target)) != each.found:
                 raise xa.IntegrityViolated(
                     f"branch {self._branch.gid} votes no: {target!r} was changed by others since it was opened"
@@ -117,7 +122,6 @@ class FolderWork:
                     f"branch {self._branch.gid} votes no: {target!r} has no place, {other!r} is there and is no folder"
                 )
         self._require_readable()
-        return [entry(target, each.path, each.found) for target, each in self._staged.items()]
 
     def close(self) -> None:
         """Close what is open; what was buffered and not voted for is dropped with the branch."""
