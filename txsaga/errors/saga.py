@@ -6,7 +6,8 @@ What can be wrong with a saga.
     ├── StepLeftOut              the step found that it has nothing to do: nothing of it was done
     ├── StepTimedOut             a step or a compensation took longer than it may; what became of it is not known
     ├── ServiceFailed            a service did not say that the step is done
-    │   └── ServiceRefused       it said no, for sure: nothing was done
+    │   ├── ServiceRefused       it said no, for sure: nothing was done
+    │   └── AnswerLost           it said that it is done; what else it answered is not all here
     ├── ReservationExpired       a reservation ran out before the decision; the saga rolls back
     ├── CodeMissing              a function that the saga names is not registered in this process
     ├── UnknownStep              the saga has no such step
@@ -50,6 +51,10 @@ class ServiceFailed(SagaError):
 
 class ServiceRefused(ServiceFailed):
     """A service said no: nothing was done."""
+
+
+class AnswerLost(ServiceFailed):
+    """A service said that it is done; what else it answered is too long, or ended early."""
 
 
 class ReservationExpired(SagaError):

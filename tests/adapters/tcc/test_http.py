@@ -11,7 +11,8 @@ from time import monotonic
 
 import pytest
 
-from tests.adapters.tcc.dripping import certified, dripping
+from tests.adapters.answering import EARLY, answering
+from tests.adapters.dripping import certified, dripping
 from tests.adapters.tcc.service import SECRET, Till
 from txsaga.adapters.memory import MemoryStore
 from txsaga.adapters.tcc import HttpService, TccParticipant
@@ -220,6 +221,15 @@ def test_an_answer_that_is_too_long_is_not_cut(participant: TccParticipant, till
     with pytest.raises(xa.RolledBack, match="answer with less"):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
+
+
+def test_an_answer_that_ends_early_is_no_answer_to_a_try_and_one_to_a_confirm() -> None:
+    branch = new_branch()
+    with answering(EARLY) as port, pytest.raises(xa.OtherReason, match="answered with fewer bytes than it announced"):
+        service_at(port).attempt(branch, {"item": 1})
+    with answering(EARLY) as port:
+        held = Reservation(ReservationState.HELD, True, {"item": 1})
+        assert service_at(port).confirm(branch, held) is Finish.DONE
 
 
 def test_an_answer_that_nobody_reads_may_have_any_length(participant: TccParticipant, till: Till) -> None:

@@ -14,41 +14,24 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
-from http.client import HTTP_PORT, HTTPS_PORT, HTTPConnection, HTTPException, HTTPSConnection
 from threading import TIMEOUT_MAX
-from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from txsaga.adapters.services import path_of, replied
 from txsaga.adapters.tcc.participant import TccParticipant
 from txsaga.adapters.tcc.signature import Called, Phase, Secret, key_of, signed
-from txsaga.adapters.tcc.timed import Deadline, connected
 from txsaga.errors import ConfigError, xa
 from txsaga.model.arguments import check_kind
 from txsaga.model.branch import BranchId, Finish
 from txsaga.model.capabilities import Kind
 from txsaga.model.reservation import Reservation
+from txsaga.ports.services import Reply
 from txsaga.ports.store import Store
 
 TIMEOUT = 10.0
 MORE = "give seconds, more than 0"
-LONGEST = 1_000_000
-"""Bytes of an answer that are taken."""
-SAID = 200
-"""Characters of an answer that an error repeats."""
 NO, UNKNOWN = 409, 404
 BUSY = (408, 429)
-
-
-class _Answer(NamedTuple):
-    status: int
-    body: bytes
-
-    @property
-    def is_yes(self) -> bool:
-        return 200 <= self.status < 300
-
-    def __str__(self) -> str:
-        return f"{self.status} {' '.join(self.body.decode(errors='replace').split())[:SAID]}".rstrip()
 
 
 class HttpService:
@@ -79,16 +62,14 @@ class HttpService:
         """Ask the service to reserve; return its answer, read as JSON where it is that."""
         try:
             answer = self._call(Phase.TRY, branch, arguments)
-        except (OSError, HTTPException) as lost:
+        except OSError as lost:
             raise xa.CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
         if answer.status == NO:
             raise xa.RolledBack(f"the service says no to branch {branch.gid}: {answer}")
         if not answer.is_yes:
             raise xa.OtherReason(f"the try of branch {branch.gid} failed: {answer}")
-        if len(answer.body) > LONGEST:
-            raise xa.OtherReason(
-                f"the try of branch {branch.gid} was answered with more than {LONGEST:,} bytes; answer with less"
-            )
+        if answer.cut:
+            raise xa.OtherReason(f"the try of branch {branch.gid} was answered with {answer.cut}")
         try:
             return json.loads(answer.body) if answer.body else None
         except ValueError:
@@ -105,7 +86,7 @@ class HttpService:
     def _told(self, phase: Phase, branch: BranchId, reserved: Reservation) -> Finish:
         try:
             answer = self._call(phase, branch, reserved.arguments)
-        except (OSError, HTTPException) as lost:
+        except OSError as lost:
             raise xa.ResourceManagerFailed(f"{phase} of branch {branch.gid} was not answered: {lost}") from lost
         if answer.is_yes:
             return Finish.DONE
@@ -115,27 +96,11 @@ class HttpService:
             raise xa.ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
         raise xa.ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
 
-    def _call(self, phase: Phase, branch: BranchId, arguments: Mapping[str, object]) -> _Answer:
+    def _call(self, phase: Phase, branch: BranchId, arguments: Mapping[str, object]) -> Reply:
         url, body = self._urls[phase], json.dumps(arguments, sort_keys=True).encode()
-        path = url.path or "/"
-        path += f"?{url.query}" if url.query else ""
-        headers = {"Content-Type": "application/json", **signed(Called(branch, phase), path, body, self._key)}
-        tls = None if url.scheme == "http" else self._tls or ssl.create_default_context()
-        connection = _connection(url, tls)
-        try:
-            connection.sock = connected(connection.host, connection.port, Deadline(self._timeout), tls)
-            connection.request("POST", path, body, headers)
-            with connection.getresponse() as answer:
-                return _Answer(answer.status, answer.read(LONGEST + 1))
-        finally:
-            connection.close()
-
-
-def _connection(url: SplitResult, tls: ssl.SSLContext | None) -> HTTPConnection:
-    assert url.hostname
-    if tls is None:
-        return HTTPConnection(url.hostname, url.port or HTTP_PORT)
-    return HTTPSConnection(url.hostname, url.port or HTTPS_PORT, context=tls)
+        signature = signed(Called(branch, phase), path_of(url), body, self._key)
+        headers = {"Content-Type": "application/json", **signature}
+        return replied("POST", url, body, headers, self._timeout, self._tls)
 
 
 def _url(text: str) -> SplitResult:

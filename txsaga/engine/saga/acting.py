@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.saga.code import CODE, ID, OUTPUT, called
 from txsaga.errors import ConfigError
-from txsaga.errors.saga import ServiceFailed, ServiceRefused, StepTimedOut
+from txsaga.errors.saga import AnswerLost, ServiceFailed, ServiceRefused, StepTimedOut
 from txsaga.model import facts
 from txsaga.model.layout import lay_out_one
 from txsaga.model.message import Message
@@ -28,7 +28,6 @@ from txsaga.ports.step_work import Ran
 SERVICE_TIMEOUT = 30.0
 UNSURE = (408, 425, 429)
 """A service that says so may have done it, or will do it when it is asked again."""
-SAID = 200
 
 Answer = TypeVar("Answer")
 
@@ -125,11 +124,12 @@ class Acting:
             raise ServiceRefused(f"{action.what} can't be reached: {closed}") from closed
         except OSError as lost:
             raise ServiceFailed(f"{action.what} did not answer: {lost}") from lost
-        if 200 <= reply.status < 300:
+        if reply.is_yes and reply.cut:
+            raise AnswerLost(f"{action.what} did it, and answered {reply.status} with {reply.cut}")
+        if reply.is_yes:
             return _read(reply.body)
-        said = f"{action.what} answered {reply.status} {' '.join(reply.body.decode(errors='replace').split())[:SAID]}"
         refused = 400 <= reply.status < 500 and reply.status not in UNSURE
-        raise (ServiceRefused if refused else ServiceFailed)(said.rstrip())
+        raise (ServiceRefused if refused else ServiceFailed)(f"{action.what} answered {reply}")
 
     def _sent(self, turn: Turn, action: Action, input: Mapping[str, object]) -> None:
         options, body = action.options, action.options.get("body")

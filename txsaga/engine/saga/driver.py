@@ -36,7 +36,7 @@ from txsaga.errors import (
     StoreUnavailable,
     TxSagaError,
 )
-from txsaga.errors.saga import CodeMissing, CompensationFailed, NotCompensated
+from txsaga.errors.saga import AnswerLost, CodeMissing, CompensationFailed, NotCompensated
 from txsaga.errors.xa import ResourceManagerFailed, RetryLater
 from txsaga.model import facts
 from txsaga.model.checks import LEASE
@@ -44,6 +44,7 @@ from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.saga import LONGEST_PAUSE, Action, Claimed, as_json
 from txsaga.model.step import Left, StepEvent, StepKind, StepRecord, StepState
+from txsaga.ports.step_work import Ran
 from txsaga.ports.steps import Close, Mark, Rest
 
 logger = logging.getLogger("txsaga")
@@ -123,7 +124,8 @@ class Driver:
             if action.resource is None:
                 self._flush()  # what was undone before is to be known before this is begun
             given = json.loads(step.input) if action.input is None else action.input
-            self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
+            with suppress(AnswerLost):  # it is undone, and nobody reads the answer
+                self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
         self._mark(step, StepEvent.UNDO, left=left)
 
     def _left(self, turn: Turn, step: StepRecord) -> tuple[Left, str | None]:
@@ -161,7 +163,11 @@ class Driver:
     def _do(self, turn: Turn, step: StepRecord, action: Action | None) -> None:
         assert action is not None
         output = action.options.get("output")  # of the try that is confirmed
-        ran = self._acting.do(turn, action, json.loads(step.input), output=output)
+        try:
+            ran = self._acting.do(turn, action, json.loads(step.input), output=output)
+        except AnswerLost as lost:
+            logger.warning("%s of transaction %d is done, its answer is not kept: %s", _what(step), step.txid, lost)
+            ran = Ran(None, True)
         read = isinstance(ran.output, list) and step.kind is StepKind.SQL
         kept = None if ran.output is None or read else as_json(ran.output, f"what step {step.name!r} returned")
         self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
