@@ -1,6 +1,6 @@
 """Of two branches whose files have no place together in a folder, one at the most votes yes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -119,7 +119,9 @@ def test_two_that_look_at_one_moment_both_say_no_and_either_comes_through_alone(
 
     def at_once(layout: Layout, targets: list[str]) -> str | None:
         ready.wait(PATIENCE)
-        return contested(layout, targets)
+        found = contested(layout, targets)
+        ready.wait(PATIENCE)  # who says no takes its links away
+        return found
 
     monkeypatch.setattr(Layout, "contested", at_once)
     both = [writing(folder, path)[1] for path in ("n", "n/y.csv")]
@@ -146,3 +148,43 @@ def test_two_that_vote_at_one_moment_are_no_hazard(
         if not any(ends):
             assert ended(writing(folder, name)[1]) is Finish.DONE
     assert not list(Layout(tmp_path).taken.iterdir())
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+def test_what_was_placed_is_known_though_its_committer_died_and_another_replaced_it(
+    folder: FolderParticipant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: Decision
+) -> None:
+    branch, first = writing(folder, "n")
+    assert first.prepare()() is Vote.PREPARED
+    first.leave()
+    with monkeypatch.context() as patch:
+        patch.setattr(placing, "free", dying_behind(placing.free))
+        with pytest.raises(KeyboardInterrupt):
+            folder.finish(branch, Decision.COMMIT)
+    assert ended(writing(folder, "n", mode="wb")[1]) is Finish.DONE
+    found = Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
+    assert folder.finish(branch, decision) is found
+    assert [each.name for each in (tmp_path / ".txsaga" / "taken").iterdir()] == []
+
+
+def dying_behind(free: Callable[[Layout, BranchId], None]) -> Callable[[Layout, BranchId], None]:
+    def dies(layout: Layout, branch: BranchId) -> None:
+        free(layout, branch)
+        raise KeyboardInterrupt
+
+    return dies
+
+
+def test_who_dies_before_its_places_are_free_is_waited_for_until_it_is_finished(
+    folder: FolderParticipant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, first = writing(folder, "n")
+    assert first.prepare()() is Vote.PREPARED
+    first.leave()
+    with monkeypatch.context() as patch:
+        patch.setattr(placing, "free", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            folder.finish(branch, Decision.COMMIT)
+    assert ended(writing(folder, "n", mode="wb")[1]) is None
+    assert folder.finish(branch, Decision.COMMIT) is Finish.DONE
+    assert ended(writing(folder, "n", mode="wb")[1]) is Finish.DONE

@@ -4,8 +4,9 @@ The two ends of a branch in a folder, each of them done again from any line of i
     COMMIT     every staged file is named as its target, folders are synced, the manifest becomes the marker
     ROLLBACK   the manifest goes first, with it the yes; then the rest
 
-What holds a target for a branch goes before the marker is written, or the staging folder is removed: so a reservation
-never outlives the folder of its branch. The caller holds the lock of the staging folder.
+What holds a target for a branch goes when the branch is over, and before its staging folder: earlier another could
+replace what was placed, and the heir of this one would find it nowhere; later nobody would give it back. The caller
+holds the lock of the staging folder.
 """
 
 from __future__ import annotations
@@ -61,34 +62,38 @@ def commit(layout: Layout, branch: BranchId) -> Finish:
     """Put everything in its place; what somebody placed there since the vote is left alone."""
     entries = manifest.read(layout.manifest(branch))
     if entries is None:
-        remove_folder(layout.staging(branch))
+        _leave(layout, branch)
         return Finish.DONE if layout.done(branch).exists() else Finish.ROLLED_BACK
     placed = [_place(layout, branch, each) for each in entries]
     for folder in {layout.target(each.target).parent for each in entries}:
         if folder.is_dir():
             sync_folder(folder)
-    free(layout, branch)
     if not all(placed):
+        free(layout, branch)
         return Finish.HAZARD  # the manifest and the files that found no place are kept
     layout.manifest(branch).replace(layout.done(branch))
     sync_folder(layout.staging(branch))
     sync_folder(layout.done(branch).parent)
-    remove_folder(layout.staging(branch))
+    _leave(layout, branch)
     return Finish.DONE
 
 
 def roll_back(layout: Layout, branch: BranchId) -> Finish:
     """Remove everything; a commit that had begun is brought to its end, and told."""
     if layout.done(branch).exists():
-        remove_folder(layout.staging(branch))
+        _leave(layout, branch)
         return Finish.COMMITTED
     entries = manifest.read(layout.manifest(branch)) or []
     if any(_is_begun(layout, branch, each) for each in entries):
         return Finish.COMMITTED if commit(layout, branch) is Finish.DONE else Finish.HAZARD
     remove(layout.manifest(branch))
+    _leave(layout, branch)
+    return Finish.DONE
+
+
+def _leave(layout: Layout, branch: BranchId) -> None:
     free(layout, branch)
     remove_folder(layout.staging(branch))
-    return Finish.DONE
 
 
 def _place(layout: Layout, branch: BranchId, each: Entry) -> bool:
