@@ -88,6 +88,18 @@ def test_a_broker_weighs_one_unless_said_otherwise() -> None:
     assert read("shop", {"brokers": ["b1", "b2"], "policy": "weighted-round-robin"}).weights == {"b1": 1, "b2": 1}
 
 
+@pytest.mark.req("WM-29")
+def test_a_weight_that_is_given_is_refused_where_nothing_is_weighed_even_if_it_is_one() -> None:
+    with pytest.raises(ConfigError, match="gives weights to b1, b2, which are for weighted-round-robin; leave them"):
+        read("shop", {"brokers": {"b1": 1, "b2": 1}, "policy": "sticky"})
+
+
+@pytest.mark.req("WM-29")
+def test_a_weight_of_none_in_the_settings_is_no_weight() -> None:
+    with pytest.raises(ConfigError, match="the weight of broker 'b1' is NoneType; weights are whole numbers"):
+        read("shop", {"brokers": {"b1": None}, "policy": "weighted-round-robin"})
+
+
 @pytest.mark.req("WM-25")
 @pytest.mark.parametrize("policy", PolicyName)
 def test_every_policy_is_accepted_by_its_name(policy: PolicyName) -> None:
@@ -127,6 +139,11 @@ REFUSED = [
     ),
     pytest.param(
         cluster(brokers=(ClusterBroker(name="b1", weight=5), ClusterBroker(name="b2"), ClusterBroker(name="b3"))),
+        "'shop' gives weights to b1, which are for weighted-round-robin; leave them out, or choose that policy",
+        marks=pytest.mark.req("WM-29"),
+    ),
+    pytest.param(
+        cluster("sticky", brokers=(ClusterBroker(name="b1", weight=1), ClusterBroker(name="b2"))),
         "'shop' gives weights to b1, which are for weighted-round-robin; leave them out, or choose that policy",
         marks=pytest.mark.req("WM-29"),
     ),

@@ -18,6 +18,7 @@ from txsaga.model.arguments import check_kind
 from txsaga.model.policies import PolicyName
 
 SETTINGS: Mapping[str, type] = {"policy": str, "xa": bool, "override": bool, "needed": int, "most": int}
+WHOLE = "weights are whole numbers, 1 or more"
 
 
 class Fault(NamedTuple):
@@ -36,7 +37,7 @@ class ClusterBroker:
     """One broker of a cluster."""
 
     name: str
-    weight: int = 1
+    weight: int | None = None  # not given: it weighs 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,13 @@ class Cluster:
     @property
     def weights(self) -> Mapping[str, int]:
         """What it chooses among, in order; a cluster counts as one."""
-        return {each.name: getattr(each, "weight", 1) for each in self.brokers}
+        return {each.name: self.given.get(each.name, 1) for each in self.brokers}
+
+    @property
+    def given(self) -> Mapping[str, int]:
+        """The weights that were said."""
+        brokers = (each for each in self.brokers if isinstance(each, ClusterBroker))
+        return {each.name: each.weight for each in brokers if each.weight is not None}
 
     def leaves(self) -> Iterator[str]:
         """Yield the names of its brokers, those of its clusters included."""
@@ -95,7 +102,9 @@ def _listed(name: str, brokers: object) -> Iterator[ClusterBroker]:
     check_kind(brokers, (list, tuple, Mapping), f"brokers of cluster {name!r}", advice)
     for each in brokers:  # type: ignore[attr-defined]  # it is a list or a mapping
         check_kind(each, str, f"a broker of cluster {name!r}", advice)
-        yield ClusterBroker(name=each, weight=brokers[each] if isinstance(brokers, Mapping) else 1)
+        if isinstance(brokers, Mapping):
+            check_kind(brokers[each], int, f"the weight of broker {each!r}", WHOLE)
+        yield ClusterBroker(name=each, weight=brokers[each] if isinstance(brokers, Mapping) else None)
 
 
 def check(cluster: Cluster) -> None:
@@ -133,11 +142,11 @@ def _brokers(cluster: Cluster) -> Iterator[Complaint]:
     for each in cluster.brokers:
         if not each.name:
             yield "holds something without a name", "name it"
-        if isinstance(each, ClusterBroker) and (type(each.weight) is not int or each.weight < 1):
-            yield f"gives broker {each.name!r} the weight {each.weight!r}", "weights are whole numbers, 1 or more"
-    weighed = [name for name, weight in cluster.weights.items() if weight != 1]
-    if weighed and cluster.policy in tuple(PolicyName) and cluster.policy != PolicyName.WEIGHTED:
-        what = f"gives weights to {', '.join(weighed)}, which are for {PolicyName.WEIGHTED}"
+    for name, weight in cluster.given.items():
+        if type(weight) is not int or weight < 1:
+            yield f"gives broker {name!r} the weight {weight!r}", WHOLE
+    if cluster.given and cluster.policy in tuple(PolicyName) and cluster.policy != PolicyName.WEIGHTED:
+        what = f"gives weights to {', '.join(cluster.given)}, which are for {PolicyName.WEIGHTED}"
         yield what, "leave them out, or choose that policy"
 
 
