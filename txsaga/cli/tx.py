@@ -20,7 +20,7 @@ from txsaga.cli.timeline import say_timeline
 from txsaga.errors import UnknownTransaction
 from txsaga.model.application import read_application
 from txsaga.model.decision import Decision
-from txsaga.model.identity import HalfId, StoreId
+from txsaga.model.identity import LAST, HalfId, StoreId
 from txsaga.model.timeline import documented
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ app = typer.Typer(help="Look at transactions, and settle those that nobody decid
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
 Reason = Annotated[str, typer.Option(help="Why; it is kept with your name.")]
 Force = Annotated[bool, typer.Option(help="Decide against the evidence, or without it.")]
-LAST = 2**63 - 1
-DIGITS = len(str(LAST))
 
 
 @app.command("list")
@@ -143,7 +141,7 @@ def settle(
 def number_of(text: str, store: StoreId) -> int:
     """Read the number of a transaction of this store."""
     if text.isdecimal():
-        number = int(text) if len(text) <= DIGITS else LAST + 1
+        number = int(text) if len(text) <= len(str(LAST)) else LAST + 1
     elif text.count("-") > 2:
         number = store.own(HalfId.decode(text).transaction)
     else:

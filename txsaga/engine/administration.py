@@ -19,6 +19,7 @@ from txsaga.model import facts
 from txsaga.model.arguments import check_kind
 from txsaga.model.checks import kept
 from txsaga.model.claim import ConsumerGroup, Policy
+from txsaga.model.identity import check_txid
 from txsaga.model.overview import Position
 from txsaga.model.records import Group
 from txsaga.model.replay import Replay
@@ -69,7 +70,7 @@ class Administration:
         dry_run: bool = False,
     ) -> Replay:
         """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
-        check_kind(txid, int, "txid", "give the number of a transaction")
+        check_txid(txid)
         replays = Replays(self._kernel)
         if dry_run:
             return replays.plan(txid, key)

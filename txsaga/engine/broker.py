@@ -46,7 +46,7 @@ from txsaga.model.ballot import Cast as CastVote
 from txsaga.model.ballot import Polled
 from txsaga.model.checks import CheckProfile
 from txsaga.model.cut import Cut
-from txsaga.model.identity import StoreId
+from txsaga.model.identity import StoreId, check_txid
 from txsaga.model.records import Group
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
@@ -110,17 +110,18 @@ class Broker(Administration):
         self, txid: int, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None
     ) -> bool:
         """Cast a vote on an open transaction, from any process; False when this voter has voted: the first stands."""
-        check_kind(txid, int, "txid", "give the number of a transaction")
+        check_txid(txid)
         return vote(self._kernel, txid, ballot, CastVote(voter=voter, yes=yes, evidence=evidence or {}))
 
     def ballots(self, txid: int) -> Sequence[Polled]:
         """Return the ballots of a transaction with their votes."""
+        check_txid(txid)
         return ballots(self._kernel, txid)
 
     def flow(self, id: int | str) -> Flow:
         """Join a flow by its number, or by its id."""
         txid = self.identity.own(id) if isinstance(id, str) else id
-        check_kind(txid, int, "id", "give the number of a flow, or its id")
+        check_txid(txid, "id", "give the number of a flow, or its id")
         return Flow(self._kernel, Opening(self._kernel).join_by_number(txid))
 
     def register(self, name: str, engine: Engine) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from txsaga.errors import ConfigError
-from txsaga.model.saga import as_json
+from txsaga.model.keeping import as_json
 
 
 class Application(NamedTuple):

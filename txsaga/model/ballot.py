@@ -15,7 +15,7 @@ from enum import Enum, StrEnum, auto
 
 from txsaga.errors import ConfigError, NotCarried
 from txsaga.model.arguments import check_kind
-from txsaga.model.saga import as_json
+from txsaga.model.keeping import as_json, is_text
 
 
 class Rule(StrEnum):
@@ -71,7 +71,7 @@ class Ballot:
 
 
 def _is_name(name: str) -> bool:
-    return bool(name) and "\0" not in name
+    return bool(name) and is_text(name)
 
 
 def rule_of(rule: Rule | str) -> Rule:

@@ -13,6 +13,17 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from txsaga.errors import UnknownTransaction
+from txsaga.model.arguments import check_kind
+
+LAST = 2**63 - 1
+"""The highest number that a store can give to a transaction."""
+
+
+def check_txid(txid: object, what: str = "txid", advice: str = "give the number of a transaction") -> None:
+    """Raise `ConfigError` unless it is a number, and `UnknownTransaction` if no store could have given it."""
+    check_kind(txid, int, what, advice)
+    if abs(txid) > LAST:  # type: ignore[arg-type]  # it is a number
+        raise UnknownTransaction(f"{what} names no transaction of this store: their numbers lie between 1 and {LAST}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,7 @@ class StoreId:
         """Return the number of a transaction that must be this store's."""
         uuid, incarnation, txid = _split(transaction, 3)
         number = int(txid, 16)
+        check_txid(number, f"id {transaction[:99]!r}")
         if UUID(hex=uuid) != self.uuid or int(incarnation, 16) != self.incarnation_of(number):
             raise UnknownTransaction(f"transaction {transaction} belongs to another store; this one is {self}")
         return number

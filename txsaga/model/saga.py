@@ -13,8 +13,8 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple, Self
 
-from txsaga.errors import ConfigError
 from txsaga.model.decision import Decision
+from txsaga.model.keeping import as_json
 from txsaga.model.step import StepKind
 
 RETRIES = 5
@@ -52,17 +52,6 @@ class Action:
     def pause_before(self, attempt: int, jitter: float) -> float:
         """Return the seconds to wait before a further try, doubled each time."""
         return min(self.pause * 2.0 ** min(attempt - 1, 60), LONGEST_PAUSE) * jitter
-
-
-def as_json(value: object, what: str) -> str:
-    """Write a value as JSON that the store can keep."""
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{what} must be JSON, it is kept for whoever goes on: {error}") from None
-    if "\\u0000" in text:
-        raise ConfigError(f"{what} holds a character that can't be kept (U+0000); leave it out")
-    return text
 
 
 class Claimed(NamedTuple):

@@ -116,11 +116,11 @@ def test_nothing_is_tried_behind_the_vote(participant: TccParticipant) -> None:
         enlisted.handle(item=1)
 
 
-@pytest.mark.parametrize("argument", [object(), b"bytes", float("nan")])
+@pytest.mark.parametrize("argument", [object(), b"bytes", float("nan"), "a\0b", ["\ud800"], {"\0": 1}], ids=ascii)
 def test_arguments_that_could_not_be_kept_are_refused(
     participant: TccParticipant, till: Till, argument: object
 ) -> None:
-    with pytest.raises(ConfigError, match="JSON"):
+    with pytest.raises(ConfigError, match=r"the arguments of '.*' (must be JSON|holds a character).* at 'item'"):
         participant.enlist(new_branch()).handle(item=argument)
     assert till.reserved == {}
 

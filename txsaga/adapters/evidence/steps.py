@@ -29,7 +29,7 @@ from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.errors.saga import StepRefused
 from txsaga.model.decision import Decision
-from txsaga.model.saga import as_json
+from txsaga.model.keeping import as_json
 from txsaga.ports.step_work import Announce, Ran, Work
 
 OUT = ":out"

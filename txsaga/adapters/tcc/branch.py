@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from txsaga.adapters.tcc.calls import Calls
 from txsaga.engine.sent import sent
-from txsaga.errors import ConfigError, StoreUnavailable, TransactionClosed, TxSagaError, xa
+from txsaga.errors import StoreUnavailable, TransactionClosed, TxSagaError, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
+from txsaga.model.keeping import as_json
 from txsaga.ports.reservations import Reservations
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class TccWork:
             raise TransactionClosed(f"the branch in {self._name!r} was asked for its vote: it is too late to try")
         if self.begun:
             raise TransactionClosed(f"{self._name!r} was tried in this transaction; give one try all it has to reserve")
-        kept = _as_json(self._name, arguments)
+        kept: dict[str, object] = json.loads(as_json(arguments, f"the arguments of {self._name!r}"))
         self.begun = True
         self.refusal = xa.RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
         try:
@@ -122,11 +123,3 @@ class TccBranch:
         found = self._participant.finish(self._branch, decision)
         self._over = True
         return found
-
-
-def _as_json(name: str, arguments: dict[str, object]) -> dict[str, object]:
-    try:
-        kept: dict[str, object] = json.loads(json.dumps(arguments, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"the arguments of {name!r} must be JSON, they are kept for its confirm: {error}") from None
-    return kept

@@ -9,7 +9,8 @@ from txsaga.engine.saga.naming import Doing, undoing
 from txsaga.errors import ConfigError
 from txsaga.model.arguments import check_kind
 from txsaga.model.flow_step import HOME
-from txsaga.model.saga import Undo, as_json
+from txsaga.model.keeping import as_json
+from txsaga.model.saga import Undo
 from txsaga.model.step import StepKind
 from txsaga.ports.steps import Start
 

@@ -38,8 +38,8 @@ from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.flow import Hold
 from txsaga.model.flow_step import FlowStep
+from txsaga.model.keeping import as_json
 from txsaga.model.records import Doubt, Life
-from txsaga.model.saga import as_json
 from txsaga.model.step import Left
 from txsaga.model.topic import Way
 from txsaga.ports.flows import Waiting

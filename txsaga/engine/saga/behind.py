@@ -15,7 +15,7 @@ from typing import Any
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.saga.naming import Doing, action_of
 from txsaga.errors.saga import SagaError
-from txsaga.model.saga import as_json
+from txsaga.model.keeping import as_json
 from txsaga.model.step import StepState
 from txsaga.ports.steps import Start
 

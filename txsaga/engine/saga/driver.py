@@ -42,7 +42,8 @@ from txsaga.model import facts
 from txsaga.model.checks import LEASE
 from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
-from txsaga.model.saga import LONGEST_PAUSE, Action, Claimed, as_json
+from txsaga.model.keeping import as_json
+from txsaga.model.saga import LONGEST_PAUSE, Action, Claimed
 from txsaga.model.step import Left, StepEvent, StepKind, StepRecord, StepState
 from txsaga.ports.step_work import Ran
 from txsaga.ports.steps import Close, Mark, Rest

@@ -18,7 +18,8 @@ from txsaga.engine.saga.acting import Acting, Turn
 from txsaga.engine.saga.naming import Doing, action_of, undoing
 from txsaga.errors import OutcomeUnknown, TxSagaError
 from txsaga.errors.saga import ServiceRefused, StepLeftOut, StepRefused, StepTimedOut
-from txsaga.model.saga import Action, Undo, as_json
+from txsaga.model.keeping import as_json
+from txsaga.model.saga import Action, Undo
 from txsaga.model.step import Left, StepKind
 from txsaga.ports.step_work import Ran
 from txsaga.ports.steps import Start

@@ -22,6 +22,7 @@ from txsaga.errors import (
     UnknownTransaction,
 )
 from txsaga.model.decision import Decision
+from txsaga.model.identity import LAST
 from txsaga.provider.waits.asking import Asking
 from txsaga.provider.waits.kinds import Answer, Kind, Wait
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("txsaga")
 MOST_SHOWN = 100
-MOST = 2**63 - 1
-"""No transaction has a higher number."""
 PROMPT, LATE, LONGEST = 2.0, 5.0, 60.0
 """Seconds: a round waits so long for checks, one that takes longer keeps no other from beginning, or is given up."""
 AT_ONCE = 16
@@ -176,7 +175,7 @@ class Looking:
         text = wait.transaction
         if not (text.isascii() and text.isdigit()):
             return self._broker.identity.own(text)
-        if len(text) > len(str(MOST)) or int(text) > MOST:
+        if len(text) > len(str(LAST)) or int(text) > LAST:
             raise UnknownTransaction(f"transaction {text[:40]} is not in this store")
         return int(text)
 
