@@ -285,7 +285,7 @@ class NotCarried(EffectConflict):
 
 
 class VotedOtherwise(TransactionError):
-    """A voter has said the opposite before: the first vote stands."""
+    """On the command line: a voter has said the opposite before, and the first vote stands; `vote` returns False."""
 
     def __init__(self, txid: int, ballot: str, voter: str) -> None:
         super().__init__(f"{voter!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands")
