@@ -130,7 +130,11 @@ def test_a_heuristic_is_listed_and_forgotten_with_who_and_why(desk: Desk) -> Non
     assert (found["txid"], found["number"], found["resource"]) == (life.txid, 2, "mortgage")
     assert (found["state"], found["why"]) == ("heuristic_rolled_back", "found rolled_back while COMMIT was decided")
     assert found["since"]
-    assert "heuristic_rolled_back" in desk("heuristics").lines[1]
+    assert found["look"] == f"what branch {found['gid']} wrote is not in resource 'mortgage': do it by hand there"
+    shown = desk("heuristics").lines
+    assert "heuristic_rolled_back" in shown[1]
+    assert shown[-2] == f"{txid}.2.1: {found['look']}"
+    assert shown[-1] == "then `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` tells what was decided"
     assert desk("heuristics", "--resource", "current", "--json").documents == []
     held = desk("branches", "--held", "--json").documents
     assert [(each["resource"], each["txid"], each["state"]) for each in held] == [
@@ -147,6 +151,7 @@ def test_a_heuristic_is_listed_and_forgotten_with_who_and_why(desk: Desk) -> Non
     assert (record["what"], record["who"]) == ("BRANCH 2.1 FORGOTTEN", os_user())
     assert record["why"] == "paid by hand (it was heuristic_rolled_back)"
     assert desk("heuristics", "--json").documents == []
+    assert len(desk("heuristics").lines) == 1
     states = [each["state"] for each in desk("branches", "--tx", txid, "--json").documents]
     assert states == ["committed", "forgotten"]
     assert set(desk.bank.states(prepared.txid).values()) == {BranchState.COMMITTED}

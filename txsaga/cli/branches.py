@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ import typer
 
 from txsaga.cli import exits, tx
 from txsaga.cli.home import opened
+from txsaga.cli.mending import look, say_looks
 from txsaga.cli.options import MOST, options_of
 from txsaga.cli.printing import document, say, table
 from txsaga.errors import UnknownProducerGroup
@@ -91,16 +92,20 @@ def branches(
             named = store.branches.of(tx.number_of(transaction, broker.identity))
             wanted = [each for each in named if each.state in states and resource in (None, each.resource)]
             found = [each for each in wanted if each[:3] > place][:limit]
-        _show(broker, found, as_json=options.json)
+        rows = [branch_document(broker, each) for each in found]
+    _show(rows, as_json=options.json)
 
 
 def heuristics(context: typer.Context, resource: Resource = None, limit: Limit = 50, after: After = None) -> None:
-    """List branches that somebody decided over our head, or of which nobody can tell."""
+    """List branches that somebody decided over our head, or of which nobody can tell, and what to look at."""
     options = options_of(context)
     place = _place(after, "--after") if after else (0, 0, 0)
     with opened(options) as broker:
         found = broker.kernel.store.branches.listed(HEURISTIC, resource=resource, after=place, limit=limit)
-        _show(broker, found, as_json=options.json)
+        rows = [said | {"look": look(said)} for said in (branch_document(broker, each) for each in found)]
+    _show(rows, as_json=options.json)
+    if not options.json:
+        say_looks(rows)
 
 
 def forget(
@@ -148,8 +153,7 @@ def branch_document(broker: Broker, branch: Branch) -> dict[str, object]:
     }
 
 
-def _show(broker: Broker, found: Sequence[Branch], *, as_json: bool) -> None:
-    rows = [branch_document(broker, each) for each in found]
+def _show(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
     if as_json:
         document(rows)
     else:

@@ -160,6 +160,14 @@ class Swift(Protocol):
         """Do for each what `finish` does, or say why it was refused; what is raised is a failure of the resource."""
 
 
+@runtime_checkable
+class Traced(Protocol):
+    """A participant that can name the place where a person sees what became of a branch."""
+
+    def traces(self, branch: BranchId) -> str:
+        """Return that place; nothing is looked at."""
+
+
 class Enlistable(Protocol):
     """What a user registers as a participant that is no database."""
 

@@ -101,3 +101,25 @@ def test_participants_may_be_given_with_the_store(home_url: str, bank: Bank, rep
         assert participant.name == "reports"
     with pytest.raises(ConfigError, match="lower case"):
         txsaga.connect(home_url, participants={"Reports": Folder(reports)}, env={})
+
+
+@pytest.mark.req("WM-45")
+@pytest.mark.parametrize("by", ["owner", "recovery"])
+def test_what_found_no_place_is_told_with_the_place_to_look_at(bank: Bank, reports: Path, by: str) -> None:
+    tx = bank.producer.coordinated("reports").__enter__()
+    with tx.on("reports") as folder:
+        folder.write("7.txt", b"ten were paid")
+    owner = tx._owner
+    owner.decide(Decision.COMMIT, "the block ended", votes=owner.work.named(owner.work.prepare()))
+    (reports / "7.txt").write_bytes(b"a stranger's")
+    told = owner.finish(Decision.COMMIT).against if by == "owner" else []
+    owner.leave()
+    bank.broker.kernel.notes.flush()
+    bank.recover()
+    (branch,) = bank.broker.kernel.store.branches.of(tx.txid or 0)
+    assert branch.state is BranchState.HEURISTIC_HAZARD
+    staging = Path(branch.why.partition("; look at ")[2].partition(" and ")[0])
+    assert staging.parent.parent == reports / ".txsaga"
+    assert {path.name for path in staging.iterdir()} == {"1", "manifest.json"}
+    assert all(str(staging) in str(each) for each in told)
+    assert len(told) == (by == "owner")

@@ -108,6 +108,10 @@ class FolderParticipant:
             with suppress(OSError):
                 self._layout.staging(branch).parent.rmdir()
 
+    def traces(self, branch: BranchId) -> str:
+        """Return where its files wait that found no place, and the file that tells that it is committed."""
+        return f"{self._layout.staging(branch)} and {self._layout.done(branch)}"
+
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Remove old markers of branches that are over; a folder has no barriers."""
         with _reaching(self._layout.root):

@@ -210,7 +210,7 @@ class Recovery:
                 found = participant.fence(id)  # its lane may be about to commit it
             if found is Finish.COMMITTED:
                 due, found = Decision.COMMIT, Finish.DONE  # it did, and could not say so
-        return noted(branch.txid, id, due, found)
+        return noted(branch.txid, id, due, found, participant)
 
     def _is_presumed(self, branch: Branch) -> bool:
         """Tell whether nobody but check-back decided what an earlier life of the store began (R8)."""

@@ -23,7 +23,7 @@ from txsaga.model import facts
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted, Voted
-from txsaga.ports.participants import Driven, Enlisted, Participant
+from txsaga.ports.participants import Driven, Enlisted, Participant, Traced
 
 logger = logging.getLogger("txsaga")
 
@@ -247,7 +247,7 @@ class Work:
             return part.session
 
     def _note(self, told: Told, part: Part, decision: Decision, found: Finish) -> None:
-        told.notes.append(noted(self._txid, part.branch, decision, found))
+        told.notes.append(noted(self._txid, part.branch, decision, found, part.participant))
         if found in AGAINST:
             name = part.participant.name
             error = AGAINST[found](f"resource {name!r}: {told.notes[-1].why}; transaction {self._txid} says otherwise")
@@ -297,8 +297,12 @@ def _silent_vote(part: Part) -> Vote:
     return Vote.PREPARED if part.session is not None else Vote.READ_ONLY
 
 
-def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish) -> Noted:
-    """Write down what a second phase found."""
+def noted(
+    txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: Participant | None = None
+) -> Noted:
+    """Write down what a second phase found, and where its participant knows of traces."""
     event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
     why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
+    if why and isinstance(participant, Traced):
+        why = f"{why}; look at {participant.traces(branch)}"
     return Noted(txid, branch.number, branch.attempt, event, why)

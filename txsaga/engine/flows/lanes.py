@@ -188,7 +188,7 @@ class FlowLane:
             try:
                 with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
                     found = self._participant.finish(branch, decision)
-                notes.append(noted(self._life.txid, branch, decision, found))
+                notes.append(noted(self._life.txid, branch, decision, found, self._participant))
             except TxSagaError as reason:
                 away = reason
         self._kernel.notes.add(notes)
