@@ -33,6 +33,7 @@ def test_who_took_the_messages_takes_part(town: Town) -> None:
         for n in range(5):
             tx.send(ORDERS, f"{n}".encode())
         assert tx.participants == ("b1",)
+    assert tx.participants == ("b1",)
     assert town.all_told() == [["0", "1", "2", "3", "4"], [], []]
 
 
@@ -134,6 +135,7 @@ def test_roll_back_reaches_every_branch(town: Town) -> None:
         tx.roll_back()
         assert [town.lives(name) for name in town.direct] == [["rolled_back"]] * 3
     assert tx.decision is Decision.ROLLBACK
+    assert tx.participants == ("b1",)
     assert town.all_told() == [[], [], []]
 
 
@@ -143,6 +145,7 @@ def test_an_exception_rolls_every_branch_back_and_comes_out(town: Town) -> None:
         tx.send(ORDERS, b"one")
         raise Stop
     assert [town.lives(name) for name in town.direct] == [["rolled_back"]] * 3
+    assert tx.participants == ("b1",)
     assert set(town.states(tx.txid).values()) == {BranchState.ROLLED_BACK}
 
 
@@ -176,6 +179,7 @@ def test_every_broker_that_gave_a_message_takes_part(town: Town) -> None:
             for each in found:
                 tx.consume(each.message)
             assert set(tx.participants) == {"b1", "b2"}
+        assert set(tx.participants) == {"b1", "b2"}
         assert consumer.receive(2, wait=0) == []
     for name in ("b1", "b2"):
         assert town.stored[name].rows("SELECT * FROM claim") == []
@@ -197,5 +201,6 @@ def test_one_of_two_participants_that_is_down_fails_both(town: Town) -> None:
     town.up("b2")
     town.recover()
     assert tx.decision is Decision.ROLLBACK
+    assert set(tx.participants) >= {"b1", "b2"}
     assert town.all_told() == [[], [], []]
     assert [len(town.stored[name].rows("SELECT * FROM claim WHERE txid IS NULL")) for name in ("b1", "b2")] == [1, 1]

@@ -88,6 +88,7 @@ class ClusterTransaction(Coordinated):
         self._votes: dict[str, Vote] | None = None
         self._ended = False
         self._silent: list[str] = []
+        self._took_part: tuple[str, ...] | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -96,7 +97,9 @@ class ClusterTransaction(Coordinated):
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """The brokers that took or gave messages."""
+        """The brokers that took or gave messages, also when the block is left."""
+        if self._took_part is not None:
+            return self._took_part
         return tuple(name for name in self._open if self._handle(name).used)
 
     @property
@@ -190,6 +193,12 @@ class ClusterTransaction(Coordinated):
                 "recovery tells it"
             )
 
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            super()._leave(error)
+        finally:
+            self._took_part = self.participants  # what tells it is given back next
+
     def _commit(self) -> None:
         if not self._ended:
             self.end()
@@ -202,7 +211,8 @@ class ClusterTransaction(Coordinated):
         self._follow(standing)
 
     def _roll_back(self, why: str, leaves: BaseException | None = None) -> None:
-        self._set_aside(set(self._open) - set(self.participants))
+        self._took_part = self.participants  # what was not asked is given back before the rest
+        self._set_aside(set(self._open) - set(self._took_part))
         super()._roll_back(why, leaves)
 
     def _told(self, decision: Decision) -> Told:
