@@ -116,6 +116,10 @@ def test_a_resource_without_a_setting_is_named_too(desk: Desk) -> None:
         ("mortgage", False, 1),
     ]
     assert "'current' is not registered" in said.documents[0]["why"]
+    assert "set TXSAGA_RESOURCE_CURRENT to its URL" in said.documents[0]["why"]
+    said = desk.call("branches", "--held", TXSAGA_URL=desk.url)
+    assert "set TXSAGA_RESOURCE_CURRENT to its URL" in said.complaint
+    assert "TXSAGA_PARTICIPANT_CURRENT for what is no database" in said.complaint
 
 
 @pytest.mark.req("WM-21", "WM-24", "WM-45", "WM-48")

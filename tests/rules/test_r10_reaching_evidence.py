@@ -53,10 +53,14 @@ def test_a_resource_that_nobody_registered_is_refused_before_anything_is_stored(
     shop: Producer, probe: Probe, library: str, named: str
 ) -> None:
     stranger = create_engine(library, poolclass=NullPool)
-    with pytest.raises(ResourceUnknown, match=r"register it with broker\.register"), shop.transaction() as tx:
+    with (
+        pytest.raises(ResourceUnknown, match=r"register it with broker\.register") as refusal,
+        shop.transaction() as tx,
+    ):
         tx.send("orders", b"a")
         with tx.local(stranger if named == "engine" else named):
             pytest.fail("local work ran")
+    assert ("TXSAGA_RESOURCE_LEDGER" in str(refusal.value)) == (named == "ledger")
     assert probe.value("SELECT count(*) FROM half") == 0
 
 

@@ -317,9 +317,20 @@ class ResourceUnknown(TxSagaError):
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(
             f"resource {name!r} is not registered (known: {', '.join(sorted(set(known))) or 'none'}); "
-            f"register it with broker.register({name!r}, engine)"
+            f"register it with broker.register({name!r}, engine){_settings_for(name)}"
         )
         self.name = name
+
+
+def _settings_for(name: str) -> str:
+    """Tell how a resource is named from outside of a program; an engine has no name."""
+    if not name.isidentifier():
+        return ""
+    upper = name.upper()
+    return (
+        f", or set TXSAGA_RESOURCE_{upper} to its URL (TXSAGA_BROKER_{upper} for a store, "
+        f"TXSAGA_PARTICIPANT_{upper} for what is no database)"
+    )
 
 
 class EvidenceMissing(TxSagaError):
