@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.model.journal import reading
+from txsaga.errors import ConfigError
+from txsaga.model.journal import reading, require_journalled, written
 
 
 @pytest.mark.rule("R17")
@@ -34,3 +35,11 @@ from txsaga.model.journal import reading
 )
 def test_a_statement_that_gives_rows_back_is_known_by_its_words(text: str, word: str | None) -> None:
     assert reading(text) == word
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800"], ids=ascii)
+def test_a_text_that_no_store_keeps_is_refused_by_the_name_of_its_parameter(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"a parameter holds a character that can't be kept \(U\+.*\) at 'note'"):
+        written({"id": 1, "note": value})
+    with pytest.raises(ConfigError, match="the statement holds a character that can't be kept"):
+        require_journalled(f"UPDATE t SET note = '{value}'")

@@ -16,6 +16,7 @@ from math import isfinite
 from uuid import UUID
 
 from txsaga.errors import ConfigError
+from txsaga.model.keeping import as_json
 
 _SILENT = re.compile(
     r"--[^\n]*"  # a comment to the end of the line
@@ -57,6 +58,7 @@ def require_journalled(text: str) -> None:
     """Refuse what can't be done later, by somebody else, in the middle of other statements."""
     if not isinstance(text, str) or not text.strip():
         raise ConfigError("a journal takes the text of one statement")
+    as_json(text, "the statement")
     parts = [words for part in _SILENT.sub(" ", text).split(";") if (words := _WORD.findall(part))]
     if len(parts) != 1:
         raise ConfigError("a journal takes one statement at a time; give each to an execute of its own")
@@ -72,7 +74,9 @@ def require_journalled(text: str) -> None:
 
 def written(parameters: Mapping[str, object]) -> dict[str, object]:
     """Write parameters as JSON can keep them; `ConfigError` for what it can't."""
-    return {_name(name): _plain(name, value) for name, value in parameters.items()}
+    kept = {_name(name): _plain(name, value) for name, value in parameters.items()}
+    as_json(kept, "a parameter")
+    return kept
 
 
 def read(kept: Mapping[str, object]) -> dict[str, object]:
