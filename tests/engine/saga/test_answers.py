@@ -40,6 +40,12 @@ def test_a_step_whose_answer_is_cut_is_an_error_and_is_undone(agency: Agency, he
     assert agency.broker.kernel.store.steps.of(saga.txid or 0)[0].left is Left.UNKNOWN
 
 
+def test_a_step_whose_answer_is_cut_is_not_tried_again(agency: Agency, heard: list[str]) -> None:
+    with pytest.raises(AnswerLost), agency.saga() as saga:
+        saga.step(SHOP, compensate=call_off, input={"what": "room"}, retries=3)
+    assert (heard, done) == (["1"], ["undo room"])
+
+
 def test_a_no_is_a_no_however_long_it_is(agency: Agency, heard: list[str]) -> None:
     with pytest.raises(ServiceRefused, match="answered 409"), agency.saga() as saga:
         saga.step(Http("https://shop/no"), compensate=call_off, input={"what": "room"})
@@ -66,3 +72,21 @@ def test_behind_the_point_of_no_return_it_is_done_once_and_told(
     assert f"step 1 'shop' of transaction {saga.txid} is done, its answer is not kept: {SHOP.url} did it, and " in (
         caplog.text
     )
+
+
+@pytest.mark.parametrize("body", [b'"a\\u0000b"', b"NaN", b'"\\ud800"', b"\0"], ids=ascii)
+def test_behind_the_point_of_no_return_it_is_not_done_again_for_an_answer_that_no_store_keeps(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    calls: list[str] = []
+
+    def answered(method: str, url: str, sent: bytes, headers: Mapping[str, str], timeout: float) -> Reply:
+        calls.append(url)
+        return Reply(200, body)
+
+    monkeypatch.setattr(agency.broker.kernel, "services", answered)
+    with caplog.at_level(logging.WARNING), agency.saga() as saga:
+        saga.no_return()
+        later = saga.step(SHOP, name="shop", input={"what": "room"})
+    assert (calls, agency.states(saga.txid), later.result()) == ([SHOP.url], ["done"], None)
+    assert "is done, its answer is not kept: what step 'shop' returned" in caplog.text

@@ -165,12 +165,10 @@ class Driver:
         assert action is not None
         output = action.options.get("output")  # of the try that is confirmed
         try:
-            ran = self._acting.do(turn, action, json.loads(step.input), output=output)
+            kept = _kept(step, self._acting.do(turn, action, json.loads(step.input), output=output))
         except AnswerLost as lost:
             logger.warning("%s of transaction %d is done, its answer is not kept: %s", _what(step), step.txid, lost)
-            ran = Ran(None, True)
-        read = isinstance(ran.output, list) and step.kind is StepKind.SQL
-        kept = None if ran.output is None or read else as_json(ran.output, f"what step {step.name!r} returned")
+            kept = None
         self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
 
     def _failed(self, step: StepRecord, action: Action | None, attempts: int, error: Exception) -> None:
@@ -233,6 +231,16 @@ class Driver:
 def _action(step: StepRecord) -> Action | None:
     text = step.action if step.forward else step.compensation
     return None if text is None else Action.read(text)
+
+
+def _kept(step: StepRecord, ran: Ran) -> str | None:
+    """Write what a step returned. It is done: for what can't be kept it is not done again."""
+    if ran.output is None or (isinstance(ran.output, list) and step.kind is StepKind.SQL):
+        return None
+    try:
+        return as_json(ran.output, f"what step {step.name!r} returned")
+    except ConfigError as unkept:
+        raise AnswerLost(str(unkept)) from unkept
 
 
 def _what(step: StepRecord) -> str:

@@ -17,7 +17,7 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.saga.acting import Acting, Turn
 from txsaga.engine.saga.naming import Doing, action_of, undoing
 from txsaga.errors import OutcomeUnknown, TxSagaError
-from txsaga.errors.saga import ServiceRefused, StepLeftOut, StepRefused, StepTimedOut
+from txsaga.errors.saga import AnswerLost, ServiceRefused, StepLeftOut, StepRefused, StepTimedOut
 from txsaga.model.keeping import as_json
 from txsaga.model.saga import Action, Undo
 from txsaga.model.step import Left, StepKind
@@ -96,7 +96,7 @@ class Trying:
                 return self._acting.do(turn, action, asked.input, function=function)
             except BaseException as error:
                 unsure = tries.heard(error)
-                if not isinstance(error, Exception) or isinstance(error, NEVER_AGAIN):
+                if not isinstance(error, Exception) or isinstance(error, (*NEVER_AGAIN, AnswerLost)):
                     raise
                 attempt += 1
                 if attempt > asked.retries:
