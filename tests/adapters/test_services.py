@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -94,3 +95,20 @@ def test_what_is_no_http_is_an_error_of_the_connection() -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="https://host/path"):
         called(url)
+
+
+def test_an_answer_that_breaks_off_is_the_yes_that_it_began_with() -> None:
+    with answering(EARLY, broken_off=True) as port:
+        assert called(at(port)) == Reply(200, b"", "fewer bytes than it announced")
+
+
+def test_an_address_that_this_machine_has_no_network_for_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = socket.getaddrinfo
+
+    def with_another(host: str, port: int, **how: Any) -> list[Any]:  # noqa: ANN401  # as the real one
+        foreign = (255, socket.SOCK_STREAM, 0, "", ("nowhere", port))
+        return [foreign, *look_up(host, port, **how)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", with_another)
+    with answering(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n") as port:
+        assert called(at(port)).is_yes

@@ -79,6 +79,8 @@ def _read(answer: HTTPResponse) -> Reply:
         body, ended = answer.read(LONGEST + 1), True
     except IncompleteRead as early:
         body, ended = early.partial, False
+    except ConnectionError:  # what it said of itself is here already
+        body, ended = b"", False
     if len(body) > LONGEST:
         return Reply(answer.status, body[:LONGEST], f"more than {LONGEST:,} bytes; answer with less")
     return Reply(answer.status, body, "" if ended and not answer.length else "fewer bytes than it announced")

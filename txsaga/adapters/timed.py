@@ -11,7 +11,7 @@ import io
 import socket
 import ssl
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -73,17 +73,12 @@ class _Reader(io.RawIOBase):
 def connected(host: str, port: int, deadline: Deadline, tls: ssl.SSLContext | None) -> TimedSocket:
     """Connect to the first address of a host that answers; each has its share of the time."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    while True:
-        family, kind, protocol, _, address = found.pop(0)
-        opened = socket.socket(family, kind, protocol)
+    for left, place in zip(range(len(found), 0, -1), found, strict=True):
         try:
-            opened.settimeout(deadline.left() / (len(found) + 1))
-            opened.connect(address)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened = _reached(place, deadline.left() / left)
             break
         except OSError:
-            opened.close()
-            if not found:
+            if left == 1:
                 raise
     try:
         opened.settimeout(deadline.left())
@@ -91,3 +86,16 @@ def connected(host: str, port: int, deadline: Deadline, tls: ssl.SSLContext | No
     except BaseException:
         opened.close()
         raise
+
+
+def _reached(place: tuple[Any, ...], seconds: float) -> socket.socket:
+    family, kind, protocol, _, address = place
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.settimeout(seconds)
+        opened.connect(address)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
