@@ -164,7 +164,7 @@ class Swift(Protocol):
 class Traced(Protocol):
     """A participant that can name the place where a person sees what became of a branch."""
 
-    def traces(self, branch: BranchId) -> str:
+    def traces(self, branch: BranchId, finish: Finish) -> str:
         """Return that place; nothing is looked at."""
 
 

@@ -154,6 +154,14 @@ def test_a_name_that_is_too_long_is_refused(folder: FolderParticipant, path: str
     enlisted.leave()
 
 
+@pytest.mark.parametrize("path", ["\ud800.txt", "new/\udcff"], ids=ascii)
+def test_a_name_that_is_no_text_is_refused(folder: FolderParticipant, path: str) -> None:
+    enlisted = folder.enlist(new_branch())
+    with pytest.raises(ConfigError, match="holds half a letter, or bytes that are no text; choose another path"):
+        enlisted.handle.write(path, b"mine")
+    enlisted.leave()
+
+
 def test_a_name_may_be_as_long_as_the_folder_takes(folder: FolderParticipant, root: Path) -> None:
     branch = new_branch()
     voted(folder, branch, ("x" * 255, b"mine", "xb"))

@@ -192,3 +192,21 @@ def test_nothing_is_appended_behind_the_vote(folder: FolderParticipant) -> None:
     with pytest.raises(TransactionClosed):
         enlisted.handle.append("daily", rows(1))
     enlisted.leave()
+
+
+def test_what_was_refused_says_nothing_of_later_rows(folder: FolderParticipant, tmp_path: Path) -> None:
+    branch = new_branch()
+    enlisted = folder.enlist(branch)
+    enlisted.handle.write("daily/day=2025-03-03", b"a file where a folder must be")
+    with pytest.raises(ConfigError, match="can't be a file and a folder in one transaction"):
+        enlisted.handle.append("daily", rows(1), partitions=["day"])
+    assert enlisted.handle.append("daily", pa.table({"other": [1]})) == 1
+    enlisted.leave()
+
+
+def test_a_directory_that_is_a_file_is_refused_before_rows_are_read(folder: FolderParticipant) -> None:
+    enlisted = folder.enlist(new_branch())
+    enlisted.handle.write("daily", b"a file")
+    with pytest.raises(ConfigError, match="'daily' can't be a file and a folder in one transaction"):
+        enlisted.handle.append("daily", None)
+    enlisted.leave()

@@ -108,9 +108,9 @@ class FolderParticipant:
             with suppress(OSError):
                 self._layout.staging(branch).parent.rmdir()
 
-    def traces(self, branch: BranchId) -> str:
-        """Return where its files wait that found no place, and the file that tells that it is committed."""
-        return f"{self._layout.staging(branch)} and {self._layout.done(branch)}"
+    def traces(self, branch: BranchId, finish: Finish) -> str:
+        """Return where its files wait that found no place, or the file that tells that it is committed."""
+        return str(self._layout.done(branch) if finish is Finish.COMMITTED else self._layout.staging(branch))
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Remove old markers of branches that are over; a folder has no barriers."""

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from math import inf
 from pathlib import Path, PurePosixPath
 
 from txsaga.adapters.clock import wall_clock
@@ -78,6 +79,8 @@ class Layout:
         parts = PurePosixPath(name).parts
         if not parts or name == "." or name.startswith("/") or ".." in parts or "\0" in name or parts[0] == OWN:
             raise ConfigError(f"{str(path)!r} is no file of folder {self.root}; give a path inside it, not in {OWN}")
+        if not _is_text(name):
+            raise ConfigError(f"{name!r} holds half a letter, or bytes that are no text; choose another path")
         if not self.target(name).parent.resolve().is_relative_to(self.root.resolve()):
             raise ConfigError(f"{name!r} leads out of folder {self.root} by a link; give a path inside it")
         return name
@@ -102,8 +105,12 @@ class Layout:
         """Refuse a name that this file system can't take."""
         longest = max(len(os.fsencode(part)) for part in PurePosixPath(name).parts)
         whole = len(os.fsencode(self.target(name)))
-        if longest > os.pathconf(self.root, "PC_NAME_MAX") or whole >= os.pathconf(self.root, "PC_PATH_MAX"):
+        if longest > self._limit("PC_NAME_MAX") or whole >= self._limit("PC_PATH_MAX"):
             raise ConfigError(f"{name[:SHOWN] + '…'!r} is too long for this folder; choose a shorter path")
+
+    def _limit(self, which: str) -> float:
+        limit = os.pathconf(self.root, which)
+        return limit if limit > 0 else inf
 
     def prepared(self, store: str) -> Iterator[BranchId]:
         """Yield every branch that voted yes for a store; '*' is any."""
@@ -128,6 +135,14 @@ class Layout:
         for transaction in sorted(self.own.glob(f"{store}-*")):
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield from sorted(transaction.iterdir())
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def folders_of(name: str) -> list[str]:

@@ -88,10 +88,11 @@ class FolderWork:
         They are an Arrow table, batch or reader, or a Spark DataFrame; `partitions` are columns, one folder per value.
         """
         self._require_open()
-        name, place = self._layout.checked(directory), self._next()
+        name, place = self._directory(directory), self._next()
         written = parquet.write(rows, place, partitions)
-        for path, _ in written[:1]:
-            self._require_like(name, parquet.shape_of(path, place))
+        shape = parquet.shape_of(written[0][0], place) if written else None
+        if shape is not None:
+            parquet.require_like(shape, self._shapes.get(name) or parquet.shape(self._layout.target(name)), name)
         fresh: dict[str, _Staged] = {}
         for path, _ in written:
             staged = self._next()
@@ -99,6 +100,8 @@ class FolderWork:
             target = self._target(PurePosixPath(name) / path.relative_to(place).parent / part)
             fresh[target] = _Staged(path.rename(staged), None, None)
         self._keep(fresh)
+        if shape is not None:
+            self._shapes[name] = shape
         rmtree(place, ignore_errors=True)
         return sum(count for _, count in written)
 
@@ -137,14 +140,15 @@ class FolderWork:
             raise ConfigError(f"{file!r} can't be a file and a folder in one transaction; choose another path")
         return target
 
+    def _directory(self, path: object) -> str:
+        """Return the name of a directory for rows; what is a file, or lies in one, is refused."""
+        name = self._layout.checked(path)
+        self._target(PurePosixPath(name) / SUFFIX)
+        return name
+
     def _keep(self, fresh: Mapping[str, _Staged]) -> None:
         self._staged |= fresh
         self._folders.update(folder for target in fresh for folder in folders_of(target))
-
-    def _require_like(self, name: str, fresh: parquet.Shape) -> None:
-        """Refuse rows that differ from what is in their directory, or was appended to it here."""
-        parquet.require_like(fresh, self._shapes.get(name) or parquet.shape(self._layout.target(name)), name)
-        self._shapes[name] = fresh
 
     def _require_readable(self) -> None:
         """Vote no where rows came to a directory meanwhile that nobody can read together with ours."""

@@ -184,7 +184,7 @@ class Recovery:
             found = participant.finish_many(due)
         for (branch, _), (id, decision), answer in zip(waiting, due, found, strict=True):
             if isinstance(answer, Finish):
-                heard.notes.append(noted(branch.txid, id, decision, answer))
+                heard.notes.append(noted(branch.txid, id, decision, answer, participant))
             else:
                 heard.refuse(answer)
 

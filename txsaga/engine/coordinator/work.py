@@ -297,12 +297,10 @@ def _silent_vote(part: Part) -> Vote:
     return Vote.PREPARED if part.session is not None else Vote.READ_ONLY
 
 
-def noted(
-    txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: Participant | None = None
-) -> Noted:
+def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: object = None) -> Noted:
     """Write down what a second phase found, and where its participant knows of traces."""
     event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
     why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
     if why and isinstance(participant, Traced):
-        why = f"{why}; look at {participant.traces(branch)}"
+        why = f"{why}; look at {participant.traces(branch, finish)}"
     return Noted(txid, branch.number, branch.attempt, event, why)
