@@ -80,7 +80,7 @@ def _tell(role: str, failure: BaseException, told: str) -> str:
     if not (isinstance(failure, TxSagaError) and failure.retryable):
         logger.error("role %s failed; it goes on", role, exc_info=failure, extra={"role": role})
         return ""
-    why = type(failure).__name__
+    why = str(failure)
     if why != told:
         logger.warning("role %s waits: %s", role, failure, extra={"role": role})
     return why

@@ -36,6 +36,7 @@ def test_the_answer_is_the_same_however_it_is_waited_for(wire: Wire, call: Call,
 def test_looking_out_in_vain_is_left_for_a_while(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr("os.sched_yield", lambda: looks.append(1))
+    monkeypatch.setattr("txsaga.adapters.postgres.wire.IMPATIENCE", 0.02)
     wire.exchange([SLOW])
     assert not looks  # not alone
     wire.exchange([SLOW], alone=True)

@@ -116,7 +116,11 @@ def test_nothing_is_tried_behind_the_vote(participant: TccParticipant) -> None:
         enlisted.handle(item=1)
 
 
-@pytest.mark.parametrize("argument", [object(), b"bytes", float("nan"), "a\0b", ["\ud800"], {"\0": 1}], ids=ascii)
+@pytest.mark.parametrize(
+    "argument",
+    [object(), b"bytes", float("nan"), "a\0b", ["\ud800"], {"\0": 1}],
+    ids=["no JSON", "bytes", "no number", "NUL", "half a letter", "NUL in a name"],
+)
 def test_arguments_that_could_not_be_kept_are_refused(
     participant: TccParticipant, till: Till, argument: object
 ) -> None:

@@ -33,12 +33,12 @@ def refused(match: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def soon() -> Iterator[None]:
-    """Expect an answer within two seconds, and what a busy machine makes of them."""
+    """Expect an answer within two seconds, and what a busy machine makes of them: others wait 50 s, or for ever."""
     began = time.monotonic()
     try:
         yield
     finally:
-        assert time.monotonic() - began < 2 * AT_MOST
+        assert time.monotonic() - began < 5 * AT_MOST
 
 
 def need(connection: Connection) -> None:

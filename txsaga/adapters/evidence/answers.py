@@ -84,9 +84,9 @@ def _ours(resource: str, error: DBAPIError) -> StoreError:
     return StoreError(f"resource {resource!r} refused: {reason}")
 
 
-def code_of(error: DBAPIError) -> Code | None:
+def code_of(error: BaseException) -> Code | None:
     """Return the code that the driver gives; None when it gives none."""
-    driver = error.orig
+    driver = error.orig if isinstance(error, DBAPIError) else error
     number = getattr(driver, "sqlite_errorcode", None)
     if isinstance(number, int):
         return number & 0xFF  # without the extension that tells why it was busy

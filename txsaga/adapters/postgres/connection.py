@@ -140,7 +140,7 @@ def translated(error: BaseException) -> TxSagaError:
     if state == "0A000" and "used by a view" in detail:
         return StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
     if state == "0A000" and "cached plan" in detail:
-        return StoreError("the store was migrated under this program; start it again")
+        return StoreError("a table was changed under this program; start it again")
     if not state and _NOT_RUNNING.search(detail):
         return StoreUnavailable(f"the home database did not answer: {detail} `txsaga db start` starts an embedded one")
     if is_lost(origin) or state[:2] in ("53", "40") or state == "57014":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from txsaga.adapters.evidence.answers import code_of, edge
 from txsaga.adapters.xa import codes
@@ -45,6 +45,4 @@ class Looking:
 
 def is_cancelled(error: BaseException) -> bool:
     """Tell whether an error is that of a statement that was cancelled, SQLAlchemy's or its driver's."""
-    if isinstance(error, DBAPIError):
-        return code_of(error) in codes.CANCELLED
-    return getattr(error, "sqlstate", None) in codes.CANCELLED
+    return code_of(error) in codes.CANCELLED
