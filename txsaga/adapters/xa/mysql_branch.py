@@ -15,6 +15,7 @@ after XA PREPARE runs, the branch stays prepared.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
@@ -31,6 +32,9 @@ from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 
 Answer = TypeVar("Answer")
+
+LETS_GO, LOOK = 1.0, 0.02
+"""Seconds in which a server notices that a session is gone, and between two looks."""
 
 
 class _Stage(Enum):
@@ -197,7 +201,14 @@ class MysqlBranch:
 
     def _from_elsewhere(self, decision: Decision) -> Finish:
         self._session.end()  # while it lives nobody else may
-        return self._elsewhere(decision)
+        until = time.monotonic() + LETS_GO
+        while True:
+            try:
+                return self._elsewhere(decision)
+            except xa.RetryLater:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(LOOK)
 
     def _waited(self, answer: Future[Answer]) -> Answer:
         try:
