@@ -132,7 +132,7 @@ def test_a_process_that_lives_holds_its_work_and_one_that_is_killed_does_not(wor
 import sys, txsaga
 import txsaga.engine.running, txsaga.engine.lease
 txsaga.engine.running.TYPICAL = 0.0
-txsaga.engine.lease.Heartbeat.pause = txsaga.engine.lease.Heartbeat.rest = 0.05
+txsaga.engine.lease.Heartbeat.pace = txsaga.engine.pace.Pace(0.05, 0.05)
 with txsaga.connect(sys.argv[1], roles=False, env={}) as broker:
     producer = broker.producer("shop", checker=lambda _: None)
     with producer.transaction() as tx:

@@ -20,6 +20,7 @@ from tests.engine.stored import Stored
 from tests.rules.patience import eventually
 from txsaga.cli.engine import Profile, profile_of, run, stopping
 from txsaga.engine.broker import Broker
+from txsaga.engine.pace import Pace
 from txsaga.engine.roles import Dispatcher
 from txsaga.model.checks import CheckProfile
 from txsaga.model.records import Receipt
@@ -64,7 +65,7 @@ def test_once_runs_each_role_once(cli: Cli, broker: Broker, topic: str) -> None:
 class SlowRole:
     """A role whose round ends when a test lets it end."""
 
-    name, pause, rest = "slow", 0.0, 0.0
+    name, pace = "slow", Pace(0.0, 0.0)
 
     def __init__(self) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()

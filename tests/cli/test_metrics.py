@@ -26,6 +26,7 @@ from txsaga.cli.gauges import Gauges
 from txsaga.cli.metrics import Metrics, Watched, served
 from txsaga.engine.broker import Broker
 from txsaga.engine.loop import Loop
+from txsaga.engine.pace import Pace
 from txsaga.engine.roles import Dispatcher
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model import facts
@@ -197,7 +198,7 @@ def test_steps_are_timed_by_thread_and_failed_ones_are_not(metrics: Metrics) -> 
 class MoodyRole:
     """A role that fails in its second round."""
 
-    name, pause, rest = "moody", 0.0, 0.0
+    name, pace = "moody", Pace(0.0, 0.0)
 
     def __init__(self) -> None:
         self.rounds, self.third = 0, threading.Event()

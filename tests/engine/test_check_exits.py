@@ -13,6 +13,7 @@ from tests.engine.members import QUICK, Member, age, checks, remarks, until
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN
 from txsaga.engine.loop import Loop
+from txsaga.engine.pace import Pace
 from txsaga.model.checks import CheckProfile
 from txsaga.ports.runs import RunState
 
@@ -98,7 +99,7 @@ def test_a_role_goes_on_whatever_is_raised_in_it(
     monkeypatch.setattr("txsaga.engine.loop.AFTER_ERROR", 0.0)
 
     class Leaving:
-        name, pause, rest = "leaving", 0.0, 0.0
+        name, pace = "leaving", Pace(0.0, 0.0)
         rounds = 0
 
         def run_once(self) -> int:

@@ -169,7 +169,7 @@ def test_what_waits_for_free_hands_is_due_when_the_leader_looks_next(
     age(any_shop)
     member.beat()
     assert member.lead() == 1
-    any_shop.later(CheckBack.pause)
+    any_shop.later(CheckBack.pace.pause)
     assert len(any_shop.store.doubts.due(10)) == 1
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from txsaga.engine.loop import Loop
+from txsaga.engine.pace import Pace
 from txsaga.errors import StoreUnavailable
 
 
@@ -14,9 +16,16 @@ class Counted:
     """A role that signals each of its rounds."""
 
     def __init__(
-        self, name: str, *, pause: float = 0.001, fails: int = 0, done: int = 0, failure: Exception | None = None
+        self,
+        name: str,
+        *,
+        pause: float = 0.001,
+        breath: float = 0.0,
+        fails: int = 0,
+        done: int = 0,
+        failure: Exception | None = None,
     ) -> None:
-        self.name, self.pause, self.rest = name, pause, 16 * pause
+        self.name, self.pace = name, Pace(pause, 16 * pause, breath)
         self._fails, self._done, self._failure = fails, done, failure or RuntimeError("on purpose")
         self.rounds = 0
         self.reached = threading.Event()
@@ -81,6 +90,30 @@ def test_a_wake_ends_a_long_wait() -> None:
     loop.wake("sleepy")
     assert role.reached.wait(10)
     loop.stop()
+
+
+def test_a_role_that_did_something_takes_its_breath_whoever_wakes_it() -> None:
+    role = Counted("eager", breath=0.05, done=1)
+    loop = Loop([role])
+    began = time.monotonic()
+    loop.start()
+    while not role.reached.is_set():
+        loop.wake("eager")
+        threading.Event().wait(0.001)
+    loop.stop()
+    assert time.monotonic() - began >= 0.1
+
+
+def test_a_stop_ends_a_breath() -> None:
+    role = Counted("eager", breath=3600, done=1)
+    role.want = 1
+    loop = Loop([role])
+    loop.start()
+    assert role.reached.wait(10)
+    stopper = threading.Thread(target=loop.stop)
+    stopper.start()
+    stopper.join(5)
+    assert not stopper.is_alive()
 
 
 @pytest.mark.req("RMQ-30")

@@ -89,7 +89,7 @@ class Watched:
 
     def __init__(self, role: Role, metrics: Metrics) -> None:
         self._role, self._metrics = role, metrics
-        self.name, self.pause, self.rest = role.name, role.pause, role.rest
+        self.name, self.pace = role.name, role.pace
 
     def run_once(self) -> int:
         """Do one round."""

@@ -22,6 +22,7 @@ from txsaga.engine.case import Case
 from txsaga.engine.decide import By
 from txsaga.engine.judge import Basis, Verdict
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.engine.taken import Room, Taken
 from txsaga.errors import DecidedOtherwise, InDoubt, TxSagaError
 from txsaga.model import facts
@@ -41,7 +42,7 @@ class Answering:
     """Takes up questions, has them answered, and takes them away."""
 
     name = "answering"
-    pause, rest = 0.05, 0.5
+    pace = Pace(0.05, 0.5)
 
     def __init__(self, kernel: Kernel, threads: int = THREADS) -> None:
         self._kernel, self._threads = kernel, threads
@@ -50,7 +51,7 @@ class Answering:
         self._mine: dict[int, Taken] = {}  # once each, also what is put again while its checker hangs
         self._started = 0
         self._room = Room(threads)
-        self._look_at, self._wait = 0.0, self.pause
+        self._look_at, self._wait = 0.0, self.pace.pause
 
     def run_once(self) -> int:
         """Take up what is asked and take away what is answered; return how many were either, or are with a checker."""
@@ -71,7 +72,7 @@ class Answering:
         while taken and self._started < self._threads:
             self._started += 1
             threading.Thread(target=self._work, name=f"txsaga-checker-{self._started}", daemon=True).start()
-        self._wait = self.pause if taken else min(2 * self._wait, self.rest)
+        self._wait = self.pace.pause if taken else min(2 * self._wait, self.pace.rest)
         self._look_at = at if len(taken) == free else at + self._wait  # there was no more than that
         return len(taken)
 

@@ -27,6 +27,7 @@ from itertools import count
 from txsaga.engine.check_round import Round, Turns
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease
+from txsaga.engine.pace import Pace
 from txsaga.errors import StoreError
 from txsaga.model.checks import CheckProfile
 
@@ -37,7 +38,7 @@ class CheckBack:
     """One round after the other, while nobody else has the lead."""
 
     name = "check-back"
-    pause, rest = 0.1, 1.0
+    pace = Pace(0.1, 1.0)
     LIMIT = 2_000
 
     def __init__(self, kernel: Kernel, profile: CheckProfile | None = None, limit: int = LIMIT) -> None:

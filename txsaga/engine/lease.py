@@ -13,6 +13,7 @@ import time
 from datetime import timedelta
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.engine.running import TYPICAL
 from txsaga.model import facts
 from txsaga.model.asking import Lead
@@ -32,7 +33,7 @@ class Heartbeat:
     """Renews the leases of this process."""
 
     name = "heartbeat"
-    pause = rest = TYPICAL
+    pace = Pace(TYPICAL, TYPICAL)
 
     def __init__(self, kernel: Kernel, *, enlists: bool = True) -> None:
         self._kernel, self._enlists = kernel, enlists

@@ -2,8 +2,9 @@
 Running roles until they are told to stop.
 
 The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and
-longer, up to its rest; `wake` ends the wait. A round that fails is logged and tried again
-after a second, and the other roles go on. What a retry mends is told once, not each second.
+longer, up to its rest; `wake` ends the wait, but not the breath that a role takes after it did something. A round that
+fails is logged and tried again after a second, and the other roles go on. What a retry mends is told once, not each
+second.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Loop:
             thread.join()
 
     def _run(self, role: Role) -> None:
-        pause, told = role.pause, ""
+        pause, told = role.pace.pause, ""
         while not self._stop.is_set():
             try:
                 done = role.run_once()
@@ -63,10 +64,15 @@ class Loop:
                 logger.warning("role %s works again", role.name, extra={"role": role.name})
                 told = ""
             if done:
-                pause = role.pause
+                pause = role.pace.pause
+                self._breathe(role.pace.breath)
                 continue
             woken = self._wait(role.name, pause * self._jitter())
-            pause = role.pause if woken else min(pause * 2, max(role.pause, role.rest))
+            pause = role.pace.pause if woken else min(pause * 2, max(role.pace.pause, role.pace.rest))
+
+    def _breathe(self, seconds: float) -> None:
+        if seconds:
+            self._stop.wait(seconds)
 
     def _wait(self, name: str, seconds: float) -> bool:
         event = self._wakes[name]

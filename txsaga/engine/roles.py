@@ -12,6 +12,7 @@ import logging
 from typing import Protocol
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.errors import TxSagaError
 from txsaga.model import facts
 
@@ -26,12 +27,8 @@ class Role(Protocol):
         """What logs call it."""
 
     @property
-    def pause(self) -> float:
-        """Seconds to wait after a round that found nothing."""
-
-    @property
-    def rest(self) -> float:
-        """Seconds to wait at most, when round after round finds nothing."""
+    def pace(self) -> Pace:
+        """How long to wait between rounds."""
 
     def run_once(self) -> int:
         """Do one bounded round; return how much was done."""
@@ -41,7 +38,7 @@ class Dispatcher:
     """Gives offsets to decisions: one tick per round."""
 
     name = "dispatcher"
-    pause, rest = 0.005, 0.08
+    pace = Pace(0.005, 0.08, breath=0.01)  # a tick for each decision would cost more than the decision
     LIMIT = 5_000
 
     def __init__(self, kernel: Kernel) -> None:
@@ -58,7 +55,7 @@ class Partitions:
     """Makes room for numbers ahead of time, drops what nobody needs, and forgets groups that nobody is seen in."""
 
     name = "partitions"
-    pause, rest = 5.0, 60.0
+    pace = Pace(5.0, 60.0)
     AHEAD = 1_000_000
 
     def __init__(self, kernel: Kernel) -> None:

@@ -7,6 +7,7 @@ Any number of copies may run anywhere at once. Without it messages for later wai
 from __future__ import annotations
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.model import facts
 
 
@@ -14,7 +15,7 @@ class Scheduler:
     """Commits messages that are due; the dispatcher gives them out."""
 
     name = "scheduler"
-    pause, rest = 0.005, 0.08
+    pace = Pace(0.005, 0.08)
     LIMIT = 1_000
 
     def __init__(self, kernel: Kernel) -> None:

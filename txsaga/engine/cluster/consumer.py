@@ -22,6 +22,7 @@ from txsaga.engine.cluster.copies import Arrival, Copies
 from txsaga.engine.cluster.members import AWAY, Members
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.loop import Loop
+from txsaga.engine.pace import Pace
 from txsaga.engine.received import Received
 from txsaga.errors import StoreUnavailable, TxSagaError
 from txsaga.model.arguments import check_seconds
@@ -39,7 +40,7 @@ LOOK = 0.5
 class Session:
     """Takes messages from one broker, as a role."""
 
-    pause, rest = 0.05, 1.0
+    pace = Pace(0.05, 1.0)
 
     def __init__(
         self, name: str, members: Members, open: Callable[[Broker], Consumer], arrived: Callable[[Arrived], bool]

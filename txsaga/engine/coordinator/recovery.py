@@ -26,6 +26,7 @@ from txsaga.engine.coordinator.reach import PATIENCE, Reach, Sight, briefly
 from txsaga.engine.coordinator.tidying import Tidying
 from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.errors import (
     BrokerClosed,
     NotPrimary,
@@ -78,7 +79,7 @@ class Recovery:
     """Finishes the branches of decided transactions, and rolls back what nobody waits for."""
 
     name = "recovery"
-    pause, rest = 1.0, 5.0
+    pace = Pace(1.0, 5.0)
 
     def __init__(
         self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH, lone: timedelta = LONE

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.model import facts
 from txsaga.model.flow_step import Overdue
 
@@ -24,7 +25,7 @@ class Budgets:
     """Tells of locks that are held for too long."""
 
     name = BUDGETS
-    pause, rest = 5.0, 15.0
+    pace = Pace(5.0, 15.0)
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel

@@ -15,6 +15,7 @@ from datetime import timedelta
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.groups import create_group
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.engine.received import Received
 from txsaga.errors import RightsMissing, UnknownTopic
 from txsaga.errors.host import HostFailed
@@ -35,7 +36,7 @@ class Telling:
     """Works off what committed flows have to tell."""
 
     name = "asset events"
-    pause, rest = 1.0, 5.0
+    pace = Pace(1.0, 5.0)
 
     def __init__(self, kernel: Kernel, followers: Followers, consumer: Callable[..., Consumer]) -> None:
         self._kernel, self._followers, self._open = kernel, followers, consumer

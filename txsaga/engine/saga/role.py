@@ -16,6 +16,7 @@ from itertools import starmap
 
 from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.pace import Pace
 from txsaga.engine.saga.driver import Driver
 from txsaga.engine.saga.patience import impatient
 from txsaga.errors import EffectConflict, TxSagaError
@@ -38,7 +39,7 @@ class Sagas:
     """Takes over sagas and drives them to their end."""
 
     name = "sagas"
-    pause, rest = 0.1, 0.5
+    pace = Pace(0.1, 0.5)
     LIMIT, THREADS = 200, 8
 
     def __init__(self, kernel: Kernel, *, threads: int = THREADS) -> None:
