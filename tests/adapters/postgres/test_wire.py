@@ -9,7 +9,7 @@ import pytest
 
 from txsaga.adapters.postgres.connection import make_engine, parse_url
 from txsaga.adapters.postgres.values import int4
-from txsaga.adapters.postgres.wire import RESTS, Call, Wire
+from txsaga.adapters.postgres.wire import Call, Wire
 
 pytestmark = pytest.mark.postgres
 
@@ -33,17 +33,11 @@ def test_the_answer_is_the_same_however_it_is_waited_for(wire: Wire, call: Call,
     assert [wire.exchange([call], alone=alone) for _ in range(3)] == [[[(2,)]]] * 3
 
 
-def test_looking_out_in_vain_is_left_for_a_while(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_who_is_alone_looks_out(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr("os.sched_yield", lambda: looks.append(1))
-    monkeypatch.setattr("txsaga.adapters.postgres.wire.IMPATIENCE", 0.02)
+    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.02)
     wire.exchange([SLOW])
-    assert not looks  # not alone
-    wire.exchange([SLOW], alone=True)
-    assert looks
-    looks.clear()
-    for _ in range(RESTS):
-        wire.exchange([SLOW], alone=True)
     assert not looks
     wire.exchange([SLOW], alone=True)
     assert looks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import select
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,13 @@ import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from txsaga.adapters.lookout import Lookout
+
 UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
+
+
+_lookout, _waiting = Lookout(), set[int]()
 
 
 class SessionLost(Exception):
@@ -74,21 +80,31 @@ def send(session: PGconn, text: str) -> None:
 
 def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last."""
-    readable, deadline, answers = None, 0.0, list[Answer]()
+    me = threading.get_ident()
+    _waiting.add(me)
     try:
-        while True:
-            while session.is_busy():
-                if readable is None:
-                    readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
-                if not readable.poll(_left(deadline)):
-                    raise FellSilent(f"no answer for {patience:g} s")
-                session.consume_input()
-            result = session.get_result()
-            if result is None:
-                return answers
-            answers.append(_answer(result))
+        return _received(session, patience)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
+    finally:
+        _waiting.discard(me)
+
+
+def _received(session: PGconn, patience: float) -> Sequence[Answer]:
+    readable, deadline, answers = None, 0.0, list[Answer]()
+    while True:
+        while session.is_busy():
+            if readable is None:
+                readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
+                if len(_waiting) == 1:  # where others wait as well they need the processor
+                    _lookout.look(readable)
+            if not readable.poll(_left(deadline)):
+                raise FellSilent(f"no answer for {patience:g} s")
+            session.consume_input()
+        result = session.get_result()
+        if result is None:
+            return answers
+        answers.append(_answer(result))
 
 
 def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Sequence[Answer]:

@@ -154,7 +154,7 @@ class PostgresBranches:
             patiently(line.connection, PATIENCE)
             for _ in range(RESENDS):
                 try:
-                    return line.exchange(statements)
+                    return line.exchange(statements, alone=len(statements) == 1)
                 except ConnectionLost as lost:
                     reason = lost
                 try:

@@ -7,9 +7,7 @@ Errors are the driver's own; whoever owns the connection knows what a broken one
 
 from __future__ import annotations
 
-import os
 import select
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,13 +16,10 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from txsaga.adapters.lookout import Lookout
 from txsaga.adapters.postgres.values import Value
 
 Rows = Sequence[tuple[Any, ...]]
-IMPATIENCE = 0.0002
-"""Seconds for which who waits alone looks again and again: being woken takes longer than most answers."""
-RESTS = 15
-"""Waits without it after one where it was in vain: a slow disk, or a server far away."""
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
@@ -44,7 +39,7 @@ class Wire:
         self._prepared: dict[str, bytes] = {}
         self._readable = select.poll()
         self._readable.register(self._pgconn.socket, select.POLLIN)
-        self._rests = 0
+        self._lookout = Lookout()
 
     def hung_up(self) -> bool:
         """Tell whether the server left while nothing was under way: what is not sent yet is not in doubt."""
@@ -58,7 +53,7 @@ class Wire:
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run statements, each once the one before it succeeded; return the rows of each.
 
-        One that returns none has a row with the number of those it wrote. Who is alone waits impatiently.
+        One that returns none has a row with the number of those it wrote. Who is alone looks out for the answer.
         """
         results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls)
         for result in results:
@@ -87,7 +82,7 @@ class Wire:
         self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
         self._flush()
         if alone:
-            self._look_out()
+            self._lookout.look(self._readable)
         results = list[PGresult]()
         while (result := self._received()) is not None:
             results.append(result)
@@ -118,18 +113,6 @@ class Wire:
             self._readable.poll()
             self._pgconn.consume_input()
         return self._pgconn.get_result()
-
-    def _look_out(self) -> None:
-        """Wait without sleeping, for so long as that is likely to be enough."""
-        if self._rests:
-            self._rests -= 1
-            return
-        until = time.perf_counter() + IMPATIENCE
-        while not self._readable.poll(0):
-            if time.perf_counter() > until:
-                self._rests = RESTS
-                return
-            os.sched_yield()  # the server may need this very processor
 
     def _flush(self) -> None:
         """Send all; the server may want to be read meanwhile."""
