@@ -213,8 +213,8 @@ class IllegalTransition(TransactionError):
 class DecidedOtherwise(TransactionError):
     """Another decision stands; `standing` tells which."""
 
-    def __init__(self, txid: int, standing: str) -> None:
-        super().__init__(f"transaction {txid} is already decided: {standing} stands")
+    def __init__(self, txid: int, standing: str, advice: str = "") -> None:
+        super().__init__(f"transaction {txid} is already decided: {standing} stands{advice and '; '}{advice}")
         self.txid = txid
         self.standing = standing
 

@@ -98,7 +98,10 @@ def test_the_fence_stands_against_the_end_of_a_last_resource_too(bank: Bank, mon
         bank.broker.kernel.store.branches.write([Fence(found, "recovery", "its owner is gone")])
 
     before(monkeypatch, "end", fenced)
-    with pytest.raises(DecidedOtherwise), bank.producer.coordinated("current") as tx:
+    with (
+        pytest.raises(DecidedOtherwise, match=r"ROLLBACK stands; .*pass key="),
+        bank.producer.coordinated("current") as tx,
+    ):
         with tx.on("current") as connection:
             pay(connection, -10)
         assert tx.txid is not None

@@ -50,6 +50,8 @@ from txsaga.ports.gates import Gate
 
 logger = logging.getLogger("txsaga")
 
+LATE = "its votes waited longer for it than recovery lets them; pass key=… where work or votes take so long"
+
 
 class On:
     """Work in one resource of a transaction: `with tx.on(resource) as connection`."""
@@ -253,7 +255,7 @@ class Coordinated(Gathering):
         if failure is not None:
             raise failure
         if standing is not Decision.COMMIT:
-            raise DecidedOtherwise(self._owner.life.txid, standing.name)
+            raise DecidedOtherwise(self._owner.life.txid, standing.name, LATE if self._owner.fenced else "")
         if told.against:
             raise told.against[0]
         if told.silent:

@@ -71,6 +71,7 @@ class Owner:
         _check_names(resources)
         self._polled = self._units = False
         self.written = False  # the store knows of it
+        self.fenced = False  # it did not, and recovery took the votes for those of a dead owner
         self._writing = Lock()
         self.recorded: Callable[[], Sequence[Effect]] = tuple
         self.with_effects = False  # tables: the batch of many owners would answer that it can't
@@ -169,7 +170,7 @@ class Owner:
                 standing = self._kernel.branches.call(word)
             except EffectConflict:
                 return self._decide_with_effects(word)
-        self.written = True
+        self._heard(word, standing)
         assert isinstance(standing, Decision)
         return standing
 
@@ -183,7 +184,7 @@ class Owner:
         word = self._word(None, f"resource {last!r} decides", rows, held, evidence.id)
         with self._none_left_behind():
             standing = self._kernel.branches.call(word)
-        self.written = True
+        self._heard(word, standing)
         assert standing is None or isinstance(standing, Decision)
         return standing
 
@@ -284,6 +285,10 @@ class Owner:
     ) -> Resolve:
         unnamed = () if self.written else self._ids
         return Resolve(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence, unnamed)
+
+    def _heard(self, word: Resolve, standing: object) -> None:
+        self.fenced = not self.written and standing is Decision.ROLLBACK and word.decision is not standing
+        self.written = True
 
     def _named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:
