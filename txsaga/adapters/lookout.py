@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-IMPATIENCE = 0.0002
+IMPATIENCE = 0.0004
 """Seconds for which one looks again and again."""
 VAIN = 4
 """So many looks in vain, one after the other, tell of a slow disk, or of a server far away."""
