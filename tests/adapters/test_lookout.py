@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from txsaga.adapters.lookout import RESTS, VAIN, Lookout
+from txsaga.adapters.lookout import DEBT, PRICE, RESTS, Lookout
+
+TIMES = DEBT // PRICE
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def test_looking_out_in_vain_is_left_for_a_while(
 ) -> None:
     monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.002)
     lookout, (_, readable) = Lookout(), line
-    for _ in range(VAIN):
+    for _ in range(TIMES):
         looks.clear()
         lookout.look(readable)
         assert looks
@@ -55,18 +58,40 @@ def test_looking_out_in_vain_is_left_for_a_while(
     assert looks
 
 
-def test_an_answer_in_between_keeps_it_looking(
+@pytest.mark.parametrize(("found", "rests"), [(1, True), (PRICE + 1, False)])
+def test_it_goes_on_only_where_it_pays(
+    line: tuple[socket.socket, select.poll], monkeypatch: pytest.MonkeyPatch, found: int, rests: bool
+) -> None:
+    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.002)
+    (server, readable), lookout, seen = line, Lookout(), list[int]()
+    silent = select.poll()
+
+    def sent() -> None:
+        server.send(b"x")
+        seen.append(1)
+
+    for _ in range(3 * DEBT):
+        monkeypatch.setattr("os.sched_yield", lambda: None)
+        lookout.look(silent)
+        monkeypatch.setattr("os.sched_yield", sent)
+        for _ in range(found):
+            seen.clear()
+            lookout.look(readable)
+            here = readable.poll(0)
+            if here:
+                os.read(here[0][0], 1)
+    assert (not seen) is rests
+
+
+def test_an_answer_that_is_there_already_tells_nothing(
     line: tuple[socket.socket, select.poll], looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.002)
-    (server, readable), lookout = line, Lookout()
-    for _ in range(VAIN - 1):
-        lookout.look(readable)
+    (server, readable), lookout, silent = line, Lookout(), select.poll()
     server.send(b"x")
-    lookout.look(readable)
-    looks.clear()
-    silent = select.poll()
-    for _ in range(VAIN):
-        looks.clear()
+    for _ in range(TIMES):
         lookout.look(silent)
-        assert looks
+        lookout.look(readable)
+    looks.clear()
+    lookout.look(silent)
+    assert not looks

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.rules.patience import eventually
 from txsaga.engine.loop import Loop
 from txsaga.engine.pace import Pace
 from txsaga.errors import StoreUnavailable
@@ -102,6 +103,24 @@ def test_a_role_that_did_something_takes_its_breath_whoever_wakes_it() -> None:
         threading.Event().wait(0.001)
     loop.stop()
     assert time.monotonic() - began >= 0.1
+
+
+def test_what_wakes_a_role_in_its_breath_costs_no_round_more() -> None:
+    class Once(Counted):
+        def run_once(self) -> int:
+            super().run_once()
+            return 1 if self.rounds == 1 else 0
+
+    role = Once("once", pause=3600, breath=0.2)
+    role.want = 1
+    loop = Loop([role])
+    loop.start()
+    assert role.reached.wait(10)
+    loop.wake("once")
+    eventually(lambda: role.rounds == 2, "the round behind the breath")
+    threading.Event().wait(0.1)
+    loop.stop()
+    assert role.rounds == 2
 
 
 def test_a_stop_ends_a_breath() -> None:

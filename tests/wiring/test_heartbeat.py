@@ -8,6 +8,7 @@ import pytest
 import txsaga
 from txsaga.engine.broker import Broker
 from txsaga.engine.lease import Heartbeat
+from txsaga.engine.pace import Pace
 from txsaga.model import facts
 from txsaga.wiring import connecting, open_store
 
@@ -25,8 +26,7 @@ def watched(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Br
             held.set()
 
     monkeypatch.setattr(connecting, "HEARTBEAT", True)
-    monkeypatch.setattr(Heartbeat, "pause", 0.01)
-    monkeypatch.setattr(Heartbeat, "rest", 0.01)
+    monkeypatch.setattr(Heartbeat, "pace", Pace(0.01, 0.01))
     open_store(home_url).close()
     with txsaga.connect(home_url, roles=False, answering=False, observers=[watch], env={}) as broker:
         broker.create_topic("orders", "transaction", queues=1)

@@ -65,14 +65,15 @@ class Loop:
                 told = ""
             if done:
                 pause = role.pace.pause
-                self._breathe(role.pace.breath)
+                self._breathe(role)
                 continue
             woken = self._wait(role.name, pause * self._jitter())
             pause = role.pace.pause if woken else min(pause * 2, max(role.pace.pause, role.pace.rest))
 
-    def _breathe(self, seconds: float) -> None:
-        if seconds:
-            self._stop.wait(seconds)
+    def _breathe(self, role: Role) -> None:
+        if role.pace.breath:
+            self._stop.wait(role.pace.breath)
+            self._wakes[role.name].clear()  # the next round sees whatever woke it meanwhile
 
     def _wait(self, name: str, seconds: float) -> bool:
         event = self._wakes[name]

@@ -1,7 +1,7 @@
 """
 How often a role runs: soon where there is work, seldom where there is none.
 
-It only spares work. If a role kept no pace at all, everything were done as soon as now, by more rounds.
+It spares work, and makes it at most so much later. Without a pace everything would be done sooner, by many more rounds.
 """
 
 from __future__ import annotations

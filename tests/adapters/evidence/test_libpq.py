@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 from psycopg.pq.abc import PGconn
 
+from tests.rules.patience import eventually
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.lookout import Lookout
 
@@ -37,7 +38,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     monkeypatch.setattr("os.sched_yield", lambda: seen.append(threading.get_ident()))
     monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.01)
-    monkeypatch.setattr("txsaga.adapters.lookout.VAIN", 1_000)
+    monkeypatch.setattr("txsaga.adapters.lookout.DEBT", 100_000)
     monkeypatch.setattr(libpq, "_lookout", Lookout())
     monkeypatch.setattr(libpq, "_waiting", set())
     return seen
@@ -58,18 +59,31 @@ def test_who_has_others_beside_him_sleeps(open_session: Callable[[], PGconn], lo
     libpq.send(first, "SELECT pg_sleep(0.5)")
     beside = threading.Thread(target=libpq.receive, args=(first,))
     beside.start()
-    while beside.ident not in looks:
-        time.sleep(0.001)
-    assert ask(second) == "SELECT 1"
-    assert threading.get_ident() not in looks
-    beside.join()
+    try:
+        eventually(lambda: beside.ident in looks, "the other one looked out")
+        assert ask(second) == "SELECT 1"
+        assert threading.get_ident() not in looks
+    finally:
+        beside.join()
 
 
-def test_who_was_left_alone_looks_out_again(open_session: Callable[[], PGconn], looks: list[int]) -> None:
+def test_who_was_answered_or_left_counts_no_more(open_session: Callable[[], PGconn], looks: list[int]) -> None:
     session = open_session()
+    libpq.send(session, "SELECT pg_sleep(0.5)")
     with pytest.raises(libpq.FellSilent):
-        libpq.send(session, SLOW)
         libpq.receive(session, 0.001)
     looks.clear()
     libpq.receive(session)
     assert looks
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_has_nobody_beside_it() -> None:
+    libpq._waiting.add(-1)
+    try:
+        child = os.fork()
+        if not child:
+            os._exit(len(libpq._waiting))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        libpq._waiting.discard(-1)

@@ -67,7 +67,10 @@ def test_the_decision_is_the_first_thing_that_is_written(bank: Bank, monkeypatch
 @pytest.mark.rule("R9")
 def test_an_owner_that_comes_behind_the_fence_commits_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     before(monkeypatch, "decide", lambda: recover(bank))
-    with pytest.raises(DecidedOtherwise), bank.producer.coordinated("current", "mortgage") as tx:
+    with (
+        pytest.raises(DecidedOtherwise, match=r"ROLLBACK stands; .*pass key="),
+        bank.producer.coordinated("current", "mortgage") as tx,
+    ):
         transfer(tx)
     assert (bank.balances(), bank.told(), bank.prepared()) == (UNTOUCHED, [], [])
     assert tx.decision is Decision.ROLLBACK

@@ -7,6 +7,7 @@ It must not decide what an answer means. If the process dies between the two cal
 from __future__ import annotations
 
 import math
+import os
 import select
 import threading
 import time
@@ -23,7 +24,10 @@ UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
 
 
-_lookout, _waiting = Lookout(), set[int]()
+_lookout = Lookout()
+_waiting = set[int]()
+"""Threads that wait in `receive`. Who waits for the home database, or for other servers, is not among them."""
+os.register_at_fork(after_in_child=_waiting.clear)
 
 
 class SessionLost(Exception):
@@ -81,8 +85,8 @@ def send(session: PGconn, text: str) -> None:
 def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last."""
     me = threading.get_ident()
-    _waiting.add(me)
     try:
+        _waiting.add(me)
         return _received(session, patience)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
@@ -96,7 +100,7 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         while session.is_busy():
             if readable is None:
                 readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
-                if len(_waiting) == 1:  # where others wait as well they need the processor
+                if len(_waiting) == 1:  # with others about, their servers need the processor
                     _lookout.look(readable)
             if not readable.poll(_left(deadline)):
                 raise FellSilent(f"no answer for {patience:g} s")

@@ -84,7 +84,8 @@ class PostgresBranches:
         for call in calls:
             sorts[sort_of(call)].append(call)
         tasks = [self._task(sort, mine) for sort, mine in sorts.items() if mine]
-        found = iter(self._exchanged([statement for task in tasks for statement in task.statements]))
+        alone = len(calls) == 1 and not sorts[Sort.NOTE]  # for a note nobody waits
+        found = iter(self._exchanged([statement for task in tasks for statement in task.statements], alone=alone))
         answers: dict[int, Answer | TxSagaError] = {}
         for task in tasks:
             *_, rows = [next(found) for _ in task.statements]
@@ -149,12 +150,12 @@ class PostgresBranches:
         """Close the lines that nobody has."""
         self._lines.close()
 
-    def _exchanged(self, statements: Sequence[Statement]) -> list[Rows]:
+    def _exchanged(self, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
         with self._lines.taken() as line:
             patiently(line.connection, PATIENCE)
             for _ in range(RESENDS):
                 try:
-                    return line.exchange(statements, alone=len(statements) == 1)
+                    return line.exchange(statements, alone=alone)
                 except ConnectionLost as lost:
                     reason = lost
                 try:

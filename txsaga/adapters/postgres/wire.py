@@ -55,7 +55,7 @@ class Wire:
 
         One that returns none has a row with the number of those it wrote. Who is alone looks out for the answer.
         """
-        results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls)
+        results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls, alone=alone)
         for result in results:
             _require_success(result)
         return [self._rows(result) for result in results]
@@ -90,7 +90,7 @@ class Wire:
             raise psycopg.OperationalError("the session ended without an answer")
         return results
 
-    def _piped(self, calls: Sequence[Call]) -> list[PGresult]:
+    def _piped(self, calls: Sequence[Call], *, alone: bool) -> list[PGresult]:
         pgconn, results = self._pgconn, list[PGresult]()
         names = [self.prepared(call) for call in calls]
         pgconn.enter_pipeline_mode()
@@ -98,6 +98,8 @@ class Wire:
             pgconn.send_query_prepared(name, given, [1] * len(given), 1)
         pgconn.pipeline_sync()
         self._flush()
+        if alone:
+            self._lookout.look(self._readable)
         while True:
             result = self._received()
             if result is not None and result.status != ExecStatus.PIPELINE_SYNC:

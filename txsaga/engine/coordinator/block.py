@@ -50,7 +50,9 @@ from txsaga.ports.gates import Gate
 
 logger = logging.getLogger("txsaga")
 
-LATE = "its votes waited longer for it than recovery lets them; pass key=… where work or votes take so long"
+LATE = (
+    "recovery took its owner for dead, as votes were held so long without a decision; pass key=… where they take long"
+)
 
 
 class On:

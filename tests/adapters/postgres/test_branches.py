@@ -1,0 +1,51 @@
+"""Who writes about branches: only one caller that nobody waits beside looks out for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from txsaga.adapters.postgres.line import Line
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.postgres.wire import Call, Rows
+from txsaga.model.branch import BranchEvent
+from txsaga.ports.branches import Fence, Noted
+from txsaga.wiring import open_store
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def store(home_url: str) -> Iterator[PostgresStore]:
+    opened = open_store(home_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Tell of each exchange whether its caller was alone."""
+    seen, exchange = list[bool](), Line.exchange
+
+    def noted(line: Line, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+        seen.append(alone)
+        return exchange(line, calls, alone=alone)
+
+    monkeypatch.setattr(Line, "exchange", noted)
+    return seen
+
+
+def test_one_caller_is_alone(store: PostgresStore, told: list[bool]) -> None:
+    store.branches.write([Fence(1, "recovery", "its owner is gone")])
+    assert told[0] is True
+
+
+def test_callers_of_one_statement_are_not_alone(store: PostgresStore, told: list[bool]) -> None:
+    store.branches.write([Fence(number, "recovery", "its owner is gone") for number in (1, 2)])
+    assert told[0] is False
+
+
+def test_nobody_waits_for_a_note(store: PostgresStore, told: list[bool]) -> None:
+    store.branches.write([Noted(1, 1, 1, BranchEvent.COMMIT, "")])
+    assert told == [False]
