@@ -121,3 +121,31 @@ def lag(shop: Shop) -> int:
     """Tell how far the readers lag behind."""
     (reading,) = shop.store.overview.readings()
     return reading.lag
+
+
+@pytest.mark.parametrize("tag", [None, "odd", "even"])
+def test_a_chunk_whose_loop_was_left_within_it_comes_again(moody_shop: Shop, chunk: None, tag: str | None) -> None:
+    stream = reader(moody_shop, tag=tag)
+    read: list[bytes] = []
+    with pytest.raises(ZeroDivisionError):
+        for message in stream.messages(wait=0):
+            read.append(message.body)
+            raise ZeroDivisionError
+    for message in stream.messages(wait=0):
+        read.append(message.body)
+        break
+    again = [message.body for message in stream.messages(wait=0)]
+    every = [body for body, its in ((b"1", "odd"), (b"2", "even"), (b"3", "odd")) if tag in (None, its)]
+    assert (read, again) == ([every[0]] * 2, every)
+
+
+def test_a_loop_that_was_left_goes_on_where_the_group_stands(moody_shop: Shop, chunk: None) -> None:
+    stream = reader(moody_shop)
+    batch = stream.poll()
+    assert batch is not None
+    stream.seek(batch.qid, 0)
+    messages = stream.messages(wait=0)
+    assert next(messages).body == b"1"
+    stream.commit(batch, upto=1)
+    messages.close()  # type: ignore[attr-defined]
+    assert [message.body for message in stream.messages(wait=0)] == [b"2", b"3"]

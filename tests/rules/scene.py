@@ -163,5 +163,6 @@ def batch_of(stream: Stream, qid: int) -> Batch:
 
 
 def expire(probe: Probe, name: str) -> None:
-    """Let a member's lease run out."""
+    """Let a member's lease run out, and nobody be heard of for a minute."""
     probe.run("UPDATE lease SET until = clock_timestamp() - interval '1 second' WHERE holder = :name", name=name)
+    probe.run("UPDATE tx SET touched = touched - interval '1 minute'")

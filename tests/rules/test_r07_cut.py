@@ -143,3 +143,14 @@ def _one_cut(broker: Broker, probe: Probe) -> tuple[int, int]:
 def _tick_until(broker: Broker, stop: threading.Event) -> None:
     while not stop.is_set():
         broker.kernel.store.log.tick(1000)
+
+
+def test_a_cut_whose_session_was_ended_is_left_in_peace(broker: Broker, probe: Probe, bank: JoiningProducer) -> None:
+    pay(probe, bank, 1)
+    with broker.cut() as cut:
+        assert cut.home is not None
+        pid = cut.home.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        probe.run("SELECT pg_terminate_backend(:pid, 5000)", pid=pid)
+        assert sum(cut.heads["paid"]) == 1
+    with broker.cut() as cut:
+        assert seen(cut, probe) == (1, 1)

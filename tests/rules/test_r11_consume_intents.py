@@ -107,6 +107,33 @@ def test_what_a_member_is_still_at_work_on_is_left_to_it_though_its_lease_on_the
     assert read(broker) == [b"a"]
 
 
+def test_what_has_just_shown_that_it_is_at_work_is_left_to_it_though_nothing_holds_it_yet(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], bound: Transaction
+) -> None:
+    expire(probe, "anna")
+    bound.later("orders")  # takes it off the list of doubts until the next beat of its heart
+    berta = member(open_broker(), "berta")
+    while berta.poll() is not None:
+        pass
+    assert (paid[0] in berta.claims, probe.rows("SELECT state FROM tx")) == (False, [("active",)])
+
+
+def test_a_flow_between_two_steps_keeps_its_chunk_for_as_long_as_its_own_lease(
+    open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], shop: Producer
+) -> None:
+    anna, berta = member(broker, "anna"), member(open_broker(), "berta")
+    flow = shop.begin_flow(key="run-7", lease=timedelta(hours=1))
+    with flow.step("read"):
+        flow.consume(anna, batch_of(anna, paid[0]))
+    expire(probe, "anna")
+    while berta.poll() is not None:
+        pass
+    assert paid[0] not in berta.claims
+    assert probe.rows("SELECT state FROM tx") == [("active",)]
+    probe.run("UPDATE tx SET touched = touched - interval '1 hour'")
+    assert batch_of(berta, paid[0]).offset == 0
+
+
 def test_a_rolled_back_zombie_does_no_local_work(
     open_broker: OpenBroker, probe: Probe, books: Engine, paid: tuple[int, ...], bound: Transaction
 ) -> None:

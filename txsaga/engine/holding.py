@@ -107,6 +107,12 @@ class Holding:
         self.claims[claim.qid] = claim
         self.reader(claim.qid).pass_over(claim.offset)
 
+    def read_again(self, batch: Batch) -> None:
+        """Read again from a chunk on, or from where the group stands behind its begin."""
+        claim = self.claims.get(batch.qid)
+        if claim is not None:
+            self.reader(batch.qid).seek(max(batch.offset, claim.offset))
+
     def follow(self) -> None:
         """Look how the transactions ended that nobody told of."""
         for txid, decision in self._bound.decided().items():

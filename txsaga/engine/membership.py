@@ -21,8 +21,12 @@ from itertools import count
 from txsaga.engine.bound import Bound
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
+from txsaga.engine.running import TYPICAL
 from txsaga.model import facts
 from txsaga.model.records import Claimed, Doubt
+
+UNHEARD = timedelta(seconds=2.5 * TYPICAL)
+"""Who is at work has shown it, or holds it by the heart of its process, before so long is over."""
 
 
 class Membership:
@@ -122,7 +126,7 @@ class Membership:
             life = ledger.lock(txid)
         if life is None:
             return True
-        if self._kernel.store.doubts.is_held(txid):
-            return False  # its process lives and works on it for longer than a lease on queues
+        if self._kernel.store.doubts.rests(txid, UNHEARD):
+            return False  # its own lease runs, or its process lives and works on it for longer than one on queues
         doubt = Doubt(txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence)
         return self._kernel.settler.settle(doubt) is not None

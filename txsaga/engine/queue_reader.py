@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from txsaga.engine.patience import patiently
-from txsaga.errors import OffsetOutOfRange
+from txsaga.errors import OffsetOutOfRange, StoreUnavailable
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
 from txsaga.model.records import LogEntry
 from txsaga.ports.log import Log
 
 AHEAD = 16
-"""Chunks per fetch."""
+"""Chunks per fetch, at most: where so many take the store too long it is asked for fewer."""
 
 
 class QueueReader:
@@ -27,6 +27,7 @@ class QueueReader:
         self._store = store
         self._offset = self._mark = offset
         self._ahead: deque[LogEntry] = deque()
+        self._at_once = AHEAD
         self._inside = False  # whether the position was seen to lie inside of the queue
 
     @property
@@ -46,13 +47,14 @@ class QueueReader:
         if not self._ahead:
             return None
         batch = Batch(
-            self._ahead.popleft(),
+            self._ahead[0],
             topic=self._topic,
             queue=self._index,
             qid=self._qid,
             store=self._store,
             start=self._offset,
         )
+        self._ahead.popleft()  # one that can't be read stays the next: behind it, it would be skipped
         self._offset = batch.end
         return batch
 
@@ -69,10 +71,19 @@ class QueueReader:
         self._mark = offset
 
     def _fetch(self) -> Sequence[LogEntry]:
-        found = self._log.fetch(self._qid, self._offset, AHEAD)
+        found = self._fetched()
         if not self._inside or (found and found[0].base > self._offset):
             bounds = self._log.bounds([self._qid])[self._qid]
             if not bounds.tail <= self._offset <= bounds.head:
                 raise OffsetOutOfRange(self._topic, self._index, self._offset, tail=bounds.tail, head=bounds.head)
             self._inside = True
+        return found
+
+    def _fetched(self) -> Sequence[LogEntry]:
+        try:
+            found = self._log.fetch(self._qid, self._offset, self._at_once)
+        except StoreUnavailable:
+            self._at_once = max(1, self._at_once // 2)
+            raise
+        self._at_once = min(AHEAD, self._at_once + 1)
         return found

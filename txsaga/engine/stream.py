@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from txsaga.engine.bound import Bound
@@ -93,13 +93,25 @@ class Stream:
 
     def _messages(self, batches: Iterator[Batch]) -> Iterator[Delivered]:
         for batch in batches:
-            if self._tag is None:
-                yield from batch.messages()
-            else:
-                yield from (message for message in batch.messages() if message.tag == self._tag)
+            with self._again_unless_read(batch):
+                if self._tag is None:
+                    yield from batch.messages()
+                else:
+                    yield from (message for message in batch.messages() if message.tag == self._tag)
             if self._closed:
                 return  # closed by another thread: the chunk is another member's now
             self.commit(batch)
+
+    @contextmanager
+    def _again_unless_read(self, batch: Batch) -> Iterator[None]:
+        """Let a chunk come again whose loop was left within it: who goes on behind it would commit what nobody read."""
+        try:
+            yield
+        except BaseException:
+            if self._here and not self._closed:
+                with self._lock:
+                    self._held.read_again(batch)
+            raise
 
     def __iter__(self) -> Iterator[Delivered]:
         """Yield messages for ever."""

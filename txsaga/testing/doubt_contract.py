@@ -228,6 +228,15 @@ class DoubtContract:
             later(OVER)
             assert not store.doubts.rests(txid, timedelta(0))
 
+    def test_what_has_a_lease_of_its_own_is_left_alone_for_that_long(self, store: Store) -> None:
+        with store.ledgers.open() as ledger:
+            life = ledger.create(new_group(store), "transfer-7", 1, lease=LONG)
+        assert life is not None
+        assert store.doubts.rests(life.txid, timedelta(0))
+        with store.ledgers.open() as ledger:
+            ledger.move(life.txid, TxEvent.END)
+        assert not store.doubts.rests(life.txid, timedelta(0))
+
     @pytest.mark.req("RMQ-29", "RMQ-73")
     def test_what_its_group_or_its_own_immunity_says_counts_for_whoever_asks_by_himself(self, store: Store) -> None:
         (qid,), patient = new_queues(store), new_group(store, "patient")

@@ -268,3 +268,21 @@ def test_a_tick_passes_by_what_was_rolled_back(stored: Stored, broker: Broker) -
     drain(broker.kernel.store)
     assert queues(broker) == [[]] * QUEUES
     assert stored.value("SELECT count(*) FROM log") == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_tick_that_takes_longer_than_the_hot_path_may_comes_to_its_end(
+    broker: Broker, stored: Stored, callers: Engine, plain: JoiningProducer, home_url: str
+) -> None:
+    namespace = parse_url(home_url)[1]
+    plain.send("news", b"a")
+    with callers.begin() as connection:  # as long as a decision of a million chunks
+        connection.execute(
+            text(f"""
+            CREATE FUNCTION "{namespace}".slow() RETURNS trigger LANGUAGE plpgsql AS
+              'BEGIN PERFORM pg_sleep(6); RETURN NULL; END';
+            CREATE TRIGGER slow AFTER INSERT ON "{namespace}".log FOR EACH STATEMENT
+              EXECUTE FUNCTION "{namespace}".slow()""")
+        )
+    ticked = broker.kernel.store.log.tick(100)
+    assert ticked is not None and ticked.chunks == 1

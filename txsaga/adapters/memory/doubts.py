@@ -100,7 +100,7 @@ class MemoryDoubts:
             opened = kept.lives.get(txid)
             since = kept.halves[txid][0].born if opened is None else opened.touched
             young = since + self._age(txid, age) > now or self._first(txid, age) > now
-            return young or self.is_held(txid)
+            return young or self._is_leased(txid) or self.is_held(txid)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""
@@ -163,6 +163,12 @@ class MemoryDoubts:
         group = kept.halves[txid][0].group if opened is None else opened.life.group
         said = self._names.group_by_id(group).checks
         return CheckProfile(min_age=age).of_group({"min_age": said["min_age"]}).min_age if "min_age" in said else age
+
+    def _is_leased(self, txid: int) -> bool:
+        opened = self._home.kept.lives.get(txid)
+        if opened is None or opened.life.state is not TxState.ACTIVE or opened.life.lease is None:
+            return False
+        return opened.touched + opened.life.lease > self._home.now()
 
     def _new(self, txid: int, age: timedelta) -> Listed:
         return Listed(self._first(txid, age), self._home.kept.lives.get(txid))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.postgres.connection import translating
 from txsaga.adapters.postgres.log import PostgresLog
@@ -45,7 +46,8 @@ class PostgresCuts:
         try:
             yield self._cut(home, tables)
         finally:
-            home.rollback()
+            with suppress(DBAPIError):  # the server ended it, or the line did: it only read
+                home.rollback()
             home.close()
 
     def _cut(self, home: Connection, tables: Sequence[TableName]) -> Cut:

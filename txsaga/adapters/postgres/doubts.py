@@ -152,7 +152,7 @@ SELECT txid FROM {s}.doubt WHERE txid = %(txid)s AND check_at > clock_timestamp(
 # The same times as those of a sweep.
 RESTS = """
 SELECT FROM (
-    SELECT pgroup, born, NULL::float8 AS least FROM (SELECT pgroup, touched AS born FROM {s}.tx WHERE txid = %(txid)s) t
+    (SELECT pgroup, touched AS born, CASE state WHEN 'active' THEN lease END AS least FROM {s}.tx WHERE txid = %(txid)s)
      UNION ALL
     (SELECT pgroup, born, CASE WHEN immunity IS NOT NULL THEN greatest(immunity, %(least)s) END FROM {s}.half
       WHERE txid = %(txid)s AND NOT keyed LIMIT 1)) x

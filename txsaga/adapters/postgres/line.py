@@ -23,6 +23,7 @@ from txsaga.engine.patience import PATIENCE, patiently
 from txsaga.errors import ConfigError, StoreUnavailable
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
+NO_HURRY = "10min"  # for a statement whose work can't be divided: stopped halfway it would be begun again for ever
 BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
 
@@ -51,8 +52,8 @@ class Line:
     each other's answers.
     """
 
-    def __init__(self, engine: Engine, patience: float = PATIENCE) -> None:
-        self._engine, self.patience = engine, patience
+    def __init__(self, engine: Engine, patience: float = PATIENCE, *, timeout: str = STATEMENT_TIMEOUT) -> None:
+        self._engine, self.patience, self._timeout = engine, patience, timeout
         self._connection: psycopg.Connection[Any] | None = None
         self._backend: tuple[int, object] | None = None
         self.wire: Wire
@@ -132,7 +133,7 @@ class Line:
         try:
             connection.autocommit = True
             self._end_lost_backend(connection)
-            _settle_plans(connection)
+            _settle_plans(connection, self._timeout)
         except BaseException:
             connection.close()
             raise
@@ -190,9 +191,9 @@ def until_answered(line: Line, patience: float, ask: Callable[[], Answer]) -> An
         raise StoreUnavailable(f"the home database did not answer: {lost}; retry") from lost
 
 
-def _settle_plans(connection: psycopg.Connection[Any]) -> None:
+def _settle_plans(connection: psycopg.Connection[Any], timeout: str) -> None:
     connection.prepare_threshold = 0
     connection.execute("SET plan_cache_mode = force_generic_plan")
     connection.execute("SET enable_seqscan = off")  # plans made on a young, empty table must fit a full one
     connection.execute("SET max_parallel_workers_per_gather = 0")
-    connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'")
+    connection.execute(f"SET statement_timeout = '{timeout}'")

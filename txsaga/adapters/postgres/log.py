@@ -20,7 +20,7 @@ from sqlalchemy import Engine, select
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.connection import is_lost, transaction, translated
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.adapters.postgres.line import ConnectionLost, Line, Lines
+from txsaga.adapters.postgres.line import NO_HURRY, ConnectionLost, Line, Lines
 from txsaga.adapters.postgres.partitions import Partitions
 from txsaga.adapters.postgres.snapshot import capped, in_progress
 from txsaga.adapters.postgres.values import int4, int8
@@ -40,7 +40,7 @@ class PostgresLog:
     def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
         self._engine, self._hot = engine, hot
         self._channel = f"txsaga_{namespace}"
-        self._ticks = Line(engine)
+        self._ticks = Line(engine, timeout=NO_HURRY)  # a decision, however large, is one tick
         self._readers = Lines(engine)
         self._wakeup = Wakeup(engine, self._channel)
         self._partitions = Partitions(engine, namespace)
