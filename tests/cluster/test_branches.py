@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
 from tests.cluster.town import ORDERS, Town
-from txsaga.errors import TransactionClosed, Unfinished
-from txsaga.errors.xa import CommunicationFailed, ProtocolError, ResourceManagerFailed, VotedNo
+from txsaga.adapters.brokers import handle
+from txsaga.adapters.brokers.lives import BranchLives
+from txsaga.errors import StoreUnavailable, TransactionClosed, TransactionError, Unfinished
+from txsaga.errors.xa import CommunicationFailed, ProtocolError, ResourceManagerFailed, VotedNo, XaError
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
+from txsaga.model.records import Life, Row
 
 pytestmark = pytest.mark.postgres
 
@@ -204,3 +208,22 @@ def test_one_of_two_participants_that_is_down_fails_both(town: Town) -> None:
     assert set(tx.participants) >= {"b1", "b2"}
     assert town.all_told() == [[], [], []]
     assert [len(town.stored[name].rows("SELECT * FROM claim WHERE txid IS NULL")) for name in ("b1", "b2")] == [1, 1]
+
+
+def test_messages_that_a_broker_could_not_store_are_not_left_out(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, cut = BranchLives.add, [True]
+
+    def once(lives: BranchLives, life: Life, rows: Sequence[Row]) -> None:
+        if cut.pop():
+            raise StoreUnavailable("the line is cut")
+        add(lives, life, rows)
+
+    monkeypatch.setattr(handle, "FLUSH", 0)
+    monkeypatch.setattr(BranchLives, "add", once)
+    with pytest.raises(XaError, match="could not be stored"), town.cluster().producer("shop").transaction() as tx:
+        with pytest.raises(StoreUnavailable):
+            tx.send(ORDERS, b"one")
+        with pytest.raises(TransactionError, match="could not be stored"):
+            tx.send(ORDERS, b"two")
+    assert tx.decision is Decision.ROLLBACK
+    assert town.all_told() == [[], [], []]

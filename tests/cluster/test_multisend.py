@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tests.cluster.town import NAMES, ORDERS, Town
 from txsaga.engine.cluster.consumer import ClusterConsumer
 from txsaga.engine.cluster.copies import COPY, Timers
 from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.errors import BadDestination, ConfigError, StoreUnavailable, TooFewBrokers
+from txsaga.engine.producer import Producer
+from txsaga.errors import BadDestination, ConfigError, OutcomeUnknown, StoreUnavailable, TooFewBrokers, TransactionError
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
@@ -175,3 +178,55 @@ def test_a_late_copy_is_absorbed_by_the_id_that_all_of_them_share(town: Town) ->
             done.add(each.message.delivered.unique_key)
             each.message.ack()
     assert len(ids) == len(done) == 1
+
+
+@pytest.mark.req("WM-39")
+def test_copies_whose_time_is_over_are_handed_out_one_by_one_and_none_is_dropped(town: Town) -> None:
+    cluster = town.plain(BEST)
+    producer = cluster.producer("shop")
+    for text in ("one", "two", "three"):
+        producer.send("plain", text.encode())
+    town.tick()
+    town.down("b1")
+    consumer = reading(cluster, tentative=0)
+    with pytest.raises(StoreUnavailable, match="b1 went away"):
+        consumer.receive()
+    consumer.reconnect()
+    found: list[str] = []
+    for _ in range(8):
+        for each in consumer.receive(1, wait=0.5):
+            each.message.ack()
+            found.append(each.message.text())
+    assert sorted(found) == ["one", "three", "two"]
+    for name in ("b2", "b3"):
+        assert town.stored[name].rows("SELECT * FROM claim") == []
+
+
+@pytest.mark.req("WM-31")
+def test_a_message_that_too_few_took_is_not_kept_by_those_that_did(town: Town) -> None:
+    producer = town.cluster(GUARANTEED, needed=2).producer("shop")
+    b1 = town.direct["b1"]
+    b1.create_topic("here", "transaction")
+    with pytest.raises(TransactionError), producer.transaction() as tx, suppress(BadDestination):
+        tx.send("here", b"one")
+    assert tx.decision is Decision.ROLLBACK
+    town.tick("b1")
+    assert b1.stream("readers", ["here"], member="anna").poll() is None
+
+
+@pytest.mark.req("WM-30")
+@pytest.mark.parametrize("away", [False, True])
+def test_where_answers_were_lost_best_effort_does_not_say_that_nobody_took_it(
+    town: Town, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    producer = town.plain(BEST, names=("b1", "b2")).producer("shop")
+    producer.send("plain", b"first")
+    lost = OutcomeUnknown("whether this was written is not known")
+    answers = iter([lost, StoreUnavailable("the line is cut") if away else lost])
+
+    def send(self: Producer, message: object) -> None:
+        raise next(answers)
+
+    monkeypatch.setattr(Producer, "send", send)
+    with pytest.raises(OutcomeUnknown):
+        producer.send("plain", b"one")

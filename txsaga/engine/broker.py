@@ -291,6 +291,7 @@ class Broker(Administration):
         self._consumers.clear()
         self._kernel.member = self._home.new_member()  # what the parent leads and answers stays the parent's
         self._kernel.running.start_anew()
+        self._kernel.notes.start_anew()  # its lock may be held by a thread that only the parent has
         self._own = None  # once something is worked on here, it is held and answered for here
         if self._loop is not None:
             self._loop = None

@@ -88,7 +88,10 @@ class Stream:
         return self._chunks(wait)
 
     def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
-        """Yield messages; each chunk is committed when the message behind it is asked for."""
+        """Yield messages; each chunk is committed when the message behind it is asked for.
+
+        A chunk within which a loop was left, if by its last message, comes again.
+        """
         return self._messages(self._chunks(wait))
 
     def _messages(self, batches: Iterator[Batch]) -> Iterator[Delivered]:

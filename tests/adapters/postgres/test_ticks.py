@@ -275,7 +275,8 @@ def test_a_tick_that_takes_longer_than_the_hot_path_may_comes_to_its_end(
     broker: Broker, stored: Stored, callers: Engine, plain: JoiningProducer, home_url: str
 ) -> None:
     namespace = parse_url(home_url)[1]
-    plain.send("news", b"a")
+    broker.create_topic("flat", "normal", queues=1)
+    plain.send("flat", b"a")
     with callers.begin() as connection:  # as long as a decision of a million chunks
         connection.execute(
             text(f"""

@@ -51,7 +51,8 @@ def test_every_connection_of_a_program_speaks_tls(url: str) -> None:
             producer.commit(producer.prepare_now("orders", b"a"))
             with producer.transaction(key="order-1") as tx:
                 tx.send("orders", b"b")
-            assert [next(iter(stream.messages(wait=30))).body for _ in "ab"] == [b"a", b"b"]
+            messages = stream.messages(wait=30)
+            assert [next(messages).body for _ in "ab"] == [b"a", b"b"]
             assert not list(stream.messages(wait=0.1))
             name = {"name": f"txsaga {stored.namespace}"}
             ((speaks, count),) = stored.rows(SESSIONS, **name)

@@ -166,3 +166,16 @@ def test_whoever_takes_a_key_over_calls_the_same_ballot_again(bank: Bank) -> Non
         with pytest.raises(ConfigError, match="ballot 'release' is called already in this transaction"):
             tx.ballot("release", "bert")
     assert (tx.txid, tx.decision) == (first.txid, Decision.COMMIT)
+
+
+@pytest.mark.postgres
+@pytest.mark.rule("R4", "R12")
+def test_a_ballot_that_an_owner_before_has_called_is_looked_at_before_one_resource_commits(bank: Bank) -> None:
+    first = bank.producer.coordinated("current", key="loan").__enter__()
+    first.ballot("release", "gate")
+    first._owner.leave()
+    with pytest.raises(NotCarried, match="gate"), bank.producer.coordinated("current", key="loan") as tx:
+        with tx.on("current") as connection:
+            pay(connection, 1)
+    assert bank.balances() == {"current": START, "mortgage": START}
+    assert (tx.decision, bank.prepared()) == (Decision.ROLLBACK, [])

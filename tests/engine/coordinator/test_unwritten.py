@@ -12,7 +12,7 @@ from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.errors import DecidedOtherwise
+from txsaga.errors import DecidedOtherwise, TransactionError
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Fence
@@ -217,3 +217,25 @@ def test_what_is_fenced_can_not_be_written_down(bank: Bank) -> None:
         tx.ballot("release", "anna")
     assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])
     assert tx.decision is Decision.ROLLBACK
+
+
+def test_a_handle_on_rows_that_is_never_written_to_changes_nothing(bank: Bank) -> None:
+    bank.stored.rows("CREATE TABLE IF NOT EXISTS ledger_of_day (id int PRIMARY KEY)")
+    with bank.producer.coordinated("current", "mortgage") as tx:
+        tx.rows(f"{bank.stored.namespace}.ledger_of_day")
+        transfer(tx)
+    assert (bank.balances(), tx.decision, bank.prepared()) == (PAID, Decision.COMMIT, [])
+
+
+@pytest.mark.rule("R2")
+def test_work_that_begins_while_the_votes_are_under_way_is_refused_and_not_split_off(bank: Bank) -> None:
+    tx = bank.producer.coordinated("current", "mortgage").__enter__()
+    with tx.on("current") as connection:
+        pay(connection, -10)
+    votes = tx._owner.work.prepare()
+    with tx.on("mortgage") as connection:  # by a thread that nobody has joined
+        pay(connection, 10)
+    with pytest.raises(TransactionError, match="'mortgage' began while the votes were under way"):
+        tx._owner.work.named(votes)
+    tx.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert (bank.balances(), bank.prepared()) == (UNTOUCHED, [])

@@ -12,7 +12,7 @@ from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received
-from txsaga.errors import TransactionClosed
+from txsaga.errors import TransactionClosed, TransactionError
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.records import Life, Row
@@ -24,7 +24,7 @@ class BrokerWork(Gathering):
     def __init__(self, kernel: Kernel, lives: BranchLives, life: Life) -> None:
         super().__init__(kernel)
         self._lives, self._life = lives, life
-        self._closed = False
+        self._closed = self._broken = False
         self.used = False
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
@@ -52,8 +52,18 @@ class BrokerWork(Gathering):
     def _flush(self) -> None:
         self.used = True
         if self._outbox.bytes > FLUSH:
-            self._lives.add(self._life, self._outbox.take())
+            try:
+                self._lives.add(self._life, self._outbox.take())
+            except BaseException:
+                self._broken = True  # what was sent before would be missing from the rest
+                raise
+
+    def require_whole(self) -> None:
+        """Refuse to go on without messages that could not be stored."""
+        if self._broken:
+            raise TransactionError("messages of this branch could not be stored; the transaction can only roll back")
 
     def _require_open(self, what: str) -> None:
+        self.require_whole()
         if self._closed:
             raise TransactionClosed(f"this branch was asked for its vote: it is too late to {what}")

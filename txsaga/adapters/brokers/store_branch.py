@@ -97,6 +97,7 @@ class StoreBranch:
     def _voted(self, rows: list[Row]) -> Vote:
         after = _Stage.OVER
         try:
+            self._work.require_whole()
             self._write(rows)
             after = _Stage.PREPARED
             return Vote.PREPARED

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from queue import Empty, Full, Queue
 from types import TracebackType
 from typing import Self
@@ -165,7 +166,7 @@ class ClusterConsumer:
         self.close()
 
     def _taken(self, count: int, wait: float) -> list[Arrived]:
-        found = list(self._copies.due())[:count]
+        found = list(islice(self._copies.due(), count))
         for dropped in self._copies.dropped():
             _drop(dropped.message)
         with suppress(Empty):

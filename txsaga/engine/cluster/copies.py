@@ -89,11 +89,15 @@ class Copies(Generic[M]):
 
     def due(self) -> Iterator[Arrival[M]]:
         """Yield what was held back and whose primary has shown nothing for too long."""
-        while self._held and self._held[0].until <= self._clock():
-            arrival = self._held.popleft().arrival
-            if not self._is_known(arrival):
-                self._remember(arrival)
-                yield arrival
+        for _ in range(len(self._held)):
+            if self._held[0].until > self._clock():
+                return
+            held = self._held.popleft()
+            if self._is_known(held.arrival):
+                self._held.append(held)  # `dropped` tells of it
+            else:
+                self._remember(held.arrival)
+                yield held.arrival
 
     def dropped(self) -> Iterator[Arrival[M]]:
         """Yield what was held back and was handed out by another broker meanwhile."""

@@ -19,7 +19,7 @@ from txsaga.engine.cluster.transaction import ClusterTransaction
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.producer import Producer
-from txsaga.errors import ConfigError, PinRefused, TxSagaError
+from txsaga.errors import ConfigError, OutcomeUnknown, PinRefused, TxSagaError
 from txsaga.model.message import Message
 from txsaga.model.records import Receipt
 from txsaga.model.validation import validate_key
@@ -70,6 +70,8 @@ class ClusterProducer:
                         "wait for it, or send without a node list"
                     ) from error
                 raise error
+            if not receipts and (unknown := _unknown(answers)) is not None:
+                raise unknown  # it may lie there: sent again it would be another message
             return Placed(self._selection.accepted(answers), receipts)
 
     def transaction(self, *, key: str | None = None, nodes: Sequence[str] | None = None) -> ClusterTransaction:
@@ -104,3 +106,8 @@ class ClusterProducer:
         if name not in self._producers:
             self._producers[name] = self._members.broker(name).producer(self.group)
         return self._producers[name]
+
+
+def _unknown(answers: Mapping[str, TxSagaError | None]) -> OutcomeUnknown | None:
+    """Return an answer that was lost."""
+    return next((error for error in answers.values() if isinstance(error, OutcomeUnknown)), None)

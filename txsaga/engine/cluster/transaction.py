@@ -31,6 +31,7 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
 from txsaga.errors import (
+    ClusterError,
     StoreUnavailable,
     TransactionClosed,
     TransactionError,
@@ -128,7 +129,11 @@ class ClusterTransaction(Coordinated):
             return
         message = as_copy(message, self._chosen[0], self._selection.new_id)
         answers = {name: self._sent(name, message) for name in self._chosen}
-        took = self._selection.accepted(answers)
+        try:
+            took = self._selection.accepted(answers)
+        except ClusterError:
+            self._stage = Stage.BROKEN  # one that took it would keep it
+            raise
         self._set_aside(set(self._chosen) - set(took) - self._must)
         self._chosen = took
 

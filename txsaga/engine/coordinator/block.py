@@ -235,7 +235,7 @@ class Coordinated(Gathering):
         rows = self._outbox.take()
         # With messages a vote costs less than an end: the decision is then the only thing that is written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))
-        votes = work.named(work.prepare(besides=last))
+        votes = work.named(work.prepare(besides=last), last=last)
         if last is None:
             self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
             self._follow(self._owner.decide(Decision.COMMIT, "the block ended", rows, votes))

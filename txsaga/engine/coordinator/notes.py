@@ -31,12 +31,12 @@ class Notes:
     def __init__(self, write: Callable[[Sequence[Noted]], object]) -> None:
         self._write = write
         self._timer: threading.Timer | None
-        self._start_anew()
+        self.start_anew()
 
     def add(self, notes: Iterable[Noted]) -> None:
         """Leave notes to be written with others."""
         if self._process != os.getpid():
-            self._start_anew()  # those of a forked child's parent are the parent's
+            self.start_anew()  # those of a forked child's parent are the parent's
         self._waiting.extend(notes)
         if self._timer is None and self._waiting:
             self._timer = threading.Timer(LINGER, self._in_time)
@@ -75,7 +75,8 @@ class Notes:
             pass
         return found
 
-    def _start_anew(self) -> None:
+    def start_anew(self) -> None:
+        """Forget what waits, as a forked child must: the notes are its parent's, and so is whoever writes them."""
         self._waiting: deque[Noted] = deque(maxlen=MOST)
         self._timer = None
         self._turn = threading.Lock()

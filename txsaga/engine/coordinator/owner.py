@@ -164,7 +164,7 @@ class Owner:
             self._kernel.notes.flush()  # what stood before the decision is told before it
         word = self._word(decision, why, rows, votes)
         with self._none_left_behind():
-            if self.with_effects:
+            if self.with_effects and self.written:
                 return self._decide_with_effects(word)
             try:
                 standing = self._kernel.branches.call(word)
@@ -176,7 +176,8 @@ class Owner:
 
     def end(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> Decision | None:
         """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""
-        if self._polled:  # behind the last resource's commit it would be too late
+        # Behind the last resource's commit it would be too late. An owner before may have called one.
+        if self._polled or self.life.owner > 1:
             require_carried(ballots(self._kernel, self.life.txid))
         evidence, _ = self._kernel.resource(last)
         # What holds nothing is named by the decision: an end may still be followed by a rollback.

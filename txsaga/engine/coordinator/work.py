@@ -169,11 +169,18 @@ class Work:
         assert session is not None
         return session
 
-    def named(self, votes: Mapping[str, Vote], *, besides: Collection[str] = ()) -> tuple[Voted, ...]:
+    def named(
+        self, votes: Mapping[str, Vote], *, besides: Collection[str] = (), last: str | None = None
+    ) -> tuple[Voted, ...]:
         """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone.
 
         What is left out keeps its state: whatever it holds is rolled back.
         """
+        late = [key for key in self.used if key not in votes and key != last and key not in besides]
+        if late:  # some thread of the user's: named as one that voted it would be split off
+            raise TransactionError(
+                f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
+            )
         return tuple(
             Voted(part.branch.number, part.branch.attempt, votes.get(key) or _silent_vote(part))
             for key, part in self._parts.items()
