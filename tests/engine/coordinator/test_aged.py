@@ -31,7 +31,7 @@ def ended(bank: Bank) -> Coordinated:
     tx = bank.producer.coordinated("current", "mortgage").__enter__()
     transfer(tx)
     owner = tx._owner
-    owner.end(tx._outbox.take(), owner.work.named(owner.work.prepare(besides="mortgage")), "mortgage")
+    owner.end(tx._outbox.take(), owner.work.named(owner.work.prepare(besides="mortgage"), last="mortgage"), "mortgage")
     owner.leave()
     return tx
 

@@ -95,7 +95,7 @@ def test_what_an_earlier_life_of_the_key_holds_keeps_the_next_one_not_waiting(ba
 def test_behind_an_end_the_retry_itself_frees_what_is_prepared(bank: Bank) -> None:
     before = opened(bank)
     owner = before._owner
-    votes = owner.work.named(owner.work.prepare(besides="mortgage"))
+    votes = owner.work.named(owner.work.prepare(besides="mortgage"), last="mortgage")
     owner.end([], votes, "mortgage")
     owner.work.leave()  # its process is gone, before the last resource commits
     with bank.producer.coordinated("current", "mortgage", key="transfer-7") as tx:
