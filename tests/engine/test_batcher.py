@@ -259,3 +259,21 @@ def test_a_callback_that_ends_the_program_harms_no_neighbour() -> None:
     gate.open.set()
     assert [call.result(10) for call in calls] == [10, 20, 30]
     assert batcher.submit(4).result(10) == 40
+
+
+def test_a_thread_that_could_not_be_started_once_is_started_for_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, start, fails = Gate(), threading.Thread.start, [True]
+    gate.open.set()
+    batcher = Batcher("test", gate)
+
+    def started(thread: threading.Thread) -> None:
+        if fails and thread.name == "txsaga-test":
+            fails.clear()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    with pytest.raises(RuntimeError, match="can't start"):
+        batcher.submit(1)
+    assert batcher.submit(2).result(10) == 20
+    batcher.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import Counter
 from pathlib import Path
@@ -309,3 +310,15 @@ def test_a_round_that_dies_half_way_leaves_the_rest_due(any_shop: Shop) -> None:
     assert well.lead() == 1
     well.answer()
     assert any_shop.state(receipt.txid) == "committed"
+
+
+@pytest.mark.req("RMQ-58")
+def test_what_a_checker_says_is_kept_whatever_letters_it_has(any_shop: Shop) -> None:
+    def checker(question: Question) -> LocalState:
+        raise OSError(f"no such file: {os.fsdecode(bytes([0xFF]))}\0")
+
+    receipt = any_shop.producer(checker=checker).prepare_now(ORDERS, b"a chair")
+    age(any_shop)
+    assert any_shop.round() == 0
+    (remark,) = any_shop.store.overview.remarks(receipt.txid)
+    assert remark.why.startswith("the checker raised OSError: no such file: ")

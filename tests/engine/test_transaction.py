@@ -9,7 +9,6 @@ import pytest
 
 from tests.engine.shop import ORDERS, Shop
 from txsaga import Decision
-from txsaga.engine import transaction
 from txsaga.engine.contribution import Contribution
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError
@@ -120,15 +119,27 @@ def test_what_the_user_raised_is_not_hidden_by_what_the_store_says(
     assert moody_shop.pending() == [tx.txid]
 
 
+@pytest.mark.parametrize("key", [None, "order-1"])
 def test_a_block_that_grew_too_big_is_rolled_back_even_if_that_error_is_dropped(
-    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setattr(transaction, "MAX_BUFFER", 10)
-    with pytest.raises(TransactionError, match="did not commit"), moody_shop.producer().transaction() as tx:
+    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    with pytest.raises(TransactionError, match="did not commit"), moody_shop.producer().transaction(key=key) as tx:
         tx.send(ORDERS, b"small")
+        with pytest.raises(InvalidMessage, match="in a block pass key="):
+            tx.send(ORDERS, b"x" * 2_000)
+        with suppress(TransactionError):
+            tx.send(ORDERS, b"small, too")
+    assert (moody_shop.bodies(), moody_shop.pending()) == ([], [])
+
+
+def test_a_block_that_grew_too_big_does_no_local_work(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    with pytest.raises(TransactionError), moody_shop.producer().transaction() as tx:
         with suppress(InvalidMessage):
-            tx.send(ORDERS, b"much too big")
-    assert moody_shop.bodies() == []
+            tx.send(ORDERS, b"x" * 2_000)
+        tx.prepare()
+    assert moody_shop.pending() == []
 
 
 def test_a_block_whose_end_could_not_be_written_is_rolled_back_at_once(

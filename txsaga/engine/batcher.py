@@ -139,8 +139,9 @@ class Batcher(Generic[Item, Answer]):
     def _wake_worker(self) -> None:
         with self._lock:
             if self._worker is None and not self._closed:
-                self._worker = threading.Thread(target=self._work, name=f"txsaga-{self.name}", daemon=True)
-                self._worker.start()
+                worker = threading.Thread(target=self._work, name=f"txsaga-{self.name}", daemon=True)
+                worker.start()  # where that fails, the next call tries again
+                self._worker = worker
             if not self._worker_awake:
                 self._worker_awake = True
                 self._signal()

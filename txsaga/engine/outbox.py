@@ -34,6 +34,7 @@ class Outbox:
         self._chunks: dict[int, int] = {}
         self.bytes = 0
         self.count = 0
+        self.overflowed = False  # something was refused for which there was no room
 
     def add(self, message: Message) -> None:
         """Keep a message."""
@@ -67,8 +68,10 @@ class Outbox:
 
     def _grow(self, held: int, count: int) -> None:
         if self.bytes + held > MOST:
+            self.overflowed = True
             raise InvalidMessage(
-                f"{self.bytes + held:,} bytes would be stored in one step, at most {MOST:,} are; send fewer at a time"
+                f"{self.bytes + held:,} bytes would be stored in one step, at most {MOST:,} are; "
+                "send fewer at a time, and in a block pass key=… to store as you send"
             )
         self.bytes += held
         self.count += count

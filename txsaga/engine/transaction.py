@@ -45,7 +45,6 @@ from txsaga.errors import (
     DecidedOtherwise,
     EffectConflict,
     InDoubt,
-    InvalidMessage,
     TransactionError,
     TxSagaError,
 )
@@ -62,8 +61,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 logger = logging.getLogger("txsaga")
-
-MAX_BUFFER = 64 * 1024 * 1024
 
 
 class Transaction(Gathering):
@@ -198,9 +195,15 @@ class Transaction(Gathering):
 
     def _require_open(self, what: str) -> None:
         self._require_ours()
+        self._break_if_overflowed()
         self._stage.require_open(what, self.txid)
 
+    def _break_if_overflowed(self) -> None:
+        if self._outbox.overflowed and self._stage is Stage.OPEN:
+            self._stage = Stage.BROKEN  # whoever drops that error has dropped a message
+
     def _leave(self, error: BaseException | None) -> None:
+        self._break_if_overflowed()
         match self._stage:
             case Stage.NEW:
                 raise TransactionError(f"this block was not entered; {ENTER}")
@@ -290,7 +293,3 @@ class Transaction(Gathering):
             if self._outbox.bytes > FLUSH:
                 with self._all_or_broken():
                     self._contribution.add(life, self._outbox.take())
-        elif self._outbox.bytes > MAX_BUFFER:
-            held = f"holds at most {MAX_BUFFER:,} bytes before it is stored, this one has {self._outbox.bytes:,}"
-            with self._all_or_broken():  # whoever drops this error has dropped a message
-                raise InvalidMessage(f"a transaction without a key {held}; pass key=… to store as you send")

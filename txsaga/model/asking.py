@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 def kept(text: str) -> str:
     """Return what a store can keep of a text that somebody else wrote."""
-    return text.replace("\0", "")
+    return text.replace("\0", "").encode(errors="replace").decode()
 
 
 class Verdict(NamedTuple):

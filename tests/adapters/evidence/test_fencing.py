@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Connection, NullPool, create_engine, text
+from sqlalchemy import Connection, NullPool, create_engine, event, text
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
@@ -217,3 +217,24 @@ def test_a_question_to_a_locked_table_comes_to_an_end_and_leaves_no_limit_behind
     limits = "show lock_timeout" if dialect == "postgresql" else "select @@session.lock_wait_timeout"
     with books.engine.connect() as connection:
         assert connection.exec_driver_sql(limits).scalar_one() in ("0", 86400)
+
+
+class VaultSealed(Exception):
+    """What the user's own way to connect raises."""
+
+
+@pytest.mark.parametrize("kind", [SQLITE])
+def test_a_way_to_connect_that_raises_what_it_likes_is_a_database_that_is_away(books: Books) -> None:
+    books.evidence.fence(books.id(ONE))
+
+    def sealed(*_: object) -> None:
+        raise VaultSealed("ask again later")
+
+    event.listen(books.engine, "do_connect", sealed)
+    books.engine.dispose()
+    told = "resource 'books' can't be connected to: VaultSealed: ask again later"
+    for ask in (books.evidence.read, books.evidence.fence):
+        with pytest.raises(StoreUnavailable, match=told):
+            ask(books.id(TWO))
+    event.remove(books.engine, "do_connect", sealed)
+    assert books.evidence.read(books.id(ONE)) == (False, {})

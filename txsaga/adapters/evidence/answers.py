@@ -8,11 +8,12 @@ unknown.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.adapters.evidence.schema import RIGHTS
-from txsaga.errors import RightsMissing, StoreError, StoreUnavailable
+from txsaga.errors import RightsMissing, StoreError, StoreUnavailable, TxSagaError
 
 Code = str | int
 
@@ -73,6 +74,21 @@ def edge(resource: str) -> Iterator[None]:
         raise StoreUnavailable(f"resource {resource!r} has no free connection: {_line(error)}") from error
     except DBAPIError as error:
         raise _ours(resource, error) from error
+
+
+@contextmanager
+def reached(resource: str, engine: Engine) -> Iterator[Connection]:
+    """Connect to ask a question: a connection that can't be had is one that is not there now, whatever is raised."""
+    with edge(resource):
+        try:
+            connection = engine.connect()
+        except (DBAPIError, PoolTimeout, TxSagaError):
+            raise
+        except Exception as away:  # of the user's own way to connect: a vault, a token
+            said = f"{type(away).__name__}: {_line(away)}"
+            raise StoreUnavailable(f"resource {resource!r} can't be connected to: {said}") from away
+        with connection:
+            yield connection
 
 
 def _ours(resource: str, error: DBAPIError) -> StoreError:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, QueuePool, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import first_row, statements
-from txsaga.adapters.evidence.answers import edge, is_blocked
+from txsaga.adapters.evidence.answers import edge, is_blocked, reached
 from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing
@@ -116,7 +116,7 @@ class SqlEvidence:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        with edge(self._name), self._engine.connect() as connection:
+        with reached(self._name, self._engine) as connection:
             settle_level(connection)
             yield connection
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, Select, Table, TextClause, insert, se
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters.evidence import statements
-from txsaga.adapters.evidence.answers import edge, is_blocked
+from txsaga.adapters.evidence.answers import edge, is_blocked, reached
 from txsaga.adapters.evidence.at_once import driver_of, send
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import committing
@@ -66,7 +66,7 @@ class SqlSteps:
     def fence(self, transaction: str, row: str) -> bool | None:
         """Tell whether a step was done; keep it out where it was not. None while it runs."""
         key, place = EvidenceKey.parse(transaction), self._where.place
-        with edge(self._name), self._engine.connect() as connection:
+        with reached(self._name, self._engine) as connection:
             settle_level(connection)
             with short_waits(connection, locks=1):
                 try:
@@ -89,7 +89,7 @@ class SqlSteps:
     def output(self, transaction: str, row: str) -> str | None:
         """Return what a step that was done has left beside its row."""
         key, place = EvidenceKey.parse(transaction), self._where.place
-        with edge(self._name), self._engine.connect() as connection:
+        with reached(self._name, self._engine) as connection:
             settle_level(connection)
             with short_waits(connection):
                 return _output(connection, place.table, key, row)
