@@ -21,7 +21,7 @@ from txsaga.engine.check_back import CheckBack
 from txsaga.engine.judge import Verdict
 from txsaga.engine.loop import Loop
 from txsaga.engine.settle import Question
-from txsaga.errors import StoreError
+from txsaga.errors import StoreError, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Decision
@@ -322,3 +322,61 @@ def test_what_a_checker_says_is_kept_whatever_letters_it_has(any_shop: Shop) -> 
     assert any_shop.round() == 0
     (remark,) = any_shop.store.overview.remarks(receipt.txid)
     assert remark.why.startswith("the checker raised OSError: no such file: ")
+
+
+@pytest.mark.parametrize("most", [3, 1])
+def test_a_database_that_answers_for_few_at_once_is_asked_about_few(
+    any_shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Where late bodies are large, those of a thousand transactions don't come in time, and those of ten do."""
+    till = create_engine(f"sqlite:///{tmp_path / 'till.db'}", poolclass=NullPool)
+    member = Member(any_shop, till=till)
+    left = []
+    for n in range(7):
+        tx = member.producer().transaction().__enter__()
+        tx.send(order(str(n)))
+        with tx.local("till"):
+            pass
+        assert tx.txid is not None
+        left.append(tx.txid)
+    _, evidence = member.kernel.resource("till")
+    real_many, asked = evidence.read_many, list[int]()
+
+    def read_many(ids: list[str]) -> object:
+        asked.append(len(ids))
+        if len(ids) > most:
+            raise StoreUnavailable("canceling statement due to statement timeout")
+        return real_many(ids)
+
+    monkeypatch.setattr(evidence, "read_many", read_many)
+    for _ in range(12):
+        age(any_shop)
+        member.lead()
+    assert {any_shop.state(txid) for txid in left} == {"committed"}
+    assert asked[:2] == [7, 3]
+    monkeypatch.setattr(evidence, "read_many", real_many)
+
+
+def test_a_database_that_is_back_is_asked_about_all_in_the_next_round(
+    any_shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Member(any_shop, till=create_engine(f"sqlite:///{tmp_path / 'till.db'}", poolclass=NullPool))
+    for n in range(7):
+        tx = member.producer().transaction().__enter__()
+        tx.send(order(str(n)))
+        with tx.local("till"):
+            pass
+    _, evidence = member.kernel.resource("till")
+
+    def away(_: list[str]) -> object:
+        raise StoreUnavailable("it is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evidence, "read_many", away)
+        for _ in range(4):
+            age(any_shop)
+            member.lead()
+    assert len(any_shop.pending()) == 7
+    age(any_shop)
+    member.lead()
+    assert any_shop.pending() == []

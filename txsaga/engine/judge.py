@@ -18,6 +18,7 @@ decide.
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,6 +75,8 @@ class Verdict:
 AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
 """The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
 UNCOUNTED = (Basis.NOBODY, Basis.COORDINATOR)
+BRIEF = 1.0
+"""Seconds in which a database is asked again and again: with the last answer well below the lead of a round."""
 UNREADABLE = (*AWAY, StoreError)
 """Nobody was there to answer."""
 
@@ -91,6 +94,7 @@ class Judge:
     ) -> None:
         self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
         self._beside = Beside()
+        self._at_once: dict[int, int] = {}  # how many a database is asked about, once it has failed to answer
         self._recorded: dict[int, Resource] = {}  # what is registered under a number stays the same
 
     def look(self, cases: Iterable[Case]) -> None:
@@ -99,19 +103,46 @@ class Judge:
         for case in cases:
             if case.doubt.evidence is not None:
                 by_resource[case.doubt.evidence].append(case)
-        reading = [(each, asked, self._begun(each, asked)) for each, asked in by_resource.items()]
+        reading = [(each, asked, self._begun(each, self._portion(each, asked))) for each, asked in by_resource.items()]
         for resource, asked, read in reading:
-            try:
-                outcomes = read()
-            except AWAY as reason:
+            self._look_on(resource, asked, read)
+
+    def _look_on(self, resource: int, asked: Sequence[Case], read: Callable[[], Mapping[str, Outcome]]) -> None:
+        """Hear what a database says of its transactions: of fewer at once where it has failed to answer."""
+        until = time.monotonic() + BRIEF
+        while asked:
+            portion = self._portion(resource, asked)
+            unread = self._heard(resource, portion, read)
+            asked = asked[len(portion) :]
+            if asked and unread is None and time.monotonic() > until:
+                unread = "its database was asked about others first"
+            if unread is not None:
                 for case in asked:
-                    case.seen = Seen(resource, unread=str(reason))
-            except Exception:
-                # One of them may be what can't be read, or the user's engine raises what it likes: each by itself.
-                logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
-            else:
-                for case in asked:
-                    case.seen = Seen(resource, outcomes.get(case.id))
+                    case.seen = Seen(resource, unread=unread)
+                return
+            read = self._begun(resource, self._portion(resource, asked))
+
+    def _portion(self, resource: int, asked: Sequence[Case]) -> Sequence[Case]:
+        return asked[: self._at_once.get(resource, len(asked))]
+
+    def _heard(self, resource: int, portion: Sequence[Case], read: Callable[[], Mapping[str, Outcome]]) -> str | None:
+        """Note what one answer says; return why there was none."""
+        try:
+            outcomes = read()
+        except AWAY as reason:
+            self._at_once[resource] = max(1, len(portion) // 2)  # with large bodies all of them may be too many
+            for case in portion:
+                case.seen = Seen(resource, unread=str(reason))
+            return str(reason)
+        except Exception:
+            # One of them may be what can't be read, or the user's engine raises what it likes: each by itself.
+            logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
+            return None
+        for case in portion:
+            case.seen = Seen(resource, outcomes.get(case.id))
+        if resource in self._at_once:
+            self._at_once[resource] *= 2
+        return None
 
     def _begun(self, resource: int, asked: Sequence[Case]) -> Callable[[], Mapping[str, Outcome]]:
         """Begin to read: several that are silent are waited for at the same time."""
