@@ -1,5 +1,7 @@
 """A local transaction and its evidence are one commit, or nothing."""
 
+import os
+
 import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, InvalidRequestError
@@ -201,3 +203,27 @@ def test_a_savepoint_rolled_back_leaves_the_rest(books: Books) -> None:
             enter(connection, 7)
         enter(connection, 8)
     assert (books.entries(), books.outcomes()) == ({7, 8}, {ONE: 1})
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+@pytest.mark.parametrize("falls", [True, False], ids=["falls out", "comes to the end"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_leaves_local_work_to_its_parent(books: Books, falls: bool) -> None:
+    parent, child = os.getpid(), 0
+    try:
+        with books.evidence.work(books.id(1)) as connection:
+            enter(connection, 7)
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+                enter(connection, 8)
+            elif falls:
+                raise SystemExit
+    except BaseException:
+        if os.getpid() != parent:
+            os._exit(0)
+        raise
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+    assert (books.entries(), books.outcomes()) == ({7, 8}, {1: 1})

@@ -11,9 +11,10 @@ What it can't see: DDL of MySQL and MariaDB commits by itself, evidence included
 If the process dies before COMMIT, nothing is there; after it, everything is.
 """
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
 
 from sqlalchemy import Connection, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError
@@ -22,6 +23,9 @@ from txsaga.adapters.evidence.answers import refuses_commit
 from txsaga.errors import OutcomeUnknown, TransactionError
 
 Announce = Callable[[bool], None]
+
+_of_parents: list[object] = []
+"""Kept in a forked child: what nobody holds is given back to its pool, which rolls back the parent's session."""
 
 IDLE: Final = 0  # libpq's numbers of a session's state
 IN_ERROR: Final = 3
@@ -32,17 +36,36 @@ def committing(
     transaction: RootTransaction, id: str, question: Callable[[], Select[int]], announce: Announce
 ) -> Iterator[None]:
     """Run a block in an open transaction and commit it; `question` selects its evidence row."""
-    mark = mark_of(transaction.connection)
-    with transaction:  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
+    mark, process = mark_of(transaction.connection), os.getpid()
+    with in_its_process(transaction):  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
         try:
             yield
+            if os.getpid() != process:
+                raise TransactionError(f"a forked child has nothing of its parent's local transaction of {id}")
             _assert_evidence(transaction, id, question, mark)
             announce(False)
         except BaseException:
-            _roll_back(transaction)
+            if os.getpid() == process:
+                _roll_back(transaction)
             raise
         _commit(transaction, id)
     announce(True)
+
+
+@contextmanager
+def in_its_process(entered: AbstractContextManager[Any]) -> Iterator[None]:
+    """Leave what is entered only where it was entered: a forked child would speak to the server for its parent."""
+    process = os.getpid()
+    entered.__enter__()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != process:
+            _of_parents.append(entered)
+        else:
+            entered.__exit__(type(error), error, error.__traceback__)
+        raise
+    entered.__exit__(None, None, None)
 
 
 def _assert_evidence(

@@ -13,7 +13,7 @@ from txsaga.adapters.evidence import first_row, statements
 from txsaga.adapters.evidence.answers import edge, is_blocked, reached
 from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
-from txsaga.adapters.evidence.local import Announce, committing
+from txsaga.adapters.evidence.local import Announce, committing, in_its_process
 from txsaga.adapters.evidence.outcomes import outcomes, slots
 from txsaga.adapters.evidence.schema import ddl
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
@@ -52,7 +52,7 @@ class SqlEvidence:
         key, table = EvidenceKey.parse(transaction), self._where.place.table
         with edge(self._name):
             connection = self._engine.connect()
-        with connection:
+        with in_its_process(connection):
             with edge(self._name):
                 leave_autocommit(connection)
                 opened = connection.begin()

@@ -24,7 +24,7 @@ from txsaga.adapters.evidence import statements
 from txsaga.adapters.evidence.answers import edge, is_blocked, reached
 from txsaga.adapters.evidence.at_once import driver_of, send
 from txsaga.adapters.evidence.key import EvidenceKey
-from txsaga.adapters.evidence.local import committing
+from txsaga.adapters.evidence.local import committing, in_its_process
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.errors.saga import StepRefused
@@ -46,7 +46,7 @@ class SqlSteps:
         key, table = EvidenceKey.parse(transaction), self._where.place.table
         with edge(self._name):
             connection = self._engine.connect()
-        with connection:
+        with in_its_process(connection):
             with edge(self._name):
                 leave_autocommit(connection)
                 opened = connection.begin()
