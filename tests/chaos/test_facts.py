@@ -131,7 +131,7 @@ READS = {
         "amendment",
     },
     *{"enrolled", "steps", "journal", "units", "overdue", "look"},
-    *{"waiting", "due", "of", "is_held", "rests", "backlog", "alive", "ids", "producer_groups", "read_many"},
+    *{"waiting", "due", "of", "rests", "backlog", "alive", "ids", "producer_groups", "read_many"},
     *{"members", "intent_on", "identity", "rejects_transactions", "filled", "cluster"},
     *{"views", "latest", "lock", "share", "slots", "standing", "fetch", "bounds", "offset_at", "wait"},
     *{"unread", "find", "all", "list", "get", "ids"},

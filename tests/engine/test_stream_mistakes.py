@@ -149,3 +149,18 @@ def test_a_loop_that_was_left_goes_on_where_the_group_stands(moody_shop: Shop, c
     stream.commit(batch, upto=1)
     messages.close()  # type: ignore[attr-defined]
     assert [message.body for message in stream.messages(wait=0)] == [b"2", b"3"]
+
+
+def test_a_loop_that_reads_again_and_is_left_goes_on_there_and_not_where_the_group_stands(
+    moody_shop: Shop, chunk: None
+) -> None:
+    stream = reader(moody_shop)
+    batches = batches_of(stream)
+    for batch in batches:
+        stream.commit(batch)
+    for qid in {batch.qid for batch in batches}:
+        stream.seek(qid, 0)
+    for message in stream.messages(wait=0):
+        assert message.body == b"1"
+        break
+    assert [message.body for message in stream.messages(wait=0)] == [b"1", b"2", b"3"]

@@ -107,11 +107,12 @@ class Holding:
         self.claims[claim.qid] = claim
         self.reader(claim.qid).pass_over(claim.offset)
 
-    def read_again(self, batch: Batch) -> None:
-        """Read again from a chunk on, or from where the group stands behind its begin."""
-        claim = self.claims.get(batch.qid)
-        if claim is not None:
-            self.reader(batch.qid).seek(max(batch.offset, claim.offset))
+    def read_again(self, batch: Batch, claim: Claimed) -> None:
+        """Read again what was not read of a chunk, if its queue is held under the same claim still."""
+        known = self.claims.get(batch.qid)
+        if known is not None and known.epoch == claim.epoch:
+            reader = self.reader(batch.qid)
+            reader.seek(max(batch.offset, reader.mark))
 
     def follow(self) -> None:
         """Look how the transactions ended that nobody told of."""

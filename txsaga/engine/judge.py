@@ -141,7 +141,7 @@ class Judge:
         for case in portion:
             case.seen = Seen(resource, outcomes.get(case.id))
         if resource in self._at_once:
-            self._at_once[resource] *= 2
+            self._at_once[resource] = max(self._at_once[resource], 2 * len(portion))
         return None
 
     def _begun(self, resource: int, asked: Sequence[Case]) -> Callable[[], Mapping[str, Outcome]]:

@@ -108,12 +108,13 @@ class Stream:
     @contextmanager
     def _again_unless_read(self, batch: Batch) -> Iterator[None]:
         """Let a chunk come again whose loop was left within it: who goes on behind it would commit what nobody read."""
+        claim = self.claims.get(batch.qid)
         try:
             yield
         except BaseException:
-            if self._here and not self._closed:
+            if claim is not None and self._here and not self._closed:
                 with self._lock:
-                    self._held.read_again(batch)
+                    self._held.read_again(batch, claim)
             raise
 
     def __iter__(self) -> Iterator[Delivered]:

@@ -30,9 +30,6 @@ class Doubts(Protocol):
     def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
         """Ask about transactions that are being worked on no earlier than in `lease` from now."""
 
-    def is_held(self, txid: int) -> bool:
-        """Tell whether a transaction is held: it was listed, its time has not come, and nobody was asked about it."""
-
     def rests(self, txid: int, age: timedelta) -> bool:
         """Tell whether nobody is to ask about a transaction yet, listed or not.
 

@@ -207,13 +207,13 @@ class DoubtContract:
         life = opened(store, new_group(store))
         doubt = store.doubts.of(life.txid)
         assert doubt is not None
-        assert not store.doubts.is_held(life.txid)
+        assert not store.doubts.rests(life.txid, timedelta(0))
         store.doubts.hold([doubt], timedelta(seconds=IN_TIME))
-        assert store.doubts.is_held(life.txid)
+        assert store.doubts.rests(life.txid, timedelta(0))
         later(OVER)
-        assert not store.doubts.is_held(life.txid)
+        assert not store.doubts.rests(life.txid, timedelta(0))
         store.doubts.put_off([PutOff(life.txid, LONG, "silent", counted=False)])
-        assert not store.doubts.is_held(life.txid)
+        assert not store.doubts.rests(life.txid, timedelta(0))
 
     def test_what_is_young_or_held_is_told_from_what_may_be_asked_about(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Table, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.evidence.answers import edge, is_absent, is_forbidden
+from txsaga.adapters.evidence.answers import is_absent, is_forbidden, reached
 from txsaga.adapters.evidence.schema import DATABASE, EVIDENCE, INBOX, database_table, evidence_table, statements
 from txsaga.adapters.evidence.sessions import begin_now, settle_level
 from txsaga.errors import ConfigError, EvidenceMissing
@@ -50,7 +50,7 @@ def create(engine: Engine, name: str | None = None) -> UUID:
 
 def has_inbox(engine: Engine, resource: str) -> bool:
     """Tell whether the inbox is there."""
-    with edge(resource), engine.connect() as connection:
+    with reached(resource, engine) as connection:
         settle_level(connection)
         return sees_inbox(connection)
 
@@ -72,7 +72,7 @@ def sees_inbox(connection: Connection) -> bool:
 
 def find(engine: Engine, resource: str) -> Place | None:
     """Find the tables of evidence and the uuid; None when any of it is missing."""
-    with edge(resource), engine.connect() as connection:
+    with reached(resource, engine) as connection:
         settle_level(connection)
         _refuse_memory(connection)
         there, schema = _looked(connection)
@@ -92,7 +92,7 @@ def missing(engine: Engine, resource: str) -> EvidenceMissing:
 
 
 def _create(engine: Engine, resource: str) -> None:
-    with edge(resource), engine.connect() as connection:
+    with reached(resource, engine) as connection:
         settle_level(connection)
         try:
             _run_statements(connection)

@@ -85,8 +85,7 @@ class MemoryDoubts:
                 listed = kept.doubts.get(txid, Listed(since + self._age(txid, ZERO)))
                 kept.doubts[txid] = listed._replace(due=max(listed.due, until), opened=opened)
 
-    def is_held(self, txid: int) -> bool:
-        """Tell whether a transaction is held."""
+    def _is_held(self, txid: int) -> bool:
         with self._home.lock:
             listed = self._home.kept.doubts.get(txid)
             if listed is None or listed.parked is not None or listed.checks or listed.remarks:
@@ -100,7 +99,7 @@ class MemoryDoubts:
             opened = kept.lives.get(txid)
             since = kept.halves[txid][0].born if opened is None else opened.touched
             young = since + self._age(txid, age) > now or self._first(txid, age) > now
-            return young or self._is_leased(txid) or self.is_held(txid)
+            return young or self._is_leased(txid) or self._is_held(txid)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""

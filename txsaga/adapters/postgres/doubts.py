@@ -205,14 +205,13 @@ class PostgresDoubts:
         }
         self._do(self._hold, columns | {"lease": lease.total_seconds()})
 
-    def is_held(self, txid: int) -> bool:
-        """Tell whether a transaction is held."""
+    def _is_held(self, txid: int) -> bool:
         return bool(self._run(IS_HELD, {"txid": txid}))
 
     def rests(self, txid: int, age: timedelta) -> bool:
         """Tell whether nobody is to ask about a transaction yet."""
         young = {"txid": txid, "age": age.total_seconds(), "least": MIN_AGE}
-        return bool(self._run(RESTS, young)) or self.is_held(txid)
+        return bool(self._run(RESTS, young)) or self._is_held(txid)
 
     def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
         """Decide plain halves with their audit rows."""

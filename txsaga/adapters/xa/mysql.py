@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.adapters import journal
-from txsaga.adapters.evidence.answers import code_of, edge
+from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import settle_level, short_waits
 from txsaga.adapters.xa import codes
@@ -79,7 +79,7 @@ class MysqlParticipant:
 
     def probe(self) -> None:
         """Raise `ConfigError` unless branches can be listed and written; nothing is written."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             try:
                 connection.exec_driver_sql("XA RECOVER").close()
             except DBAPIError as error:
@@ -126,7 +126,7 @@ class MysqlParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             with short_waits(connection):
                 if self._rows.is_committed(connection, branch):
@@ -140,14 +140,14 @@ class MysqlParticipant:
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this very database holds for a store."""
         place = self._rows.place
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             self._rows.where.require_same(connection, place)
             return [branch for branch in self._listed(connection) if branch.store == store]
 
@@ -179,7 +179,7 @@ class MysqlParticipant:
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:

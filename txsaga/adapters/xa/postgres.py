@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters import journal
-from txsaga.adapters.evidence.answers import code_of, edge
+from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import Place, missing
 from txsaga.adapters.evidence.libpq import Answer, SessionLost, ask_each
 from txsaga.adapters.evidence.sessions import settle_level
@@ -94,7 +94,7 @@ class PostgresParticipant:
 
     def probe(self) -> None:
         """Raise `ConfigError` unless the server holds prepared transactions; nothing is written."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             able = connection.exec_driver_sql(_ABLE).one()
         if not able.prepares:
             raise ConfigError(
@@ -131,7 +131,7 @@ class PostgresParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             if self._rows.is_committed(connection, branch):
                 _end(connection, self.name, branch, Decision.ROLLBACK)  # what took the branch's name
@@ -144,7 +144,7 @@ class PostgresParticipant:
 
     def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
         """Do the same for many: their rows are read at once, and each is told before the one before has answered."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             before = self._rows.committed(connection, [branch for branch, _ in due])
             told = [Decision.ROLLBACK if branch in before else decision for branch, decision in due]
@@ -182,14 +182,14 @@ class PostgresParticipant:
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this very database holds for a store."""
         place = self._rows.place
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             self._rows.where.require_same(connection, place)
             found = connection.scalars(_LISTED, {"prefix": f"{PREFIX}:{store}-"}).all()
         return [branch for gid in found for branch in _ours(gid)]
@@ -222,7 +222,7 @@ class PostgresParticipant:
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from txsaga.adapters import journal
-from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, refuses_commit
+from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import begin_now, settle_level, short_waits
 from txsaga.adapters.xa.rows import BranchRows
@@ -51,7 +51,7 @@ class SqliteParticipant:
 
     def probe(self) -> None:
         """Raise unless a commit is on disk with its answer, and the tables of evidence are there or may be created."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             if _is_read_only(connection):
                 raise ConfigError(f"resource {self.name!r} is read only; leave it out, or open it for writing")
             level = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
@@ -81,7 +81,7 @@ class SqliteParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Find out what became of it: nothing of it is held for anybody."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             committed = self._rows.is_committed(connection, branch)
         if committed == (decision is Decision.COMMIT):
             return Finish.DONE
@@ -89,7 +89,7 @@ class SqliteParticipant:
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
@@ -110,7 +110,7 @@ class SqliteParticipant:
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
-        with edge(self.name), self._engine.connect() as connection:
+        with reached(self.name, self._engine) as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
