@@ -6,7 +6,9 @@ Imports of txsaga and of the services stay inside the fixtures: collection must 
 import os
 import random
 import secrets
+import shutil
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 HOME_DATABASE = "home"
 LEFT = pytest.StashKey[list[leftovers.Leftover]]()
 TOKEN = pytest.StashKey[str]()
+HOMES = pytest.StashKey[list[Path]]()
+"""Homes of servers that stopped with the session: half a million files, gone when no test's time runs any more."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[KILL_SEED] = os.environ.get(KILL_SEED) or str(random.randrange(10_000))  # one for all workers
     config.pluginmanager.register(KillTable())
+    config.stash[HOMES] = []
     if leftovers.MARK not in os.environ:  # a session inside a test leaves the check to the outer one
         config.stash[TOKEN] = os.environ[leftovers.MARK] = secrets.token_hex(8)
 
@@ -47,6 +52,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    for home in session.config.stash[HOMES]:
+        shutil.rmtree(home, ignore_errors=True)
     token = session.config.stash.get(TOKEN, None)
     left = leftovers.wait_for_none(token) if token else []
     if left:
@@ -79,11 +86,11 @@ def no_heartbeat() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def server() -> "Iterator[DatabaseServer]":
+def server(pytestconfig: pytest.Config) -> "Iterator[DatabaseServer]":
     """Give the embedded PostgreSQL of this session."""
     from tests.services.embedded import embedded_server
 
-    with embedded_server() as running:
+    with embedded_server(leave=pytestconfig.stash[HOMES].append) as running:
         yield running
 
 

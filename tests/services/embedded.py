@@ -7,15 +7,20 @@ left by an error it is stopped all the same; if it is never left, the leftover c
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from txsaga.adapters.embedded import EmbeddedServer, StopMode
 
 
+def removed(folder: Path) -> None:
+    """Remove a folder, however much of it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
-def temporary_home(owner: int | None = None) -> Iterator[Path]:
+def temporary_home(owner: int | None = None, leave: Callable[[Path], None] = removed) -> Iterator[Path]:
     """Give a folder that the server's account may pass through; what runs in it is stopped, then it goes."""
     # Not pytest's tmp_path: that is 0700, and under root the server runs as another account.
     folder = Path(tempfile.mkdtemp(prefix="txsaga-pg-"))
@@ -29,11 +34,13 @@ def temporary_home(owner: int | None = None) -> Iterator[Path]:
             for life in [*folder.glob("life"), *folder.glob("*/life")]:
                 EmbeddedServer(home=life.parent).stop(StopMode.IMMEDIATE)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            leave(folder)
 
 
 @contextmanager
-def embedded_server(settings: Mapping[str, str] | None = None) -> Iterator[EmbeddedServer]:
-    """Give a running server of one's own; `settings` are PostgreSQL's, for speed for example."""
-    with temporary_home() as home:
+def embedded_server(
+    settings: Mapping[str, str] | None = None, *, leave: Callable[[Path], None] = removed
+) -> Iterator[EmbeddedServer]:
+    """Give a running server of one's own; `settings` are PostgreSQL's, `leave` takes the folder of one that stopped."""
+    with temporary_home(leave=leave) as home:
         yield EmbeddedServer(home=home, settings=settings or {}).ensure()
