@@ -2,8 +2,8 @@
 A future of the core that threads wait on and asyncio awaits.
 
 It is a `concurrent.futures.Future`. The batcher finishes all calls of a batch first and then wakes everybody
-who waits, each event loop once: waking them one by one would hand the interpreter back and forth in the
-middle of a batch. If the wake-up never ran, waiters would hang although their decision is durable.
+who waits, each event loop once, threads one behind the other: waking them in the middle of a batch would hand the
+interpreter back and forth. If the wake-up never ran, waiters would hang although their decision is durable.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures._base import FINISHED, PENDING
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from txsaga.engine.bell import Bell, ring
 from txsaga.model.arguments import check_kind
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Pending(Future[T]):
 
     def __init__(self) -> None:
         self._condition = threading.RLock()  # type: ignore[assignment]  # nobody waits on it
-        self._notes: list[Waiter | threading.Lock] = []
+        self._notes: list[Waiter | Bell] = []
 
     def set_result(self, result: T) -> None:
         """Answer; `wake` tells those who wait."""
@@ -99,11 +100,13 @@ class Pending(Future[T]):
         if timeout is not None:
             check_kind(timeout, (int, float), "timeout", "give seconds")
         if not self._answered and not self.done():  # a callback runs between the two
-            gate = threading.Lock()
-            gate.acquire()
-            self._notes.append(gate)
-            if not self._answered:
-                gate.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+            bell = Bell()
+            self._notes.append(bell)
+            try:
+                if not self._answered:
+                    bell.sleep(timeout)
+            finally:
+                bell.leave()
             if not self.done():
                 raise TimeoutError
 
@@ -114,14 +117,16 @@ class Pending(Future[T]):
 
 
 def wake(finished: Iterable[Pending[T]]) -> None:
-    """Wake everybody who waits for one of these calls; every event loop once."""
+    """Wake everybody who waits for one of these calls; every event loop once, threads one behind the other."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    bells: list[Bell] = []
     for call in finished:
         for note in call._notes:
             if isinstance(note, tuple):
                 by_loop.setdefault(note[0], []).append(note[1])
             else:
-                note.release()
+                bells.append(note)
+    ring(bells)
     for loop, waiters in by_loop.items():
         with suppress(RuntimeError):  # a loop that was closed has nobody left who waits
             loop.call_soon_threadsafe(_release, waiters)
