@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import timedelta
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -13,7 +14,9 @@ from tests.engine.shop import Shop
 from tests.engine.worker import GROUP, bodies, worker, wrote
 from txsaga.engine import consumer as consuming
 from txsaga.engine import handing
+from txsaga.engine.received import Received, by_claim
 from txsaga.errors import StoreUnavailable
+from txsaga.model.claim import Claim
 from txsaga.testing.samples import PATIENCE
 
 HALF_A_MINUTE = timedelta(seconds=30)
@@ -64,6 +67,28 @@ def test_what_waits_stays_while_the_store_is_away(
     assert worked == ["a", "b"]
     (told,) = [record for record in caplog.records if "could not be held longer" in record.message]
     assert (vars(told)["group"], vars(told)["message_id"]) == (GROUP, sent)
+
+
+def test_a_consumer_may_be_closed_while_what_waits_is_held_for_longer(
+    moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, worked = Watch(moody_shop, monkeypatch), list[str]()
+    wrote(moody_shop, "a", "b", "c")
+
+    def elsewhere(messages: Iterable[Received]) -> list[tuple[Claim, list[Received]]]:
+        looking = iter(messages)
+        first = next(looking)
+        monkeypatch.setattr(handing, "by_claim", by_claim)
+        consumer.close()  # as another thread would
+        return by_claim([first, *looking])
+
+    monkeypatch.setattr(handing, "by_claim", elsewhere)
+    with worker(moody_shop, invisible=HALF_A_MINUTE) as consumer:
+        for message in consumer.messages(wait=0):
+            with message:
+                worked.append(message.text())
+                watch.passes(16.0)
+    assert worked == ["a"]
 
 
 def test_a_tick_wakes_whoever_waits_for_messages(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

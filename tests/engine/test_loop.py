@@ -143,3 +143,22 @@ def test_a_stop_is_quick_even_in_a_long_wait() -> None:
     stopper.start()
     stopper.join(5)
     assert not stopper.is_alive()
+
+
+def test_of_threads_that_can_not_all_be_started_none_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    roles, start, fails = [Counted("first"), Counted("second")], threading.Thread.start, [True]
+
+    def started(thread: threading.Thread) -> None:
+        if fails and thread.name == "txsaga-second":
+            fails.clear()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    with pytest.raises(RuntimeError, match="can't start"):
+        Loop(roles).start()
+    assert not any(thread.name == "txsaga-first" for thread in threading.enumerate())
+    again = Loop(roles)
+    again.start()
+    assert all(role.reached.wait(10) for role in roles)
+    again.stop()

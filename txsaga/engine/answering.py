@@ -70,8 +70,9 @@ class Answering:
         for asked in taken:
             self._wait_for_thread(asked, at)
         while taken and self._started < self._threads:
+            name = f"txsaga-checker-{self._started + 1}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
             self._started += 1
-            threading.Thread(target=self._work, name=f"txsaga-checker-{self._started}", daemon=True).start()
         self._wait = self.pace.pause if taken else min(2 * self._wait, self.pace.rest)
         self._look_at = at if len(taken) == free else at + self._wait  # there was no more than that
         return len(taken)

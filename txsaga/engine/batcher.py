@@ -73,12 +73,18 @@ class Batcher(Generic[Item, Answer]):
     def call(self, item: Item) -> Answer:
         """Run a call to its end: in this thread when nobody else is at work."""
         if threading.current_thread() is self._worker:
-            self._turn.acquire()  # a callback of a finished call: nobody else would ever run this one
-            return self._alone(item)
-        idle = not self._waiting and not self._worker_awake
-        if idle and self._turn.acquire(blocking=False):
-            return self._alone(item)
+            with self._turn:  # a callback of a finished call: nobody else would ever run this one
+                return self._alone(item)
         # While the worker is at it, no caller takes turns: each hand-over costs a switch of threads.
+        if not self._waiting and not self._worker_awake:
+            try:
+                if self._turn.acquire(blocking=False):
+                    return self._alone(item)
+            finally:  # a signal may raise as soon as the turn is taken, and before that is known here
+                try:
+                    self._turn.release()
+                except RuntimeError:
+                    pass  # it is another's
         return self.submit(item).result()
 
     def close(self) -> None:
@@ -96,19 +102,16 @@ class Batcher(Generic[Item, Answer]):
     def reset(self) -> None:
         """Start empty, as a forked child must: threads and calls are the parent's."""
         self._waiting: deque[tuple[Item, Pending[Answer]]] = deque()
-        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._turn, self._lock = threading.RLock(), threading.Lock()  # a turn knows whose it is
         self._asleep = threading.Lock()  # held while nothing was signalled: cheaper than a semaphore, once per batch
         self._asleep.acquire()
         self._worker: threading.Thread | None = None
         self._worker_awake = self._closed = False
 
     def _alone(self, item: Item) -> Answer:
-        try:
-            if self._closed:
-                raise BrokerClosed
-            (answer,) = self._answers([item])
-        finally:
-            self._turn.release()
+        if self._closed:
+            raise BrokerClosed
+        (answer,) = self._answers([item])
         if self._waiting:
             self._wake_worker()
         if isinstance(answer, BaseException):

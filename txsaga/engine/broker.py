@@ -323,18 +323,19 @@ class Broker(Administration):
         with self._starting:
             if self._own is None and not self._kernel.closed:
                 answering = [Answering(self._kernel, self._check_threads)] if self._answers else []
-                self._own = Loop([Heartbeat(self._kernel, enlists=self._answers), *answering], self._home.jitter)
-                self._own.start()
+                own = Loop([Heartbeat(self._kernel, enlists=self._answers), *answering], self._home.jitter)
+                own.start()  # where that fails, the next one tries again
+                self._own = own
 
     def _start(self) -> None:
         if self._kernel.closed:
             raise BrokerClosed
         with self._starting:
             if self._run_roles and self._loop is None:
-                self._loop = Loop(self.roles(), self._home.jitter)
-                loop = self._loop
+                loop = Loop(self.roles(), self._home.jitter)
+                loop.start()
+                self._loop = loop
                 self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
-                self._loop.start()
 
 
 def _start_anew_after_fork() -> None:

@@ -62,7 +62,7 @@ class Handing:
 
     def _hold_longer(self) -> None:
         """Extend the claims of what waits; what is lost is dropped, since it comes again."""
-        for _, messages in by_claim(self._waiting):
+        for _, messages in by_claim(list(self._waiting)):  # whoever closes the consumer takes them out
             try:
                 messages[0].extend()
             except StoreError as away:
@@ -70,7 +70,7 @@ class Handing:
                 logger.warning("a claim of group %s could not be held longer: %s", told["group"], away, extra=told)
             except ClaimLost as lost:
                 logger.warning("%s", lost, extra=named(messages[0]))
-                self._waiting = deque(message for message in self._waiting if message not in messages)
+                self._waiting = deque(message for message in list(self._waiting) if message not in messages)
 
 
 def _wait_for(sent: Sent) -> None:

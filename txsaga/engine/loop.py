@@ -31,11 +31,15 @@ class Loop:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads."""
-        for role in self._roles:
-            thread = threading.Thread(target=self._run, args=(role,), name=f"txsaga-{role.name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        """Start all the threads, or none."""
+        try:
+            for role in self._roles:
+                thread = threading.Thread(target=self._run, args=(role,), name=f"txsaga-{role.name}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.stop()
+            raise
 
     def wake(self, name: str) -> None:
         """End a role's wait."""
