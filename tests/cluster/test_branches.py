@@ -227,3 +227,15 @@ def test_messages_that_a_broker_could_not_store_are_not_left_out(town: Town, mon
             tx.send(ORDERS, b"two")
     assert tx.decision is Decision.ROLLBACK
     assert town.all_told() == [[], [], []]
+
+
+def test_who_takes_no_part_is_let_go_where_the_decision_is_not_known(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise StoreUnavailable("nobody is there")
+
+    with pytest.raises(StoreUnavailable), town.cluster().producer("shop").transaction() as tx:
+        tx.send(ORDERS, b"one")
+        monkeypatch.setattr(tx._owner, "decide", silent)
+    assert [town.lives(name) for name in town.direct] == [["prepared"], ["rolled_back"], ["rolled_back"]]

@@ -14,7 +14,7 @@ from txsaga.adapters.brokers import StoreParticipant
 from txsaga.adapters.brokers.handle import BrokerWork
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.errors import ConfigError, ResourceUnknown, Unfinished
+from txsaga.errors import ConfigError, ResourceUnknown, TransactionsRejected, Unfinished
 from txsaga.errors.xa import VotedNo
 from txsaga.model.decision import Decision
 
@@ -119,5 +119,5 @@ def test_a_store_is_no_participant_of_what_it_coordinates(town: Town) -> None:
 
 def test_a_broker_that_takes_no_transactions_is_refused_before_any_work(town: Town, ledger: Engine) -> None:
     town.direct["b1"].reject_transactions(True)
-    with pytest.raises(ConfigError, match="rejects transactions"):
+    with pytest.raises(TransactionsRejected, match="broker 'b1'"):
         opening(town, ledger)

@@ -242,7 +242,9 @@ class TransactionsRejected(TransactionError):
     code = "NO_PERMISSION"
 
     def __init__(self, store: str) -> None:
-        super().__init__(f"NO_PERMISSION: store {store} rejects transactional messages (reject_transactions)")
+        super().__init__(
+            f"NO_PERMISSION: store {store} takes no transactional messages now; `txsaga tx reject off` lets it"
+        )
         self.store = store
 
 

@@ -81,7 +81,10 @@ class Participant(Protocol):
         """What its kind can do."""
 
     def probe(self) -> None:
-        """Raise `ConfigError`, with the remedy, unless it can vote as its kind does; nothing is written."""
+        """Raise `ConfigError`, with the remedy, unless it can vote as its kind does; nothing is written.
+
+        `TransactionsRejected` where it could, but begins none now.
+        """
 
     def enlist(self, branch: BranchId) -> Enlisted:
         """Open a session with a transaction for a branch. A session that is lost is never opened again inside it."""

@@ -13,7 +13,7 @@ from uuid import UUID
 from txsaga.adapters.brokers.lives import BranchLives
 from txsaga.adapters.brokers.store_branch import StoreBranch
 from txsaga.engine.broker import Broker
-from txsaga.errors import ConfigError, StoreUnavailable, UnknownTransaction
+from txsaga.errors import ConfigError, StoreUnavailable, TransactionsRejected, UnknownTransaction
 from txsaga.model.branch import BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
@@ -43,12 +43,12 @@ class StoreParticipant:
         return self.broker.identity.uuid
 
     def probe(self) -> None:
-        """Raise `ConfigError` unless this login may write transactions there; nothing is written."""
+        """Refuse a login that may not write transactions there, and a store that takes none; nothing is written."""
         store = self.broker.kernel.store
         if Right.PRODUCER not in store.rights:
             raise ConfigError(f"broker {self.name!r} can't vote: this login has no producer right there; grant it")
         if store.registry.rejects_transactions:
-            raise ConfigError(f"broker {self.name!r} rejects transactions; `txsaga` takes them again there")
+            raise TransactionsRejected(f"{self.broker.identity} (broker {self.name!r})")
 
     def enlist(self, branch: BranchId) -> StoreBranch:
         """Open the life of a branch; a broker is no participant of what it coordinates itself."""

@@ -15,6 +15,7 @@ what has not voted, and recovery tells the rest.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Thread
@@ -35,10 +36,11 @@ from txsaga.errors import (
     StoreUnavailable,
     TransactionClosed,
     TransactionError,
+    TransactionsRejected,
     TxSagaError,
     xa,
 )
-from txsaga.model.branch import Finish, Vote
+from txsaga.model.branch import Vote
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message
@@ -203,6 +205,7 @@ class ClusterTransaction(Coordinated):
             super()._leave(error)
         finally:
             self._took_part = self.participants  # what tells it is given back next
+            self._clean_up()  # also where nobody knows what was decided: that names none of these
 
     def _commit(self) -> None:
         if not self._ended:
@@ -227,11 +230,16 @@ class ClusterTransaction(Coordinated):
         return told
 
     def _open_branches(self) -> None:
+        refused: TransactionsRejected | None = None
         for name in self._reached:
             try:
                 self._handle(name)
             except AWAY as away:
                 self._members.failed(name, away)
+            except TransactionsRejected as reason:  # the others take the messages; it is read as ever
+                refused = reason
+        if refused and not self._open:
+            raise refused
 
     def _handle(self, name: str) -> Handle:
         return cast(Handle, self._owner.work.handle(name))
@@ -265,14 +273,15 @@ class ClusterTransaction(Coordinated):
         threads = [Thread(target=self._roll_one_back, args=each, daemon=True) for each in aside]
         for thread in threads:
             thread.start()
+        until = time.monotonic() + CLEANING
         for thread in threads:
-            thread.join(CLEANING)
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _roll_one_back(self, name: str, enlisted: Enlisted) -> None:
         try:
-            enlisted.finish(Decision.ROLLBACK)()
+            found = enlisted.finish(Decision.ROLLBACK)()
             branch = self._owner.work.part(name).branch
-            self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, Finish.DONE)])
+            self._kernel.notes.add([noted(self._owner.life.txid, branch, Decision.ROLLBACK, found)])
         except Exception as error:  # noqa: BLE001  # nobody waits for it
             self._failures[name] += 1
             if isinstance(error, StoreUnavailable):
@@ -292,15 +301,17 @@ class ClusterTransaction(Coordinated):
 
 def _reached(kernel: Kernel, members: Members) -> list[str]:
     """Return the brokers that can be asked for a branch."""
-    found = []
+    found, refused = list[str](), None
     for name in members.available():
         try:
             kernel.participant(name)
             found.append(name)
         except AWAY as away:
             members.failed(name, away)
+        except TransactionsRejected as reason:
+            refused = reason
     if not found:
-        raise StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
+        raise refused or StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
     return found
 
 
