@@ -276,4 +276,5 @@ def test_a_thread_that_could_not_be_started_once_is_started_for_the_next_call(mo
     with pytest.raises(RuntimeError, match="can't start"):
         batcher.submit(1)
     assert batcher.submit(2).result(10) == 20
+    assert gate.batches == [[2]]  # what was refused is not stored behind its caller's back
     batcher.close()

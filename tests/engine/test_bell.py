@@ -5,24 +5,16 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.bell import Bell, ring
+from txsaga.engine.pending import Pending, wake
 
 SECONDS = 10.0
-
-
-def elsewhere(make: Callable[[], Bell] = Bell) -> Bell:
-    """Make a bell in a thread that is not the main one."""
-    made: list[Bell] = []
-    thread = threading.Thread(target=lambda: made.append(make()))
-    thread.start()
-    thread.join()
-    return made[0]
 
 
 def rings(bell: Bell) -> bool:
@@ -40,7 +32,7 @@ def switching_often() -> Iterator[None]:
 
 
 def test_the_next_one_is_woken_by_who_goes_on() -> None:
-    first, second, third = elsewhere(), elsewhere(), elsewhere()
+    first, second, third = Bell(), Bell(), Bell()
     ring([first, second, third])
     assert (rings(first), rings(second)) == (True, False)
     first.leave()
@@ -50,7 +42,7 @@ def test_the_next_one_is_woken_by_who_goes_on() -> None:
 
 
 def test_who_left_before_it_was_rung_holds_up_nobody() -> None:
-    first, second, third = elsewhere(), elsewhere(), elsewhere()
+    first, second, third = Bell(), Bell(), Bell()
     first.leave()
     second.leave()
     ring([first, second, third])
@@ -58,7 +50,7 @@ def test_who_left_before_it_was_rung_holds_up_nobody() -> None:
 
 
 def test_who_leaves_twice_wakes_two_and_loses_none() -> None:
-    bells = [elsewhere() for _ in range(4)]
+    bells = [Bell() for _ in range(4)]
     ring(bells)
     bells[0].leave()
     bells[0].leave()
@@ -66,20 +58,27 @@ def test_who_leaves_twice_wakes_two_and_loses_none() -> None:
     assert [rings(bell) for bell in bells] == [True] * 4
 
 
-def test_the_main_thread_stands_in_no_line() -> None:
-    """A signal may raise there between being woken and waking the next one."""
-    first, main = elsewhere(), Bell()
-    assert not main.in_line
-    ring([first, main])
-    assert rings(main)
-
-
 def test_a_timeout_ends_the_sleep() -> None:
-    bell = elsewhere()
+    bell = Bell()
     bell.sleep(0.01)
     bell.leave()
     ring([bell])
     assert rings(bell)
+
+
+def test_who_was_forgotten_looks_up_by_itself() -> None:
+    """A thread may be stopped by an exception just where it would have rung for the next one."""
+    first, second = Pending[int](), Pending[int]()
+    first._notes.append(Bell())  # nobody leaves it
+    waits = threading.Thread(target=second.result, daemon=True)
+    waits.start()
+    while not second._notes:
+        pass
+    for call in (first, second):
+        call.set_result(1)
+    wake([first, second])
+    waits.join(SECONDS)
+    assert not waits.is_alive()
 
 
 @pytest.mark.parametrize("impatient", [False, True], ids=["patient", "some give up"])

@@ -49,6 +49,22 @@ def interrupted() -> Iterator[Interrupted]:
     signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_caller_that_is_interrupted_as_it_wakes_the_worker_leaves_it_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batcher = Batcher[int, int]("test", lambda items: [item * 2 for item in items])
+
+    def struck() -> None:
+        monkeypatch.undo()
+        raise Interrupt
+
+    monkeypatch.setattr(batcher, "_signal", struck)
+    with pytest.raises(Interrupt):
+        batcher.submit(1)
+    assert batcher.submit(4).result(10) == 8
+    batcher.close()
+
+
 def test_a_caller_that_is_interrupted_anywhere_leaves_the_turn_to_others(interrupted: Interrupted) -> None:
     batcher = Batcher[int, int]("test", lambda items: [item * 2 for item in items])
     sender = threading.Thread(target=interrupted.send, args=(threading.get_ident(),), daemon=True)

@@ -65,6 +65,8 @@ class Batcher(Generic[Item, Answer]):
 
     def submit(self, item: Item) -> Pending[Answer]:
         """Queue a call and return its future; the batch runs in the batcher's own thread."""
+        if self._worker is None:
+            self._start_worker()  # where that fails, nothing was queued
         call = self._enqueue(item)
         if not self._worker_awake:
             self._wake_worker()
@@ -139,15 +141,22 @@ class Batcher(Generic[Item, Answer]):
             self._wake_worker()
             time.sleep(0.002)
 
-    def _wake_worker(self) -> None:
+    def _start_worker(self) -> None:
         with self._lock:
             if self._worker is None and not self._closed:
                 worker = threading.Thread(target=self._work, name=f"txsaga-{self.name}", daemon=True)
-                worker.start()  # where that fails, the next call tries again
+                worker.start()
                 self._worker = worker
+
+    def _wake_worker(self) -> None:
+        with self._lock:
             if not self._worker_awake:
-                self._worker_awake = True
-                self._signal()
+                try:
+                    self._worker_awake = True
+                    self._signal()
+                except BaseException:  # of a signal handler: nobody else would wake one that is awake
+                    self._worker_awake = False
+                    raise
 
     def _signal(self) -> None:
         with suppress(RuntimeError):  # it was signalled already

@@ -1,9 +1,9 @@
 """
 The bell beside which one thread sleeps: who is woken rings for the next one of its batch before it goes on.
 
-Woken all at once they fight for the interpreter, and most of them sleep again before they have it. If one that is rung
-never rang for the next, all behind it would hang although their decisions are durable: so whoever leaves rings, and the
-main thread, in which a signal may raise between the two, stands in no line.
+Woken all at once they fight for the interpreter, and most of them sleep again before they have it. Whoever leaves rings
+for the next. If one never does, since something was raised in it right there, those behind it are not rung: who sleeps
+looks up by itself after a while.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from collections import deque
 from collections.abc import Sequence
 
 Line = deque["Bell"]
+LOOKS_UP = 1.0
+"""Seconds after which a sleeper looks for itself whether it was forgotten."""
 
 
 class Bell:
     """Where one thread sleeps until it is rung."""
 
-    __slots__ = ("_behind", "_gone", "_rung", "in_line")
+    __slots__ = ("_behind", "_gone", "_rung")
 
     def __init__(self) -> None:
         self._rung = threading.Lock()
         self._rung.acquire()
         self._behind, self._gone = Line(), False
-        self.in_line = threading.get_ident() != threading.main_thread().ident
 
-    def sleep(self, timeout: float | None) -> None:
-        """Sleep until it rings, or so many seconds."""
-        self._rung.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+    def sleep(self, seconds: float) -> None:
+        """Sleep until it rings, or so many seconds, but for a while at most."""
+        self._rung.acquire(timeout=min(seconds, LOOKS_UP))
 
     def leave(self) -> None:
         """Let the next one go on, now or once this bell is rung."""
@@ -44,11 +45,7 @@ class Bell:
 
 def ring(bells: Sequence[Bell]) -> None:
     """Wake everybody, one behind the other."""
-    line = Line(bell for bell in bells if bell.in_line)
-    for bell in bells:
-        if not bell.in_line:
-            bell.ring(Line())
-    _ring_first(line)
+    _ring_first(Line(bells))
 
 
 def _ring_first(line: Line) -> None:

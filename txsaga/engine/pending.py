@@ -9,7 +9,9 @@ interpreter back and forth. If the wake-up never ran, waiters would hang althoug
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import FINISHED, PENDING
@@ -100,11 +102,12 @@ class Pending(Future[T]):
         if timeout is not None:
             check_kind(timeout, (int, float), "timeout", "give seconds")
         if not self._answered and not self.done():  # a callback runs between the two
+            until = math.inf if timeout is None else time.monotonic() + timeout
             bell = Bell()
             self._notes.append(bell)
             try:
-                if not self._answered:
-                    bell.sleep(timeout)
+                while not self._answered and (left := until - time.monotonic()) > 0:
+                    bell.sleep(left)
             finally:
                 bell.leave()
             if not self.done():
