@@ -56,3 +56,24 @@ def test_who_takes_some_of_those_that_are_due_finds_the_others_later(copies: Cop
         dropped += [(each.copy, each.broker) for each in copies.dropped()]
     assert found == ["a", "b", "c"]
     assert dropped == [("a", "b3"), ("b", "b3"), ("c", "b3")]
+
+
+def test_what_was_handed_out_in_vain_is_not_seen_and_one_copy_of_it_is_handed_out_again(
+    copies: Copies[Letter], now: list[float]
+) -> None:
+    assert copies.arrived(copy("a", "b1"))
+    copies.failed(copy("a", "b1"))
+    assert not copies.arrived(copy("a", "b2"))
+    now[0] = 5
+    assert [each.broker for each in copies.due()] == ["b2"]
+    assert not copies.arrived(copy("a", "b1"))
+    assert copies.knows(copy("a", "b1"))
+
+
+def test_what_waits_for_its_primary_is_given_up_with_its_broker(copies: Copies[Letter], now: list[float]) -> None:
+    for broker in ("b2", "b3"):
+        assert not copies.arrived(copy("a", broker))
+    copies.give_up("b2")
+    now[0] = 5
+    assert [each.broker for each in copies.due()] == ["b3"]
+    assert list(copies.dropped()) == []

@@ -117,6 +117,7 @@ IN_MEMORY: dict[str, tuple[Call, str]] = {
     "batches that wait for less": (lambda s: s.stream.batches(wait=-1), f"wait is -1; {SECONDS}"),
     "messages that wait for x": (lambda s: s.stream.messages(wait="x"), f"wait is 'x'; {SECONDS}"),
     "messages that wait for nan": (lambda s: s.stream.messages(wait=float("nan")), f"wait is nan; {SECONDS}"),
+    "a reading of nothing": (lambda s: next(s.stream.read(None)), A_CHUNK),
     "a commit of nothing": (lambda s: s.stream.commit(None), A_CHUNK),
     "a commit of messages": (lambda s: s.stream.commit(list(s.batch.messages())), A_CHUNK),
     "a commit up to x": (lambda s: s.stream.commit(s.batch, upto="x"), "upto is str; give an offset"),

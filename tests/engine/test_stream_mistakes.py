@@ -164,3 +164,18 @@ def test_a_loop_that_reads_again_and_is_left_goes_on_there_and_not_where_the_gro
         assert message.body == b"1"
         break
     assert [message.body for message in stream.messages(wait=0)] == [b"1", b"2", b"3"]
+
+
+def test_a_chunk_that_was_polled_and_is_left_within_comes_again_and_nothing_is_committed(
+    moody_shop: Shop, chunk: None
+) -> None:
+    stream = reader(moody_shop)
+    batch = stream.poll()
+    assert batch is not None
+    messages = stream.read(batch)
+    assert next(messages).body == b"1"
+    messages.close()
+    found = batches_of(stream)
+    assert [message.body for each in found for message in stream.read(each)] == [b"1", b"2", b"3"]
+    assert batches_of(stream) == []
+    assert lag(moody_shop) == 3

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -96,14 +96,19 @@ class Stream:
 
     def _messages(self, batches: Iterator[Batch]) -> Iterator[Delivered]:
         for batch in batches:
-            with self._again_unless_read(batch):
-                if self._tag is None:
-                    yield from batch.messages()
-                else:
-                    yield from (message for message in batch.messages() if message.tag == self._tag)
+            yield from self.read(batch)
             if self._closed:
                 return  # closed by another thread: the chunk is another member's now
             self.commit(batch)
+
+    def read(self, batch: Batch) -> Generator[Delivered]:
+        """Yield the messages of a chunk; it comes again if the loop is left within it. Nothing is committed."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        with self._again_unless_read(batch):
+            if self._tag is None:
+                yield from batch.messages()
+            else:
+                yield from (message for message in batch.messages() if message.tag == self._tag)
 
     @contextmanager
     def _again_unless_read(self, batch: Batch) -> Iterator[None]:

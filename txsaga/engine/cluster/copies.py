@@ -108,6 +108,14 @@ class Copies(Generic[M]):
             else:
                 self._held.append(held)
 
+    def failed(self, arrival: Arrival[M]) -> None:
+        """Count a message that was handed out in vain as not seen: the copy that comes first is handed out again."""
+        self._seen.pop(arrival.copy or "", None)
+
+    def give_up(self, broker: str) -> None:
+        """Forget what a broker's reader holds back: it comes again."""
+        self._held = deque(held for held in self._held if held.arrival.broker != broker)
+
     def knows(self, arrival: Arrival[M]) -> bool:
         """Tell whether another broker's copy was handed out."""
         return arrival.copy is not None and self._is_known(arrival)

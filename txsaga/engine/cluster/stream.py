@@ -3,8 +3,9 @@ A stream over all brokers of a cluster: a cursor on each, their chunks first com
 
 What waits on a broker that is away waits there; the others go on. A chunk is committed on the broker that it came
 from: by `commit`, by iterating on, or inside a transaction's decision (`tx.consume`). Of copies of one message one is
-handed out; behind one that waits for its primary's, its broker's queue waits, because a cursor leaves nothing out. If
-this process dies, what it did not commit comes again there.
+handed out; behind one that waits for its primary's, its broker's queue waits, because a cursor leaves nothing out. A
+chunk within which a loop was left comes again, and no copy stands for the message whose work failed; the chunks of the
+other brokers go on where the loop had come to. If this process dies, what it did not commit comes again there.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ Found = TypeVar("Found")
 
 
 class Source:
-    """The stream of one broker, and the chunk that is read from it now."""
+    """The stream of one broker, and what is left of the chunk that is read from it now, from one loop to the next."""
 
     def __init__(self, name: str, members: Members, open: Callable[[Broker], Stream]) -> None:
         self.name, self._members, self._open = name, members, open
         self._stream: Stream | None = None
-        self._batch: Batch | None = None
-        self._left: Iterator[Delivered] = iter(())
+        self._left: Generator[Delivered] | None = None
+        self._passed: Batch | None = None  # read to its end, and not committed yet
         self.waits = False  # its next message is a copy that waits for its primary's
 
     @property
@@ -59,11 +60,17 @@ class Source:
 
     def poll(self) -> Batch | None:
         """Return the next chunk, if the broker is there and has one."""
-        return self._there(lambda: self.stream.poll())
+        return self._there(self._chunk)
 
     def message(self) -> Delivered | None:
         """Return the next message; the chunk before it is committed."""
         return None if self.waits else self._there(self._next)
+
+    def read_again(self) -> None:
+        """Let the chunk that is read now come again."""
+        if self._left is not None:
+            self._left.close()
+        self.waits = False
 
     def close(self) -> None:
         """Give its queues back."""
@@ -72,21 +79,28 @@ class Source:
                 self._stream.close()
 
     def _next(self) -> Delivered | None:
-        while (message := next(self._left, None)) is None:
-            if self._batch is not None:
-                self._commit(self._batch)
-            self._batch = self.stream.poll()
-            if self._batch is None:
+        while self._left is None or (message := next(self._left, None)) is None:
+            batch = self._chunk()
+            if batch is None:
                 return None
-            self._left = self._batch.messages()
+            self._left = self._read(batch)
         return message
+
+    def _read(self, batch: Batch) -> Generator[Delivered]:
+        yield from self.stream.read(batch)
+        self._passed = batch
+
+    def _chunk(self) -> Batch | None:
+        if self._passed is not None:
+            self._commit(self._passed)
+        return self.stream.poll()
 
     def _commit(self, batch: Batch) -> None:
         try:
             self.stream.commit(batch)
         except LeaseLost as lost:  # it was away for longer than its lease: the chunk comes again, to whoever reads it
             logger.warning("broker %r: %s", self.name, lost)
-        self._batch = None
+        self._passed = None
 
     def _there(self, ask: Callable[[], Found | None]) -> Found | None:
         if not self._members.is_there(self.name):
@@ -112,7 +126,6 @@ class ClusterStream:
         self._members, self._copies, self._active = members, copies, Active(members, reconnect)
         self._sources = {name: Source(name, members, open) for name in members.names}
         self._turns = deque(self._sources.values())
-        self._ready: deque[Delivered] = deque()
         self._closed = Event()
 
     @property
@@ -124,18 +137,27 @@ class ClusterStream:
         """Return the next chunk of any broker; `StoreUnavailable` when a broker went or came back."""
         if self._closed.is_set():
             raise LeaseLost("this stream of a cluster is closed; open another with cluster.stream")
-        found = self._by_turns(lambda source: source.poll())
+        found = self._by_turns(self._chunk)
         if found is None:
             self._active.require_unchanged()
         return found
 
     def batches(self, *, wait: float | None = None) -> Iterator[Batch]:
         """Yield chunks as columns, copies of one message too; never commits. `wait` ends it after idle seconds."""
-        return self._until_idle(lambda: self._by_turns(lambda source: source.poll()), wait)
+        return self._until_idle(lambda: self._by_turns(self._chunk), wait)
 
     def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
-        """Yield messages, one of several copies; each chunk is committed when the message behind it is asked for."""
-        return self._until_idle(self._message, wait)
+        """Yield messages, one of several copies; each chunk is committed when the message behind it is asked for.
+
+        A chunk within which a loop was left, if by its last message, comes again.
+        """
+        for arrival in self._until_idle(self._arrival, wait):
+            try:
+                yield arrival.message
+            except BaseException:
+                self._read_again(self._sources[arrival.broker])
+                self._copies.failed(arrival)
+                raise
 
     def __iter__(self) -> Iterator[Delivered]:
         """Yield messages for ever."""
@@ -184,19 +206,27 @@ class ClusterStream:
                 return found
         return None
 
-    def _message(self) -> Delivered | None:
-        for due in self._copies.due():
+    def _chunk(self, source: Source) -> Batch | None:
+        self._read_again(source)
+        return source.poll()
+
+    def _read_again(self, source: Source) -> None:
+        source.read_again()
+        self._copies.give_up(source.name)
+
+    def _arrival(self) -> Arrival[Delivered] | None:
+        due = next(self._copies.due(), None)
+        if due is not None:
             self._sources[due.broker].waits = False
-            self._ready.append(due.message)
         for dropped in self._copies.dropped():
             self._sources[dropped.broker].waits = False
-        return self._ready.popleft() if self._ready else self._by_turns(self._first_copy)
+        return due or self._by_turns(self._first_copy)
 
-    def _first_copy(self, source: Source) -> Delivered | None:
+    def _first_copy(self, source: Source) -> Arrival[Delivered] | None:
         while (message := source.message()) is not None:
             arrival = Arrival(source.name, message)
             if self._copies.arrived(arrival):
-                return message
+                return arrival
             source.waits = not self._copies.knows(arrival)
         return None
 
