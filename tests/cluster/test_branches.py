@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
 from tests.cluster.town import ORDERS, Town
 from txsaga.adapters.brokers import handle
 from txsaga.adapters.brokers.lives import BranchLives
-from txsaga.errors import StoreUnavailable, TransactionClosed, TransactionError, Unfinished
+from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError, Unfinished
 from txsaga.errors.xa import CommunicationFailed, ProtocolError, ResourceManagerFailed, VotedNo, XaError
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
@@ -239,3 +240,16 @@ def test_who_takes_no_part_is_let_go_where_the_decision_is_not_known(
         tx.send(ORDERS, b"one")
         monkeypatch.setattr(tx._owner, "decide", silent)
     assert [town.lives(name) for name in town.direct] == [["prepared"], ["rolled_back"], ["rolled_back"]]
+
+
+@pytest.mark.parametrize("others", [(), (b"small",)], ids=["nothing else", "beside another"])
+def test_a_branch_that_grew_too_big_votes_no_even_if_that_error_is_dropped(
+    town: Town, monkeypatch: pytest.MonkeyPatch, others: Sequence[bytes]
+) -> None:
+    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    with pytest.raises(VotedNo), town.cluster().producer("shop").transaction() as tx:
+        for body in others:
+            tx.send(ORDERS, body)
+        with suppress(InvalidMessage):
+            tx.send(ORDERS, b"x" * 2_000)
+    assert town.all_told() == [[], [], []]

@@ -52,7 +52,7 @@ def test_a_chunk_that_can_not_be_read_is_not_passed_over() -> None:
     first = reader.next()
     assert first is not None
     for _ in range(3):
-        with pytest.raises(ChunkDamaged):
+        with pytest.raises(ChunkDamaged, match=r"queue 0 of 'news', offsets 1 to 1: .*seek\(3, 2\)"):
             reader.next()
     reader.seek(2)
     last = reader.next()

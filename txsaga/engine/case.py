@@ -23,6 +23,7 @@ class Seen(NamedTuple):
     resource: int
     outcome: Outcome | None = None
     unread: str | None = None
+    later: bool = False  # nothing is wrong: there was no time to read it
 
     @property
     def committed(self) -> bool:

@@ -36,7 +36,7 @@ Settled = tuple[Case, asking.Verdict]
 Turns = defaultdict[int, Iterator[int]]
 """By group: members that are asked about two groups by turns would each get all of one."""
 HANDS_FULL = timedelta(seconds=0.1)
-"""Till the next look: quick hands are free by then."""
+"""Till the next look, where members or a database have their hands full: quick ones are free by then."""
 BUDGET = 60.0
 """Seconds: what is not reached waits for the next round."""
 AT_ONCE = 1_000
@@ -118,6 +118,8 @@ class Round:
             self._kernel.settler.written(case, decision, by, verdict)
             self._kernel.tell_decided()
             self.done["settled"] += 1
+        elif verdict.basis is Basis.LATER:
+            self._put_off.append(PutOff(doubt.txid, HANDS_FULL, "", False))
         elif (spent := self._spent(doubt, verdict)) is not None:
             self._give_up(case, spent)
         elif verdict.basis is Basis.WORD:

@@ -15,7 +15,7 @@ from txsaga.engine.bound import Bound
 from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
 from txsaga.engine.queue_reader import QueueReader
-from txsaga.errors import LeaseLost, OffsetOutOfRange, OutOfOrder
+from txsaga.errors import ChunkDamaged, LeaseLost, OffsetOutOfRange, OutOfOrder
 from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
@@ -55,7 +55,7 @@ class Holding:
             reader = self.reader(owned[self._turn % len(owned)])
             try:
                 batch = reader.next()
-            except OffsetOutOfRange:
+            except (ChunkDamaged, OffsetOutOfRange):
                 self._turn += 1  # its neighbours are read on
                 raise
             if not reader.buffered:

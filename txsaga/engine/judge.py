@@ -59,6 +59,7 @@ class Basis(Enum):
     WORD = auto()  # what a checker or a person says
     COORDINATOR = auto()  # it voted yes for another store, which decides it
     NOBODY = auto()  # nobody was there to answer: such a check does not count
+    LATER = auto()  # its database is asked as soon as it has answered about others
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,9 @@ class Verdict:
 
 AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
 """The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
-UNCOUNTED = (Basis.NOBODY, Basis.COORDINATOR)
+UNCOUNTED = (Basis.NOBODY, Basis.LATER, Basis.COORDINATOR)
 BRIEF = 1.0
-"""Seconds in which a database is asked again and again: with the last answer well below the lead of a round."""
+"""Seconds in which databases are asked again and again: with the last answer well below the lead of a round."""
 UNREADABLE = (*AWAY, StoreError)
 """Nobody was there to answer."""
 
@@ -98,27 +99,27 @@ class Judge:
         self._recorded: dict[int, Resource] = {}  # what is registered under a number stays the same
 
     def look(self, cases: Iterable[Case]) -> None:
-        """Read the evidence of many transactions, each database asked once."""
-        by_resource: defaultdict[int, list[Case]] = defaultdict(list)
+        """Read the evidence of many transactions, of each database together, or as much as comes in a brief time."""
+        until, by_resource = time.monotonic() + BRIEF, defaultdict[int, list[Case]](list)
         for case in cases:
             if case.doubt.evidence is not None:
                 by_resource[case.doubt.evidence].append(case)
         reading = [(each, asked, self._begun(each, self._portion(each, asked))) for each, asked in by_resource.items()]
         for resource, asked, read in reading:
-            self._look_on(resource, asked, read)
+            self._look_on(resource, asked, read, until)
 
-    def _look_on(self, resource: int, asked: Sequence[Case], read: Callable[[], Mapping[str, Outcome]]) -> None:
+    def _look_on(
+        self, resource: int, asked: Sequence[Case], read: Callable[[], Mapping[str, Outcome]], until: float
+    ) -> None:
         """Hear what a database says of its transactions: of fewer at once where it has failed to answer."""
-        until = time.monotonic() + BRIEF
         while asked:
             portion = self._portion(resource, asked)
             unread = self._heard(resource, portion, read)
             asked = asked[len(portion) :]
-            if asked and unread is None and time.monotonic() > until:
-                unread = "its database was asked about others first"
-            if unread is not None:
+            late = unread is None and time.monotonic() > until
+            if late or unread is not None:
                 for case in asked:
-                    case.seen = Seen(resource, unread=unread)
+                    case.seen = Seen(resource, unread=unread or "its database was asked about others first", later=late)
                 return
             read = self._begun(resource, self._portion(resource, asked))
 
@@ -141,7 +142,8 @@ class Judge:
         for case in portion:
             case.seen = Seen(resource, outcomes.get(case.id))
         if resource in self._at_once:
-            self._at_once[resource] = max(self._at_once[resource], 2 * len(portion))
+            grown = len(portion) + max(1, len(portion) // 8)  # slowly: what was too much is too much soon again
+            self._at_once[resource] = max(self._at_once[resource], grown)
         return None
 
     def _begun(self, resource: int, asked: Sequence[Case]) -> Callable[[], Mapping[str, Outcome]]:
@@ -187,7 +189,7 @@ class Judge:
             return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.WORD)
         seen = case.seen if case.seen is not None and case.seen.resource == resource else None
         if seen is not None and seen.unread is not None:
-            return _nobody(seen.unread)
+            return Verdict(LocalState.UNKNOWN, seen.unread, Basis.LATER if seen.later else Basis.NOBODY)
         try:
             outcome = self._reach(resource, lambda found: found.read(case.id)) if seen is None else seen.outcome
             if outcome is None and not fence:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from operator import add
 
 from txsaga.engine.topics import Topics
-from txsaga.errors import InvalidMessage
+from txsaga.errors import InvalidMessage, TransactionError
 from txsaga.model.chunk import MAX_BYTES, pieces
 from txsaga.model.layout import lay_out, lay_out_columns, weight
 from txsaga.model.message import Message
@@ -22,6 +22,7 @@ from txsaga.model.validation import validate_columns
 
 MOST = 64 * 1024 * 1024
 """Bytes that are stored in one step."""
+INCOMPLETE = "a message was refused for which there was no room; the others are not committed without it"
 
 
 class Outbox:
@@ -66,12 +67,18 @@ class Outbox:
         self.bytes = self.count = 0
         return taken
 
+    def take_whole(self) -> list[Row]:
+        """Hand over everything of one transaction; `TransactionError` when something of it was refused."""
+        if self.overflowed:
+            raise TransactionError(INCOMPLETE)
+        return self.take()
+
     def _grow(self, held: int, count: int) -> None:
         if self.bytes + held > MOST:
             self.overflowed = True
             raise InvalidMessage(
                 f"{self.bytes + held:,} bytes would be stored in one step, at most {MOST:,} are; "
-                "send fewer at a time, and in a block pass key=… to store as you send"
+                "send fewer at a time: in a block pass key=… to store as you send, in a flow send in several steps"
             )
         self.bytes += held
         self.count += count

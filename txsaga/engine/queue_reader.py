@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from txsaga.engine.patience import patiently
-from txsaga.errors import OffsetOutOfRange, StoreUnavailable
+from txsaga.errors import ChunkDamaged, OffsetOutOfRange, StoreUnavailable
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import Batch
 from txsaga.model.records import LogEntry
@@ -46,14 +46,7 @@ class QueueReader:
             self._ahead.extend(patiently(self._fetch))
         if not self._ahead:
             return None
-        batch = Batch(
-            self._ahead[0],
-            topic=self._topic,
-            queue=self._index,
-            qid=self._qid,
-            store=self._store,
-            start=self._offset,
-        )
+        batch = self._unpacked(self._ahead[0])
         self._ahead.popleft()  # one that can't be read stays the next: behind it, it would be skipped
         self._offset = batch.end
         return batch
@@ -69,6 +62,16 @@ class QueueReader:
         if self._offset < offset:
             self.seek(offset)
         self._mark = offset
+
+    def _unpacked(self, entry: LogEntry) -> Batch:
+        try:
+            return Batch(
+                entry, topic=self._topic, queue=self._index, qid=self._qid, store=self._store, start=self._offset
+            )
+        except ChunkDamaged as damage:
+            where = f"queue {self._index} of {self._topic!r}, offsets {entry.base} to {entry.behind - 1}"
+            advice = f"or read on behind it with seek({self._qid}, {entry.behind})"
+            raise ChunkDamaged(f"{where}: {damage}, {advice}") from damage
 
     def _fetch(self) -> Sequence[LogEntry]:
         found = self._fetched()

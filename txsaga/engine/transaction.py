@@ -276,7 +276,7 @@ class Transaction(Gathering):
     def _close(self, evidence: int | None) -> None:
         self._require_open("begin local work")
         with self._all_or_broken():
-            self._contribution.close(self._outbox.take(), evidence)
+            self._contribution.close(self._outbox.take_whole(), evidence)
         self._stage = Stage.CLOSED
 
     @contextmanager
@@ -292,4 +292,4 @@ class Transaction(Gathering):
         if life is not None:
             if self._outbox.bytes > FLUSH:
                 with self._all_or_broken():
-                    self._contribution.add(life, self._outbox.take())
+                    self._contribution.add(life, self._outbox.take_whole())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
     DecidedOtherwise,
+    InvalidMessage,
     Superseded,
     TransactionClosed,
     TransactionError,
@@ -302,3 +304,18 @@ def check(desks: Desks) -> None:
     check_once(kernel, CheckProfile(interval=timedelta(0)))
     desks.stored.rows("UPDATE branch SET at = at - interval '1 minute'")
     Recovery(kernel).run_once()
+
+
+def test_a_step_that_grew_too_big_is_not_done_even_if_that_error_is_dropped(
+    desks: Desks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    txid = desks.begin(*BOTH)
+    with pytest.raises(TransactionError, match="no room"), desks.joined(txid) as flow, flow.step("tell"):
+        flow.send(TRANSFERS, b"small")
+        with suppress(InvalidMessage):
+            flow.send(TRANSFERS, b"x" * 2_000)
+    with desks.joined(txid) as flow, flow.step("tell"):
+        flow.send(TRANSFERS, b"in a new attempt")
+    desks.end(txid)
+    assert desks.bank.told() == ["in a new attempt"]

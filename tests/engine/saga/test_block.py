@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from sqlalchemy.exc import DBAPIError
 
 from tests.engine.saga.agency import BOOK, CANCEL, TRIPS, Agency, Stop, book, call, call_off, cancel, done, mail
 from txsaga import Decision
 from txsaga.engine.saga.code import compensation
-from txsaga.errors import AlreadyCommitted, ConfigError, TransactionClosed, TransactionError
+from txsaga.errors import AlreadyCommitted, ConfigError, InvalidMessage, TransactionClosed, TransactionError
 from txsaga.errors.saga import SagaError, ServiceRefused
 from txsaga.model.lifecycle import TxState
 
@@ -324,3 +326,15 @@ def test_a_block_is_used_once(agency: Agency) -> None:
         pass
     with pytest.raises(TransactionClosed):
         saga.step(call, input={"what": "a"})
+
+
+def test_a_saga_that_grew_too_big_is_undone_even_if_that_error_is_dropped(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    with pytest.raises(TransactionError, match="no room"), agency.saga() as saga:
+        agency.book(saga, "a")
+        saga.send(TRIPS, b"small")
+        with suppress(InvalidMessage):
+            saga.send(TRIPS, b"x" * 2_000)
+    assert (agency.lines(), agency.told()) == (["a", "undo a"], [])

@@ -24,8 +24,12 @@ class BrokerWork(Gathering):
     def __init__(self, kernel: Kernel, lives: BranchLives, life: Life) -> None:
         super().__init__(kernel)
         self._lives, self._life = lives, life
-        self._closed = self._broken = False
-        self.used = False
+        self._closed = self._broken = self._used = False
+
+    @property
+    def used(self) -> bool:
+        """Tell whether it took or gave messages, or was to."""
+        return self._used or self._outbox.overflowed
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
         """Let the decision take a message of this broker off its group, or move a stream's cursor."""
@@ -35,13 +39,14 @@ class BrokerWork(Gathering):
     def join_life(self) -> Life:
         """Return the branch's row, for what is bound to it."""
         self._require_open("consume")
-        self.used = True
+        self._used = True
         return self._life
 
     def close(self) -> list[Row]:
-        """Take nothing more; hand over what is not stored yet."""
+        """Take nothing more; hand over what is not stored yet, unless something is missing."""
         self._closed = True
-        return self._outbox.take()
+        self._broken = self._broken or self._outbox.overflowed
+        return [] if self._broken else self._outbox.take()
 
     def tell(self, decision: Decision) -> None:
         """Tell whoever listens."""
@@ -50,10 +55,10 @@ class BrokerWork(Gathering):
             listener(decision)
 
     def _flush(self) -> None:
-        self.used = True
+        self._used = True
         if self._outbox.bytes > FLUSH:
             try:
-                self._lives.add(self._life, self._outbox.take())
+                self._lives.add(self._life, self._outbox.take_whole())
             except BaseException:
                 self._broken = True  # what was sent before would be missing from the rest
                 raise

@@ -232,7 +232,7 @@ class Coordinated(Gathering):
     def _commit(self) -> None:
         work = self._owner.work
         work.refuse_open_units()
-        rows = self._outbox.take()
+        rows = self._outbox.take_whole()
         # With messages a vote costs less than an end: the decision is then the only thing that is written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))
         votes = work.named(work.prepare(besides=last), last=last)
@@ -289,7 +289,7 @@ class Coordinated(Gathering):
     def _flush(self) -> None:
         if self._outbox.bytes > FLUSH:
             try:
-                self._owner.add(self._outbox.take())
+                self._owner.add(self._outbox.take_whole())
             except BaseException:
                 self._stage = Stage.BROKEN
                 raise

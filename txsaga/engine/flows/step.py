@@ -167,7 +167,7 @@ class StepWork:
             self._fail(no)
             raise
         try:
-            self._attempts.done(step, vote=vote, entries=entries(self._journal), rows=self.outbox.take())
+            self._attempts.done(step, vote=vote, entries=entries(self._journal), rows=self.outbox.take_whole())
         except (OutcomeUnknown, StoreUnavailable) as unknown:
             self._put_back(unknown)  # it may be done; if not, the next attempt takes it back
             raise

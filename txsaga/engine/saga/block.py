@@ -33,6 +33,7 @@ from typing import Any, Self
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.outbox import INCOMPLETE
 from txsaga.engine.received import Received
 from txsaga.engine.saga.asking import asked
 from txsaga.engine.saga.behind import Behind, Later
@@ -195,6 +196,8 @@ class Saga(Gathering):
 
     def _failure(self) -> TxSagaError | None:
         """Say why it can't commit although its block ended without an error."""
+        if self._outbox.overflowed:
+            return TransactionError(INCOMPLETE)
         for number, step in self._owner.steps.items():
             if step.start is not None and step.failed and step.left is not Left.NOTHING:
                 return SagaError(
@@ -210,7 +213,7 @@ class Saga(Gathering):
         if self._owner.life is None and not self._outbox.count and not self._behind.steps:
             self._stage = Stage.LEFT  # nothing was done: nothing is decided
             return
-        rows, behind = self._outbox.take(), self._behind.steps
+        rows, behind = self._outbox.take_whole(), self._behind.steps
         self._stage = Stage.CLOSED
         standing, saga = self._owner.decide(Decision.COMMIT, "the block ended", rows, behind)
         self._told(standing)
@@ -251,7 +254,7 @@ class Saga(Gathering):
     def _flush(self) -> None:
         if self._outbox.bytes > FLUSH:
             try:
-                self._owner.add(self._outbox.take())
+                self._owner.add(self._outbox.take_whole())
             except BaseException:
                 self._stage = Stage.BROKEN
                 raise
