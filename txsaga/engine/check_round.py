@@ -21,13 +21,14 @@ from txsaga.engine.inquiry import Inquiry
 from txsaga.engine.judge import UNCOUNTED, Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.lease import Lease, checkers_of
-from txsaga.engine.run_first import LIVES, lives
+from txsaga.engine.run_first import LIVES, SILENT, state_of_run
 from txsaga.engine.surrender import Surrender
 from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable, TxSagaError
 from txsaga.model import asking, facts
 from txsaga.model.asking import Ask, PutOff
 from txsaga.model.checks import CheckProfile
 from txsaga.model.records import Doubt
+from txsaga.ports.runs import RunState
 
 logger = logging.getLogger("txsaga")
 
@@ -86,8 +87,11 @@ class Round:
     def _deal_with(self, case: Case, verdict: Callable[[], Verdict]) -> None:
         doubt = case.doubt
         try:
-            if lives(self._kernel, doubt):
-                self._put(doubt, LIVES, counted=False)
+            run = state_of_run(self._kernel, doubt)
+            if run is RunState.ALIVE:
+                self._put(doubt, LIVES, counted=False, anew=True)
+            elif run is RunState.UNREACHABLE:
+                self._wait(case, SILENT)
             else:
                 self._follow(case, verdict())
         except (StoreUnavailable, StoreBusy, NotPrimary, InDoubt) as silent:
@@ -209,11 +213,15 @@ class Round:
         why = f"no live member of group {group!r} has a checker"
         logger.warning("%s; %d transactions wait for one", why, len(cases), extra={"group": group})
         for case in cases:
-            limit = self._policy(case.doubt).total_limit
-            if case.doubt.age > limit:  # a group that is gone for good keeps nothing for ever
-                self._give_up(case, f"not decided within {limit}: {why}")
-            else:
-                self._put(case.doubt, why, counted=False)
+            self._wait(case, why)
+
+    def _wait(self, case: Case, why: str) -> None:
+        """Put off what nobody can answer for now; who is gone for good keeps nothing for ever."""
+        limit = self._policy(case.doubt).total_limit
+        if case.doubt.age > limit:
+            self._give_up(case, f"not decided within {limit}: {why}")
+        else:
+            self._put(case.doubt, why, counted=False)
 
     def _give_up(self, case: Case, why: str) -> None:
         if not self._leads():
@@ -225,8 +233,8 @@ class Round:
         except StoreError as failure:
             self._put(case.doubt, f"{why}; it can't be given up: {failure}", counted=False)
 
-    def _put(self, doubt: Doubt, why: str, *, counted: bool) -> None:
-        self._put_off.append(PutOff(doubt.txid, self._policy(doubt).interval, why, counted))
+    def _put(self, doubt: Doubt, why: str, *, counted: bool, anew: bool = False) -> None:
+        self._put_off.append(PutOff(doubt.txid, self._policy(doubt).interval, why, counted, anew))
 
     def _write_put_off(self) -> None:
         later, self._put_off = self._put_off, []

@@ -15,11 +15,12 @@ from txsaga.engine.checkers import Checker, question_about
 from txsaga.engine.decide import By
 from txsaga.engine.judge import UNCOUNTED, Basis, Verdict
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.run_first import LIVES, lives
+from txsaga.engine.run_first import LIVES, SILENT, state_of_run
 from txsaga.errors import EffectConflict, InDoubt, UnknownTransaction
 from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt
+from txsaga.ports.runs import RunState
 
 YOUNG = "it is young, or somebody is at work on it"
 
@@ -60,8 +61,9 @@ class OneCheck:
 
     def _rest(self, doubt: Doubt) -> str | None:
         """Say why nobody is to ask yet: what lives is not fenced."""
-        if lives(self._kernel, doubt):
-            return LIVES
+        run = state_of_run(self._kernel, doubt)
+        if run is not RunState.OVER:
+            return LIVES if run is RunState.ALIVE else SILENT
         if self._store.doubts.rests(doubt.txid, CheckProfile().min_age):
             return YOUNG
         return None

@@ -1,8 +1,8 @@
 """
 Asking a transaction's run before anything else is judged (R5).
 
-A run that is alive, or that nobody can ask, keeps its transaction. If this were left out, a flow that waits a day for
-somebody's approval would be rolled back.
+A run that is alive keeps its transaction; one that nobody can ask does, until the total time of its group is over.
+If this were left out, a flow that waits a day for somebody's approval would be rolled back.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from txsaga.ports.runs import RunState
 
 logger = logging.getLogger("txsaga")
 
-LIVES = "its run is alive, or nobody can say"
+LIVES = "its run is alive"
+SILENT = "nobody can say whether its run is alive"
 
 
-def lives(kernel: Kernel, doubt: Doubt) -> bool:
-    """Tell whether the run of a transaction may go on with it."""
+def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
+    """Say what became of the run of a transaction; where there is none, it is over."""
     if doubt.run is None:
-        return False
+        return RunState.OVER
+    if kernel.runs is None:
+        return RunState.UNREACHABLE
     try:
-        if kernel.runs is None:
-            return True
-        asked = kernel.beside.begin("the host of runs", partial(kernel.runs.state, doubt.run))
-        return asked() is not RunState.OVER
+        said = kernel.beside.begin("the host of runs", partial(kernel.runs.state, doubt.run))()
+        return said if said in (RunState.ALIVE, RunState.OVER) else RunState.UNREACHABLE
     except KeyboardInterrupt:
         raise
     except StoreUnavailable as silent:
         logger.warning("run %s is taken for alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
-        return True
+        return RunState.UNREACHABLE
     except BaseException:  # a host that fails, in whatever way, has not said that the run is over
         logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
-        return True
+        return RunState.UNREACHABLE

@@ -68,6 +68,7 @@ class PutOff(NamedTuple):
     by: timedelta
     why: str
     counted: bool
+    anew: bool = False  # its total time begins again: it is known to go on
 
 
 class Remark(NamedTuple):

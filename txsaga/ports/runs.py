@@ -8,7 +8,7 @@ class RunState(Enum):
     """What a host says of a run; it never says that a transaction is to be committed."""
 
     ALIVE = auto()  # queued, running, deferred, waiting for somebody
-    UNREACHABLE = auto()  # nobody can say: taken for alive
+    UNREACHABLE = auto()  # nobody can say: it waits, until its total time is over
     OVER = auto()  # it ended, or nobody knows it
 
 

@@ -346,6 +346,26 @@ class DoubtContract:
             assert ledger.resume(receipt.txid)
         assert [(doubt.txid, doubt.checks) for doubt in store.doubts.due(10)] == [(receipt.txid, 0)]
 
+    @pytest.mark.rule("R5")
+    def test_the_age_of_what_a_run_owns_counts_from_its_last_step_or_from_when_it_was_known_to_live(
+        self, store: Store, later: Later
+    ) -> None:
+        group = new_group(store)
+        with store.ledgers.open() as ledger:
+            life = ledger.create(group, "transfer-7", 1, "flow-1")
+        assert life is not None
+        later(OVER)
+        with store.ledgers.open() as ledger:
+            ledger.move(life.txid, TxEvent.END)
+        swept(store, group)
+        (moved,) = store.doubts.due(10)
+        later(OVER)
+        store.doubts.put_off([PutOff(life.txid, timedelta(0), "silent", counted=False)])
+        (silent,) = store.doubts.due(10)
+        store.doubts.put_off([PutOff(life.txid, timedelta(0), "it lives", counted=False, anew=True)])
+        (alive,) = store.doubts.due(10)
+        assert max(moved.age, alive.age) < timedelta(seconds=OVER) <= silent.age
+
     @pytest.mark.req("RMQ-29")
     def test_a_group_may_say_how_old_its_halves_must_be(self, store: Store) -> None:
         (qid,), hasty, patient = new_queues(store), new_group(store, "hasty"), new_group(store, "patient")

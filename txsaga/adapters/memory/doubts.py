@@ -122,8 +122,9 @@ class MemoryDoubts:
             for each in doubts:
                 listed, answer = kept.doubts.get(each.txid), "UNKNOWN" if each.counted else "NOBODY"
                 if listed is not None:
-                    due, checks = self._home.now() + each.by, listed.checks + each.counted
-                    kept.doubts[each.txid] = listed._replace(due=due, checks=checks)
+                    now = self._home.now()
+                    checks, resumed = listed.checks + each.counted, now if each.anew else listed.resumed
+                    kept.doubts[each.txid] = listed._replace(due=now + each.by, checks=checks, resumed=resumed)
                     if each.why:
                         self.remark(kept, each.txid, "check-back", answer, each.why)
                         self.count(kept, self.doubt(each.txid).group, answer)
@@ -189,6 +190,7 @@ class MemoryDoubts:
             group, evidence, born = half.group, half.evidence, half.born
         else:
             group, evidence, born = opened.life.group, opened.life.evidence, opened.born
+        since = opened.touched if opened is not None and opened.life.run is not None else born
         return Doubt(
             txid=txid,
             group=group,
@@ -197,7 +199,7 @@ class MemoryDoubts:
             evidence=evidence,
             born=born,
             checks=listed.checks if listed else 0,
-            age=self._home.now() - (listed.resumed if listed and listed.resumed else born),
+            age=self._home.now() - max(since, (listed and listed.resumed) or since),
             run=opened.life.run if opened else None,
         )
 

@@ -96,12 +96,13 @@ SELECT FROM {s}.lease WHERE (kind, name, holder, epoch) = (%(kind)s, %(name)s, %
 
 PUT_OFF = """
 WITH x AS (
-    SELECT * FROM unnest(%(txids)s::int8[], %(bys)s::float8[], %(whys)s::text[], %(counted)s::bool[])
-        AS x(txid, by, why, counted)),
+    SELECT * FROM unnest(%(txids)s::int8[], %(bys)s::float8[], %(whys)s::text[], %(counted)s::bool[], %(anew)s::bool[])
+        AS x(txid, by, why, counted, anew)),
  d AS (
     UPDATE {s}.doubt d SET checks = d.checks + x.counted::int,
            remarks = CASE x.why WHEN '' THEN d.remarks ELSE {remark} END,
-           check_at = clock_timestamp() + x.by * interval '1 second'
+           check_at = clock_timestamp() + x.by * interval '1 second',
+           resumed = CASE WHEN x.anew THEN clock_timestamp() ELSE d.resumed END
       FROM x WHERE d.txid = x.txid RETURNING d.pgroup, x.counted, x.why)
 INSERT INTO {s}.tally (pgroup, answer, n)
 SELECT pgroup, CASE WHEN counted THEN 'UNKNOWN' ELSE 'NOBODY' END, count(*) FROM d WHERE why <> ''
@@ -234,6 +235,7 @@ class PostgresDoubts:
             "bys": [each.by.total_seconds() for each in doubts],
             "whys": [kept(each.why) for each in doubts],
             "counted": [each.counted for each in doubts],
+            "anew": [each.anew for each in doubts],
         }
         remark = with_remark("d", "'check-back', CASE WHEN x.counted THEN 'UNKNOWN' ELSE 'NOBODY' END, x.why")
         with by_index(self._engine) as connection:

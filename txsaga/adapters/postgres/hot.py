@@ -228,15 +228,17 @@ DELETE FROM {s}.doubt d WHERE d.check_at <= (SELECT clock_timestamp())
    AND (SELECT h.txid FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) IS NULL"""
 
 # Decisions and questions are looked up one by one: an anti join would read all there are, each time. The time is asked
-# for once: an index can't be searched for what changes from row to row. Columns in the order of a `Doubt`.
+# for once: an index can't be searched for what changes from row to row. Columns in the order of a `Doubt`. What a run
+# owns may be open for as long as it lives, so its age counts from its last step.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
-       clock_timestamp() - coalesce(d.resumed, t.opened, h.born), t.run
+       clock_timestamp() - coalesce(greatest(d.resumed, t.since), h.born), t.run
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
            AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL
          ORDER BY check_at, txid LIMIT $1) d
-  LEFT JOIN LATERAL (SELECT evidence, opened, run FROM {s}.tx WHERE d.keyed AND tx.txid = d.txid OFFSET 0) t ON true
+  LEFT JOIN LATERAL (SELECT evidence, opened, run, CASE WHEN run IS NULL THEN opened ELSE touched END AS since
+                       FROM {s}.tx WHERE d.keyed AND tx.txid = d.txid OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT evidence, born FROM {s}.half h WHERE h.txid = d.txid LIMIT 1) h ON true
  WHERE coalesce(t.opened, h.born) IS NOT NULL
  ORDER BY d.check_at, d.txid"""
