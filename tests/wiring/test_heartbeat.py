@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -57,6 +58,36 @@ def test_what_is_over_soon_is_held_by_nobody(watched: tuple[Broker, threading.Ev
     with broker.producer("shop", checker=lambda _: None).transaction(key="order-42") as tx:
         tx.send("orders", b"a chair")
         assert not held.wait(0.2)
+
+
+@pytest.mark.req("RMQ-29")
+@pytest.mark.parametrize("answering", [True, False])
+def test_what_a_hasty_group_works_on_is_held_before_anybody_asks(
+    home_url: str, monkeypatch: pytest.MonkeyPatch, answering: bool
+) -> None:
+    """Another group's work has begun the heartbeat, which would rest for two seconds."""
+    held = threading.Event()
+
+    def watch(fact: facts.Fact) -> None:
+        if isinstance(fact, facts.Held):
+            held.set()
+
+    monkeypatch.setattr(connecting, "HEARTBEAT", True)
+    open_store(home_url).close()
+    with txsaga.connect(home_url, roles=False, answering=answering, observers=[watch], env={}) as broker:
+        broker.create_topic("orders", "transaction", queues=1)
+        with broker.producer("patient", checker=lambda _: None).transaction(key="order-41") as tx:
+            tx.send("orders", b"a table")
+        broker.producer("hasty", checker=lambda _: None)
+        broker.set_checks("hasty", min_age=timedelta(seconds=1.5))
+
+        def local(*_: object) -> txsaga.LocalState:
+            assert held.wait(1.9)
+            return txsaga.COMMIT
+
+        chair = txsaga.Message.text("orders", "a chair")
+        broker.producer("hasty", checker=lambda _: None).send_in_transaction(chair, local=local)
+        assert held.is_set()
 
 
 def test_a_broker_that_is_closed_starts_nothing_again(watched: tuple[Broker, threading.Event, list[str]]) -> None:

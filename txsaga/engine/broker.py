@@ -313,8 +313,8 @@ class Broker(Administration):
     def _answer(self) -> None:
         if self._answers and self._kernel.checkers:
             self._live()
-            if self._own is not None:
-                self._own.wake(Heartbeat.name)
+        if self._own is not None:
+            self._own.wake(Heartbeat.name)
 
     def _live(self) -> None:
         """Hold what is worked on here, and answer for its groups, from now on."""

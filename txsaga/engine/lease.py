@@ -14,7 +14,6 @@ from datetime import timedelta
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.pace import Pace
-from txsaga.engine.running import TYPICAL
 from txsaga.model import facts
 from txsaga.model.asking import Lead
 from txsaga.model.checks import LEASE
@@ -33,12 +32,17 @@ class Heartbeat:
     """Renews the leases of this process."""
 
     name = "heartbeat"
-    pace = Pace(TYPICAL, TYPICAL)
 
     def __init__(self, kernel: Kernel, *, enlists: bool = True) -> None:
         self._kernel, self._enlists = kernel, enlists
         self._enlisted: tuple[str, ...] = ()
         self._renew_at = 0.0
+
+    @property
+    def pace(self) -> Pace:
+        """As often as what is worked on here may have to be held."""
+        beat = self._kernel.running.beat
+        return Pace(beat, beat)
 
     def run_once(self) -> int:
         """Hold what is worked on, and say that this process answers for its groups."""

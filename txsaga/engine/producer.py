@@ -75,6 +75,7 @@ class Producer:
             self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
             kernel.checkers.register(self.group, self.checker)
+            kernel.running.expect(self.group)
         kernel.hooks.register(name, settings.end_hooks)
         executor = None if listener is None else listener.execute
         endings = Endings(kernel)

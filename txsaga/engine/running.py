@@ -12,10 +12,14 @@ from collections.abc import Callable
 from threading import Lock
 from weakref import WeakKeyDictionary, WeakSet
 
-from txsaga.model.records import Doubt
+from txsaga.model.records import Doubt, Group
 
 TYPICAL = 2.0
 """Seconds: what takes longer is held; most transactions are over by then."""
+SOONEST = 0.25
+"""Seconds: nothing is held sooner, however soon its group is asked about."""
+SHARE = 3
+"""A group's least age so often: after one share its work is held, by the beat that comes within the next."""
 
 _of_parents: list[object] = []
 """Kept in a forked child: what nobody holds is given back to its pool, which rolls back the parent's sessions."""
@@ -26,7 +30,21 @@ class Running:
 
     def __init__(self) -> None:
         self.on_work: Callable[[], None] | None = None  # told of each piece of work that begins
+        self._hasty: dict[int, float] = {}
         self.start_anew()
+
+    def expect(self, group: Group) -> None:
+        """Note how soon the work of a group may be asked about."""
+        least = group.checks.get("min_age")
+        soon = max(SOONEST, least / SHARE) if isinstance(least, int | float) else TYPICAL
+        with self._lock:
+            hasty = {id: each for id, each in self._hasty.items() if id != group.id}
+            self._hasty = hasty | {group.id: soon} if soon < TYPICAL else hasty
+
+    @property
+    def beat(self) -> float:
+        """Seconds from one look at what is worked on to the next, so that each is held in time."""
+        return min([TYPICAL, *self._hasty.values()])
 
     def start_anew(self) -> None:
         """Forget all of them, as a forked child must: its parent works on them."""
@@ -91,7 +109,8 @@ class Running:
             return sorted(saga for saga, since in self._driven.items() if since <= before)
 
     def long(self) -> list[Doubt]:
-        """Return what has been worked on for longer than most."""
-        before = time.monotonic() - TYPICAL
+        """Return what has been worked on for longer than most, or for as long as its group bears."""
+        now, hasty = time.monotonic(), self._hasty
         with self._lock:
-            return sorted((doubt for since, doubt in self._since.values() if since <= before), key=lambda d: d.txid)
+            held = (d for since, d in self._since.values() if since <= now - hasty.get(d.group, TYPICAL))
+            return sorted(held, key=lambda doubt: doubt.txid)
