@@ -33,7 +33,7 @@ def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
     except KeyboardInterrupt:
         raise
     except StoreUnavailable as silent:
-        logger.warning("run %s is taken for alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
+        logger.warning("nobody can say whether run %s is alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
         return RunState.UNREACHABLE
     except BaseException:  # a host that fails, in whatever way, has not said that the run is over
         logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})

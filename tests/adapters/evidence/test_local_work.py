@@ -227,3 +227,28 @@ def test_a_forked_child_leaves_local_work_to_its_parent(books: Books, falls: boo
         if os.getpid() != parent:
             os._exit(1)
     assert (books.entries(), books.outcomes()) == ({7, 8}, {1: 1})
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_writes_nothing_of_a_step_on_its_parents_session(books: Books) -> None:
+    parent = os.getpid()
+
+    def work(connection: Connection) -> dict[str, int]:
+        enter(connection, 7)
+        if child := os.fork():
+            os.waitpid(child, 0)
+        return {"of": child and 1}
+
+    try:
+        ran = books.evidence.steps.run(books.id(ONE), "step:1", work, {}, lambda _: None)
+    except BaseException:
+        if os.getpid() != parent:
+            os._exit(0)
+        raise
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+    assert ran.fresh
+    assert books.evidence.steps.output(books.id(ONE), "step:1") == '{"of": 1}'
+    assert books.entries() == {7}

@@ -1,8 +1,8 @@
 """
 What became of the runs of an Airflow, asked before their transactions are judged (R5).
 
-Who can't answer is taken for alive: a run that is only slow must never be rolled back. So while Airflow is silent
-it is not asked for each of a thousand transactions. A run that nobody knows any more is over: it was deleted. No
+Who can't answer is never taken for over: a run that is only slow must not be rolled back. So while Airflow is
+silent it is not asked for each of a thousand transactions. A run that nobody knows any more is over: it was deleted. No
 answer of Airflow's ever commits anything.
 """
 
@@ -29,7 +29,9 @@ class AirflowRuns:
 
     def __init__(self, airflow: Airflow, *, name: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._airflow, self._clock = airflow, clock
-        self._strangers = Strangers(name, "runs of Airflow %r are taken for alive: this engine asks Airflow %r")
+        self._strangers = Strangers(
+            name, "nobody can say whether runs of Airflow %r are alive: this engine asks Airflow %r"
+        )
         self._silent_until = clock()
         self._known: dict[str, tuple[float, RunState]] = {}
 
@@ -47,7 +49,7 @@ class AirflowRuns:
         try:
             found = self._airflow.run(dag, id)
         except HostFailed as silent:
-            logger.warning("runs are taken for alive for %.0f s: %s", SILENCE, silent)
+            logger.warning("nobody is asked for %.0f s whether runs are alive: %s", SILENCE, silent)
             self._silent_until = self._clock() + SILENCE
             return RunState.UNREACHABLE
         return RunState.OVER if found is None or found.get("state") in ENDED else RunState.ALIVE

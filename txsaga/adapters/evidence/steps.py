@@ -13,6 +13,7 @@ nothing of the step is there or all of it, with its row.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -56,9 +57,11 @@ class SqlSteps:
             with edge(self._name):
                 if not _write_first(connection, table, key, row):
                     return self._stands(connection, table, key, row)
+            process = os.getpid()
             with committing(opened, transaction, lambda: outcome_of(table, key, row), announce):
                 answer = _do(connection, work, input)
-                if answer is not None and not isinstance(work, str):
+                # A forked child writes nothing on its parent's session.
+                if answer is not None and not isinstance(work, str) and os.getpid() == process:
                     kept = as_json(answer, f"what {row} of {transaction} returned")
                     connection.execute(_keep(table, key, row, kept.encode()))
         return Ran(answer, fresh=True)

@@ -84,7 +84,7 @@ class TaskRuns:
         self._state, self._airflow = state, airflow
 
     def state(self, run: str) -> RunState:
-        """Say what became of a run; who can't be asked is taken for alive."""
+        """Say what became of a run; who can't be asked is not over."""
         found = run_of(run)
         if found is None or found.airflow not in ("", self._airflow):
             return RunState.UNREACHABLE
