@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -82,7 +83,8 @@ def test_who_was_forgotten_looks_up_by_itself() -> None:
 
 
 @pytest.mark.parametrize("impatient", [False, True], ids=["patient", "some give up"])
-def test_everybody_who_waits_for_a_batch_goes_on(impatient: bool) -> None:
+def test_everybody_who_waits_for_a_batch_goes_on(impatient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txsaga.engine.bell.LOOKS_UP", 10 * SECONDS)  # nobody is forgotten
     batcher = Batcher[int, int]("test", lambda items: [item * 2 for item in items])
     wrong: list[object] = []
 
@@ -102,8 +104,9 @@ def test_everybody_who_waits_for_a_batch_goes_on(impatient: bool) -> None:
         threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(24)]
         for thread in threads:
             thread.start()
+        until = time.monotonic() + SECONDS
         for thread in threads:
-            thread.join(SECONDS)
+            thread.join(max(0.0, until - time.monotonic()))
     assert not [thread.name for thread in threads if thread.is_alive()]
     assert not wrong
     batcher.close()

@@ -65,6 +65,28 @@ def test_a_caller_that_is_interrupted_as_it_wakes_the_worker_leaves_it_to_the_ne
     batcher.close()
 
 
+def test_a_caller_that_is_interrupted_as_it_starts_the_worker_leaves_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batcher = Batcher[int, int]("struck", lambda items: [item * 2 for item in items])
+    start = threading.Thread.start
+
+    def struck(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        start(thread)
+        raise Interrupt
+
+    monkeypatch.setattr(threading.Thread, "start", struck)
+    with pytest.raises(Interrupt):
+        batcher.submit(1)
+    assert [batcher.submit(item).result(10) for item in (2, 3)] == [4, 6]
+    assert len([thread for thread in threading.enumerate() if thread.name == "txsaga-struck"]) == 1
+    closing = threading.Thread(target=batcher.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+
+
 def test_a_caller_that_is_interrupted_anywhere_leaves_the_turn_to_others(interrupted: Interrupted) -> None:
     batcher = Batcher[int, int]("test", lambda items: [item * 2 for item in items])
     sender = threading.Thread(target=interrupted.send, args=(threading.get_ident(),), daemon=True)

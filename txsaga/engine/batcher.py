@@ -163,6 +163,10 @@ class Batcher(Generic[Item, Answer]):
             self._asleep.release()
 
     def _work(self) -> None:
+        with self._lock:  # a signal may have raised in whoever started it, before that was noted
+            self._worker = self._worker or threading.current_thread()
+        if self._worker is not threading.current_thread():
+            return
         while True:
             self._asleep.acquire()
             while True:

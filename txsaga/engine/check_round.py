@@ -145,8 +145,9 @@ class Round:
         return None
 
     def _is_held(self, doubt: Doubt) -> bool:
-        """Tell whether resources hold what waits for another one to be back: parked, it would hold it for ever."""
-        return doubt.keyed and any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
+        """Tell whether resources hold something for it, or it has steps to undo: parked, that would be so for ever."""
+        held = any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
+        return doubt.keyed and (held or bool(self._store.steps.of(doubt.txid)))
 
     def _settle(self) -> None:
         """Write the decisions of plain halves; together, and if that fails one by one."""
@@ -218,7 +219,7 @@ class Round:
     def _wait(self, case: Case, why: str) -> None:
         """Put off what nobody can answer for now; who is gone for good keeps nothing for ever."""
         limit = self._policy(case.doubt).total_limit
-        if case.doubt.age > limit:
+        if case.doubt.age > limit and not self._is_held(case.doubt):
             self._give_up(case, f"not decided within {limit}: {why}")
         else:
             self._put(case.doubt, why, counted=False)

@@ -70,7 +70,7 @@ class QueueReader:
             )
         except ChunkDamaged as damage:
             where = f"queue {self._index} of {self._topic!r}, offsets {entry.base} to {entry.behind - 1}"
-            advice = f"or read on behind it with seek({self._qid}, {entry.behind})"
+            advice = f"or leave it behind: seek({self._qid}, {entry.behind}), poll(), commit(batch, upto=batch.offset)"
             raise ChunkDamaged(f"{where}: {damage}, {advice}") from damage
 
     def _fetch(self) -> Sequence[LogEntry]:

@@ -15,6 +15,7 @@ from txsaga.engine.coordinator.block import Coordinated
 from txsaga.model.branch import BranchState
 from txsaga.model.checks import CheckProfile
 from txsaga.model.lifecycle import TxState
+from txsaga.ports.runs import RunState
 from txsaga.testing.checking import check_once
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R12")]
@@ -26,9 +27,20 @@ SELECT txid, pgroup, true, now(), jsonb_build_array(jsonb_build_object(
 SHORT = CheckProfile(interval=timedelta(0), total_limit=timedelta(minutes=1))
 
 
-def ended(bank: Bank) -> Coordinated:
+class Host:
+    """A host of flows that says the same of each run."""
+
+    def __init__(self, said: RunState) -> None:
+        self._said = said
+
+    def state(self, run: str) -> RunState:
+        """Say it."""
+        return self._said
+
+
+def ended(bank: Bank, run: str | None = None) -> Coordinated:
     """Leave a transaction as an owner does that dies behind the end, before its last resource commits."""
-    tx = bank.producer.coordinated("current", "mortgage").__enter__()
+    tx = bank.producer.coordinated("current", "mortgage", run=run).__enter__()
     transfer(tx)
     owner = tx._owner
     owner.end(tx._outbox.take(), owner.work.named(owner.work.prepare(besides="mortgage"), last="mortgage"), "mortgage")
@@ -36,19 +48,24 @@ def ended(bank: Bank) -> Coordinated:
     return tx
 
 
-def test_what_waits_for_its_last_resource_is_not_parked_however_old_it_is(bank: Bank, home_url: str) -> None:
-    tx = ended(bank)
+@pytest.mark.parametrize("run", [None, "flow-1"])
+def test_what_waits_for_its_last_resource_is_not_parked_however_old_it_is(
+    bank: Bank, home_url: str, run: str | None
+) -> None:
+    tx = ended(bank, run)
     assert tx.txid is not None
     bank.stored.let_pass(LONG_AGO)
     away = create_engine(f"postgresql+psycopg://nobody@127.0.0.1:{free_port()}/nothing")
     resources = {**bank.engines, "mortgage": away}
     with txsaga.connect(home_url, resources=resources, roles=False, answering=False, env={}) as elsewhere:
+        elsewhere.ask_runs(Host(RunState.UNREACHABLE))
         check_once(elsewhere.kernel, SHORT)
         view = elsewhere.kernel.store.registry.transaction(tx.txid)
     away.dispose()
     assert view is not None
     assert view.state == TxState.ENDED
     assert len(bank.prepared()) == 1
+    bank.broker.ask_runs(Host(RunState.OVER))
     bank.recover()
     assert (bank.balances(), bank.told(), bank.prepared()) == ({"current": START, "mortgage": START}, [], [])
     assert set(bank.states(tx.txid).values()) == {BranchState.ROLLED_BACK}

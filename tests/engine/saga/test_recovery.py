@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from txsaga.errors.saga import CompensationFailed, NotCompensated, StepRefused, 
 from txsaga.model.checks import CheckProfile
 from txsaga.model.saga import Action
 from txsaga.model.step import StepKind
+from txsaga.ports.runs import RunState
 from txsaga.ports.steps import Start
 from txsaga.testing.checking import check_once
 
@@ -149,6 +151,22 @@ def test_one_that_check_back_rolled_back_is_undone(agency: Agency) -> None:
     agency.stored.let_pass(LONG_AGO)
     check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0)))
     assert agency.lines() == ["a"]
+    assert agency.take_over() == 1
+    assert agency.lines() == ["a", "undo a"]
+
+
+@pytest.mark.rule("R5", "R6")
+def test_what_steps_of_a_run_have_done_is_undone_however_long_its_host_was_silent(agency: Agency) -> None:
+    said = [RunState.UNREACHABLE]
+    agency.broker.ask_runs(SimpleNamespace(state=lambda run: said[0]))
+    saga = agency.broker.saga("travel", run="flow-1")
+    saga.__enter__()
+    agency.book(saga, "a")
+    saga._owner.leave()
+    agency.stored.let_pass(LONG_AGO)
+    for says in (RunState.UNREACHABLE, RunState.OVER):
+        said[0] = says
+        check_once(agency.broker.kernel, CheckProfile(interval=timedelta(0), total_limit=timedelta(minutes=1)))
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "undo a"]
 

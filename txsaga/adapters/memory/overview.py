@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 
 from txsaga.adapters.memory.doubts import MemoryDoubts
 from txsaga.adapters.memory.home import Home
@@ -29,7 +30,7 @@ from txsaga.model.overview import (
     Reading,
     Undecided,
 )
-from txsaga.model.records import Group
+from txsaga.model.records import Doubt, Group
 from txsaga.model.trace import Trace
 
 
@@ -148,7 +149,7 @@ class MemoryOverview:
             id=self._home.identity.transaction(txid),
             group=self._names.group_name(doubt.group),
             key=kept.lives[txid].life.key if txid in kept.lives else None,
-            age=doubt.age,
+            age=self._open_for(doubt),
             member=kept.questions[txid].ask.member if txid in kept.questions else None,
             checks=checks,
         )
@@ -177,10 +178,14 @@ class MemoryOverview:
             undecided=len(mine),
             parked=sum(map(self._is_parked, mine)),
             asked=len(kept.questions.keys() & set(mine)),
-            oldest=max((self._doubts.doubt(txid).age for txid in mine), default=None),
+            oldest=max((self._open_for(self._doubts.doubt(txid)) for txid in mine), default=None),
             members=len(self._leases.alive([kind])[kind]),
             answers={answer: n for (id, answer), n in sorted(kept.tally.items()) if id == group.id},
         )
+
+    def _open_for(self, doubt: Doubt) -> timedelta:
+        assert doubt.born is not None
+        return self._home.now() - doubt.born
 
     def _undecided(self) -> set[int]:
         kept = self._home.kept

@@ -82,7 +82,7 @@ class ClusterTransaction(Coordinated):
         failures: Counter[str],
     ) -> None:
         self._selection, self._members, self._pinned, self._failures = selection, members, nodes, failures
-        self._reached = _reached(kernel, members)
+        self._reached, self._refused = _reached(kernel, members)
         super().__init__(kernel, group, self._reached, key=key)
         self._chosen: tuple[str, ...] = ()
         self._must: set[str] = set()  # what it consumed from: none of them may be missing
@@ -156,6 +156,8 @@ class ClusterTransaction(Coordinated):
         self._require_open("consume")
         store = consumed.delivered.half.store if isinstance(consumed, Received) else batch and batch.store
         name = self._members.of_store(store.uuid) if store else None
+        if name in self._refused:
+            raise self._refused[name]
         if name is None or name not in self._owner.work.used:
             raise TransactionError(
                 f"what is consumed lies in {name or 'no broker of this cluster'}, which has no branch in this "
@@ -230,16 +232,15 @@ class ClusterTransaction(Coordinated):
         return told
 
     def _open_branches(self) -> None:
-        refused: TransactionsRejected | None = None
         for name in self._reached:
             try:
                 self._handle(name)
             except AWAY as away:
                 self._members.failed(name, away)
-            except TransactionsRejected as reason:  # the others take the messages; it is read as ever
-                refused = reason
-        if refused and not self._open:
-            raise refused
+            except TransactionsRejected as reason:  # the others take the messages
+                self._refused[name] = reason
+        if self._refused and not self._open:
+            raise next(iter(self._refused.values()))
 
     def _handle(self, name: str) -> Handle:
         return cast(Handle, self._owner.work.handle(name))
@@ -299,9 +300,9 @@ class ClusterTransaction(Coordinated):
         super()._require_open(what)
 
 
-def _reached(kernel: Kernel, members: Members) -> list[str]:
-    """Return the brokers that can be asked for a branch."""
-    found, refused = list[str](), None
+def _reached(kernel: Kernel, members: Members) -> tuple[list[str], dict[str, TransactionsRejected]]:
+    """Return the brokers that can be asked for a branch, and why others refuse one."""
+    found, refused = list[str](), dict[str, TransactionsRejected]()
     for name in members.available():
         try:
             kernel.participant(name)
@@ -309,10 +310,11 @@ def _reached(kernel: Kernel, members: Members) -> list[str]:
         except AWAY as away:
             members.failed(name, away)
         except TransactionsRejected as reason:
-            refused = reason
+            refused[name] = reason
     if not found:
-        raise refused or StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
-    return found
+        nobody = StoreUnavailable(f"no broker of {', '.join(members.names)} is there; try again later")
+        raise next(iter(refused.values()), nobody)
+    return found, refused
 
 
 def _reason(error: Exception | None) -> TxSagaError | None:
