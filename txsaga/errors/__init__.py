@@ -243,7 +243,7 @@ class TransactionsRejected(TransactionError):
 
     def __init__(self, store: str) -> None:
         super().__init__(
-            f"NO_PERMISSION: store {store} takes no transactional messages now; `txsaga tx reject off` lets it"
+            f"NO_PERMISSION: store {store} rejects transactional messages; `txsaga tx reject off` ends that"
         )
         self.store = store
 
