@@ -15,6 +15,7 @@ from txsaga.engine.answering import Answering
 from txsaga.engine.broker import JoiningProducer
 from txsaga.engine.check_back import CheckBack
 from txsaga.engine.lease import Heartbeat
+from txsaga.engine.transaction import Transaction
 from txsaga.model.checks import CheckProfile
 from txsaga.model.overview import Checks
 from txsaga.ports.observer import Observer
@@ -52,6 +53,16 @@ class Member:
         """Answer all that it is asked."""
         while self._answering.run_once():
             pass
+
+
+def closed(member: Member, tx: Transaction, till: str | None = None) -> int:
+    """Close a transaction, before work in a resource or any other, as a process that dies then; return its number."""
+    if till is None:
+        tx.prepare()
+    else:
+        tx._close(member.kernel.resource(till)[0].id)
+    assert tx.txid is not None
+    return tx.txid
 
 
 def age(shop: Shop, seconds: float = 60.0) -> None:

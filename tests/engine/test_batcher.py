@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from tests.engine.threads import fail_to_start_once
 from txsaga.engine.batcher import Batcher
 from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 from txsaga.testing.samples import start
@@ -262,17 +263,10 @@ def test_a_callback_that_ends_the_program_harms_no_neighbour() -> None:
 
 
 def test_a_thread_that_could_not_be_started_once_is_started_for_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, start, fails = Gate(), threading.Thread.start, [True]
+    gate = Gate()
     gate.open.set()
     batcher = Batcher("test", gate)
-
-    def started(thread: threading.Thread) -> None:
-        if fails and thread.name == "txsaga-test":
-            fails.clear()
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", started)
+    fail_to_start_once(monkeypatch, "txsaga-test")
     with pytest.raises(RuntimeError, match="can't start"):
         batcher.submit(1)
     assert batcher.submit(2).result(10) == 20

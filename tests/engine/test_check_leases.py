@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
-from tests.engine.members import Member, age
+from tests.engine.members import Member, age, closed
 from tests.engine.shop import Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN
 from txsaga.engine.lease import checkers_of
@@ -121,12 +121,7 @@ def left_by(member: Member, run: str | None, till: str | None = None) -> int:
     """Leave a closed transaction of a flow, or of none, as a process that died."""
     tx = member.producer(checker=says(UNKNOWN)).transaction(key=f"of {run}", run=run).__enter__()
     tx.send(order())
-    if till is None:
-        tx.prepare()
-    else:
-        tx._close(member.kernel.resource(till)[0].id)
-    assert tx.txid is not None
-    return tx.txid
+    return closed(member, tx, till)
 
 
 @pytest.mark.rule("R5")

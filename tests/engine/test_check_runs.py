@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine
 
-from tests.engine.members import Member, age, checks, remarks
+from tests.engine.members import Member, age, checks, closed, remarks
 from tests.engine.shop import Shop, order, says
 from txsaga import UNKNOWN
 from txsaga.engine.broker import Broker
@@ -74,12 +74,7 @@ def entered(member: Member, on_exhausted: Exhausted = Exhausted.PARK) -> Transac
 def left(member: Member, on_exhausted: Exhausted = Exhausted.PARK, till: str | None = None) -> int:
     """Leave a closed transaction of a flow as a process that died."""
     tx = entered(member, on_exhausted)
-    if till is None:
-        tx.prepare()
-    else:
-        tx._close(member.kernel.resource(till)[0].id)
-    assert tx.txid is not None
-    return tx.txid
+    return closed(member, tx, till)
 
 
 @pytest.mark.hole("H6")

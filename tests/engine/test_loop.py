@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.engine.threads import fail_to_start_once
 from tests.rules.patience import eventually
 from txsaga.engine.loop import Loop
 from txsaga.engine.pace import Pace
@@ -146,15 +147,8 @@ def test_a_stop_is_quick_even_in_a_long_wait() -> None:
 
 
 def test_of_threads_that_can_not_all_be_started_none_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    roles, start, fails = [Counted("first"), Counted("second")], threading.Thread.start, [True]
-
-    def started(thread: threading.Thread) -> None:
-        if fails and thread.name == "txsaga-second":
-            fails.clear()
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", started)
+    roles = [Counted("first"), Counted("second")]
+    fail_to_start_once(monkeypatch, "txsaga-second")
     with pytest.raises(RuntimeError, match="can't start"):
         Loop(roles).start()
     assert not any(thread.name == "txsaga-first" for thread in threading.enumerate())

@@ -146,8 +146,10 @@ class Round:
 
     def _is_held(self, doubt: Doubt) -> bool:
         """Tell whether resources hold something for it, or it has steps to undo: parked, that would be so for ever."""
+        if not doubt.keyed:
+            return False
         held = any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
-        return doubt.keyed and (held or bool(self._store.steps.of(doubt.txid)))
+        return held or bool(self._store.steps.of(doubt.txid))
 
     def _settle(self) -> None:
         """Write the decisions of plain halves; together, and if that fails one by one."""

@@ -1,6 +1,8 @@
 """A local transaction and its evidence are one commit, or nothing."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Connection
@@ -205,20 +207,12 @@ def test_a_savepoint_rolled_back_leaves_the_rest(books: Books) -> None:
     assert (books.entries(), books.outcomes()) == ({7, 8}, {ONE: 1})
 
 
-@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
-@pytest.mark.parametrize("falls", [True, False], ids=["falls out", "comes to the end"])
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_leaves_local_work_to_its_parent(books: Books, falls: bool) -> None:
-    parent, child = os.getpid(), 0
+@contextmanager
+def refused_in_a_child() -> Iterator[None]:
+    """End a forked child here: it is to be refused, and its parent does not ask."""
+    parent = os.getpid()
     try:
-        with books.evidence.work(books.id(1)) as connection:
-            enter(connection, 7)
-            child = os.fork()
-            if child:
-                os.waitpid(child, 0)
-                enter(connection, 8)
-            elif falls:
-                raise SystemExit
+        yield
     except BaseException:
         if os.getpid() != parent:
             os._exit(0)
@@ -226,29 +220,33 @@ def test_a_forked_child_leaves_local_work_to_its_parent(books: Books, falls: boo
     finally:
         if os.getpid() != parent:
             os._exit(1)
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+@pytest.mark.parametrize("falls", [True, False], ids=["falls out", "comes to the end"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_leaves_local_work_to_its_parent(books: Books, falls: bool) -> None:
+    with refused_in_a_child(), books.evidence.work(books.id(1)) as connection:
+        enter(connection, 7)
+        if child := os.fork():
+            os.waitpid(child, 0)
+            enter(connection, 8)
+        elif falls:
+            raise SystemExit
     assert (books.entries(), books.outcomes()) == ({7, 8}, {1: 1})
 
 
 @pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_writes_nothing_of_a_step_on_its_parents_session(books: Books) -> None:
-    parent = os.getpid()
-
     def work(connection: Connection) -> dict[str, int]:
         enter(connection, 7)
         if child := os.fork():
             os.waitpid(child, 0)
         return {"of": child and 1}
 
-    try:
+    with refused_in_a_child():
         ran = books.evidence.steps.run(books.id(ONE), "step:1", work, {}, lambda _: None)
-    except BaseException:
-        if os.getpid() != parent:
-            os._exit(0)
-        raise
-    finally:
-        if os.getpid() != parent:
-            os._exit(1)
     assert ran.fresh
     assert books.evidence.steps.output(books.id(ONE), "step:1") == '{"of": 1}'
     assert books.entries() == {7}
