@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 
 # What is installed beside txsaga: extras of pyproject.toml, separated by commas.
-EXTRAS ?= dev,spark,lake,airflow,gate
+EXTRAS ?= dev,asyncio,spark,lake,airflow,gate
 # How many processes share the tests: each has servers of its own.
 JOBS ?= 2
 # Further words for the command behind a target: make test ARGS="-k batcher"

@@ -88,10 +88,18 @@ def _warm_up(call: Callable[[], None]) -> int:
     return WARM
 
 
+async def _nothing() -> None:
+    pass
+
+
 def tasks(
-    count: int, seconds: float, call: Callable[[int], Awaitable[None]], begin: Callable[[], object] = lambda: None
+    count: int,
+    seconds: float,
+    call: Callable[[int], Awaitable[None]],
+    begin: Callable[[], object] = lambda: None,
+    close: Callable[[], Awaitable[None]] = _nothing,
 ) -> Calls:
-    """Call from `count` asyncio tasks for so many seconds, `begin` once all are warm."""
+    """Call from `count` asyncio tasks for so many seconds, `begin` once all are warm; `close` within the loop."""
     calls = Calls()
 
     async def warm_up(at: int) -> None:
@@ -112,6 +120,7 @@ def tasks(
         started = time.perf_counter()
         await asyncio.gather(*(work(at, started + seconds) for at in range(count)))
         calls.seconds = time.perf_counter() - started
+        await close()
 
     asyncio.run(main())
     calls.made = WARM * count + len(calls.latencies)

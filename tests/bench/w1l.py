@@ -2,6 +2,7 @@
 
 Baseline: the outbox that a Python programmer writes by hand with the same driver: business row and outbox row
 in one commit, and a relay that marks what it sent. The relay runs in a process of its own, and so does our dispatcher.
+Callers are tasks of asyncio's, on both sides, and threads where they are called so.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from multiprocessing.connection import Connection
 
 import psycopg
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.bench.beside import beside
-from tests.bench.callers import threads
+from tests.bench.callers import tasks, threads
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
@@ -26,21 +28,24 @@ CREATE TABLE business(id bigserial PRIMARY KEY, v bigint);
 CREATE TABLE outgoing(id bigserial PRIMARY KEY, body bytea NOT NULL, sent bool NOT NULL DEFAULT false);
 CREATE INDEX ON outgoing(id) WHERE NOT sent"""
 WORK = text("INSERT INTO business(v) VALUES (1)")
+OUTGOING = text("INSERT INTO outgoing(body) VALUES (:body)")
+
+
+Ours = Callable[[Home, int, float], Mapping[str, float]]
+Outbox = Callable[[Home, str, int, float], float]
 
 
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     for database in ("bench", "other"):
         home.execute(TABLES, database)
     rows = []
-    for case, count, measure in (("16 callers", 16, _local), ("64 callers", 64, _local), ("same database", 16, _same)):
+    for case, count, measure, outbox in CASES:
         database = "bench" if measure is _same else "other"
 
-        def baseline(count: int = count, database: str = database) -> float:
-            return _outbox(home, database, count, seconds)
+        def baseline(outbox: Outbox = outbox, count: int = count, database: str = database) -> float:
+            return outbox(home, database, count, seconds)
 
-        def ours(
-            measure: Callable[[Home, int, float], Mapping[str, float]] = measure, count: int = count
-        ) -> Mapping[str, float]:
+        def ours(measure: Ours = measure, count: int = count) -> Mapping[str, float]:
             return measure(home, count, seconds)
 
         rows.append(alternate(case, rounds, ours, {"outbox": baseline}))
@@ -70,6 +75,23 @@ def _local(home: Home, count: int, seconds: float) -> Mapping[str, float]:
     return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}
 
 
+def _local_tasks(home: Home, count: int, seconds: float) -> Mapping[str, float]:
+    url = home.namespace()
+    with broker_of(url) as broker, beside(dispatch, url):
+        engine = create_async_engine(home.url("other"), pool_size=count, max_overflow=0)
+        broker.register("billing", engine)
+        producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
+
+        async def call(_: int) -> None:
+            async with producer.transaction() as tx:
+                await tx.send("orders", BODY)
+                async with tx.local("billing") as connection:
+                    await connection.execute(WORK)
+
+        calls = tasks(count, seconds, call, close=engine.dispose)
+    return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}
+
+
 def _same(home: Home, count: int, seconds: float) -> Mapping[str, float]:
     url = home.namespace()
     with broker_of(url) as broker, beside(dispatch, url):
@@ -89,17 +111,28 @@ def _same(home: Home, count: int, seconds: float) -> Mapping[str, float]:
 
 def _outbox(home: Home, database: str, count: int, seconds: float) -> float:
     engine = _pool(home, database, count)
-    insert = text("INSERT INTO outgoing(body) VALUES (:body)")
 
     def call(_: int) -> None:
         with engine.begin() as connection:
             connection.execute(WORK)
-            connection.execute(insert, {"body": BODY})
+            connection.execute(OUTGOING, {"body": BODY})
 
     with beside(relay, home.url(database, None)):
         rate = threads(count, seconds, call).rate
     engine.dispose()
     return rate
+
+
+def _outbox_tasks(home: Home, database: str, count: int, seconds: float) -> float:
+    engine = create_async_engine(home.url(database), pool_size=count, max_overflow=0)
+
+    async def call(_: int) -> None:
+        async with engine.begin() as connection:
+            await connection.execute(WORK)
+            await connection.execute(OUTGOING, {"body": BODY})
+
+    with beside(relay, home.url(database, None)):
+        return tasks(count, seconds, call, close=engine.dispose).rate
 
 
 def relay(url: str, told: Connection) -> None:
@@ -113,3 +146,12 @@ def relay(url: str, told: Connection) -> None:
             ).fetchall()
             if not sent:
                 told.poll(0.01)
+
+
+CASES: list[tuple[str, int, Ours, Outbox]] = [
+    ("16 callers", 16, _local_tasks, _outbox_tasks),
+    ("64 callers", 64, _local_tasks, _outbox_tasks),
+    ("16 threads", 16, _local, _outbox),
+    ("64 threads", 64, _local, _outbox),
+    ("same database", 16, _same, _outbox),
+]

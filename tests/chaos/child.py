@@ -27,7 +27,7 @@ Stage = Callable[[Broker, World], None]
 
 PATIENCE = 60
 _warm = multiprocessing.get_context("forkserver")
-PROGRAMS = ("scenarios", "coordinated", "members", "flows", "undone_flows", "sagas", "lake_programs")
+PROGRAMS = ("scenarios", "looping", "coordinated", "members", "flows", "undone_flows", "sagas", "lake_programs")
 _warm.set_forkserver_preload([f"tests.chaos.{each}" for each in PROGRAMS])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.chaos import child, scenarios
+from tests.chaos import child, looping, scenarios
 from tests.chaos.child import Stage
 from tests.chaos.invariants import assert_sound, by_queue, decisions, delivered, left_over, old_halves, positions
 from tests.chaos.world import World
@@ -178,6 +178,13 @@ TRANSFER = Scenario(
     check=debits_are_credits,
     end=nothing_more,
 )
+IN_LOOP = Scenario(
+    name="transfer within an event loop",
+    run=looping.transfer_in_loop,
+    after=(scenarios.check_back,),
+    check=debits_are_credits,
+    end=nothing_more,
+)
 KEYED = Scenario(
     name="keyed transfer with a late body, checked, then tried again",
     run=scenarios.keyed_transfer,
@@ -301,6 +308,7 @@ WORK_IN_ORDER = Scenario(
 )
 SCENARIOS = (
     TRANSFER,
+    IN_LOOP,
     KEYED,
     KEYED_AT_ONCE,
     CONSUME,

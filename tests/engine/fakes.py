@@ -13,6 +13,7 @@ from itertools import count
 from threading import Event
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
@@ -130,7 +131,7 @@ class NoHome:
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
         raise NotImplementedError
 
-    def register(self, name: str, engine: Engine) -> None:
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         raise NotImplementedError
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,13 +10,17 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import txsaga
 from tests.services.embedded import temporary_home
+from txsaga.adapters.aio import in_loop
 from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.adapters.evidence.creation import create
 from txsaga.config import Settings
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, EvidenceMissing, ResourceUnknown
 from txsaga.wiring import Resources, embedded_url, open_store, resource_engine
+from txsaga.wiring.resources import THREADS
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,3 +136,71 @@ def test_a_host_that_does_not_answer_keeps_nobody_for_long(url: str, seconds: ob
     with pytest.raises(InterruptedError):
         engine.connect()
     assert [str(each) for each in asked] == [str(seconds)]
+
+
+LOOPS = {
+    "postgresql+psycopg": "postgresql+psycopg",
+    "postgresql+psycopg_async": "postgresql+psycopg",
+    "postgresql+asyncpg": "postgresql+psycopg",
+    "mysql+asyncmy": "mysql+pymysql",
+    "mariadb+asyncmy": "mariadb+pymysql",
+    "sqlite+aiosqlite": "sqlite+pysqlite",
+}
+
+
+@pytest.mark.parametrize("driver", LOOPS)
+def test_what_an_engine_of_asyncios_leads_to_is_asked_in_threads(driver: str) -> None:
+    place = "/books.db" if driver.startswith("sqlite") else "anna:secret@127.0.0.1:5/books?application_name=a"
+    engine = create_async_engine(f"{driver}://{place}")
+    resources = Resources({}, {"books": engine})
+    (asking,) = resources._engines.values()
+    assert asking.url == engine.url.set(drivername=LOOPS[driver])
+    resources.close()
+
+
+def test_the_environment_says_where_threads_ask(tmp_path: Path) -> None:
+    engine = create_async_engine("sqlite+aiosqlite://", async_creator=lambda: None)
+    url = f"sqlite:///{tmp_path / 'books.db'}"
+    resources = Resources({"books": url}, {"books": engine})
+    (asking,) = resources._engines.values()
+    assert str(asking.url) == url
+    assert resources.find(engine)[0] == resources.find("books")[0] == "books"
+    resources.close()
+
+
+def test_a_driver_that_is_not_known_needs_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(THREADS, "aiosqlite")
+    engine = create_async_engine("sqlite+aiosqlite://")
+    with pytest.raises(ConfigError, match=r"'aiosqlite'.*TXSAGA_RESOURCE_BOOKS"):
+        Resources({}, {"books": engine})
+
+
+def test_an_engine_of_asyncios_has_one_name(tmp_path: Path) -> None:
+    first, second = (create_async_engine(f"sqlite+aiosqlite:///{tmp_path / each}") for each in ("a", "b"))
+    resources = Resources({}, {"books": first})
+    resources.register("books", first)
+    with pytest.raises(ConfigError, match="registered already"):
+        resources.register("books", second)
+    with pytest.raises(ConfigError, match="registered already"):
+        resources.register("books", create_engine(f"sqlite:///{tmp_path / 'a'}"))
+    with pytest.raises(ResourceUnknown):
+        resources.find(second)
+    resources.close()
+
+
+def test_an_engine_that_leads_elsewhere_than_the_environment_is_refused(tmp_path: Path) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'b.db'}")
+    resources = Resources({"books": f"sqlite:///{tmp_path / 'a.db'}"}, {"books": engine})
+    create(create_engine(f"sqlite:///{tmp_path / 'b.db'}"))
+    _, evidence = resources.find("books")
+    assert evidence.database
+
+    async def work() -> None:
+        try:
+            await in_loop(evidence.in_loop().work(f"{'0' * 32}-1-1").__enter__)
+        finally:
+            await engine.dispose()
+
+    with pytest.raises(EvidenceMissing, match="leads to another database"):
+        asyncio.run(work())
+    resources.close()

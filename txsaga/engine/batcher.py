@@ -24,10 +24,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 from txsaga.engine.pending import Pending, wake
+from txsaga.engine.waiting import stack
 from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
@@ -74,6 +74,9 @@ class Batcher(Generic[Item, Answer]):
 
     def call(self, item: Item) -> Answer:
         """Run a call to its end: in this thread when nobody else is at work."""
+        aside = stack()
+        if aside is not None:
+            return aside.until(self.submit(item))
         if threading.current_thread() is self._worker:
             with self._turn:  # a callback of a finished call: nobody else would ever run this one
                 return self._alone(item)
@@ -159,8 +162,10 @@ class Batcher(Generic[Item, Answer]):
                     raise
 
     def _signal(self) -> None:
-        with suppress(RuntimeError):  # it was signalled already
+        try:
             self._asleep.release()
+        except RuntimeError:
+            pass  # it was signalled already
 
     def _work(self) -> None:
         with self._lock:  # a signal may have raised in whoever started it, before that was noted

@@ -57,6 +57,7 @@ from txsaga.ports.runs import Runs
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 logger = logging.getLogger("txsaga")
@@ -124,7 +125,7 @@ class Broker(Administration):
         check_txid(txid, "id", "give the number of a flow, or its id")
         return Flow(self._kernel, Opening(self._kernel).join_by_number(txid))
 
-    def register(self, name: str, engine: Engine) -> None:
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
         self._home.register(name, engine)
 

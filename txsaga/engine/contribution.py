@@ -14,6 +14,7 @@ from txsaga.engine.decide import By
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
+from txsaga.engine.waiting import away
 from txsaga.errors import InvalidMessage, OutcomeUnknown, SendFailed, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.decision import NOT_SAFE, Code, Decision
@@ -85,7 +86,7 @@ class Contribution:
             if self._immunity is None:  # else it says itself when it is asked about
                 self._kernel.running.begin(self, Doubt.of(self.receipt))
         else:
-            self._end(self.opened(), rows, evidence)
+            away(lambda: self._end(self.opened(), rows, evidence))
         self._evidence = evidence
 
     def leave(self) -> None:
@@ -105,8 +106,8 @@ class Contribution:
         assert stored is not None
         self._kernel.tell_hooks(self._group, stored, decision, why)
         if self.life is not None:
-            by = By(who=f"owner {self.life.owner}", why=why, owner=self.life.owner)
-            return self._kernel.decider.decide(self.life.txid, decision, by, bodies=bodies, known=known)
+            by, decide = By(who=f"owner {self.life.owner}", why=why, owner=self.life.owner), self._kernel.decider.decide
+            return away(lambda: decide(stored.txid, decision, by, bodies=bodies, known=known))
         return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
 
     def _end(self, life: Life, rows: Sequence[Row], evidence: int | None) -> None:

@@ -17,6 +17,7 @@ from txsaga.ports.participants import Enlistable, Participant
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 class Joined(Protocol):
@@ -40,7 +41,7 @@ class Home(Protocol):
     def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
         """Send inside the caller's transaction."""
 
-    def register(self, name: str, engine: Engine) -> None:
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a resource."""
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:

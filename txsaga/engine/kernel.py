@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
@@ -25,6 +25,7 @@ from txsaga.engine.running import Running
 from txsaga.engine.saga.writing import SagaWriting
 from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
+from txsaga.engine.waiting import away, stack
 from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.model import facts
@@ -37,6 +38,7 @@ from txsaga.ports.effects import HomeEffect
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.followers import Followers
 from txsaga.ports.home_rows import HomeRows
+from txsaga.ports.loops import Loops
 from txsaga.ports.participants import Participant
 from txsaga.ports.runs import Runs
 from txsaga.ports.services import Reply, Services
@@ -47,6 +49,7 @@ from txsaga.ports.tables import Tables
 
 logger = logging.getLogger("txsaga")
 
+T = TypeVar("T")
 
 Handler = Callable[[Question], Decision | None]
 """What a group does with a transaction that is out of checks: ROLLBACK, or nothing to say."""
@@ -54,6 +57,10 @@ Handler = Callable[[Question], Decision | None]
 
 def _none(name: str) -> Participant:
     raise ResourceUnknown(name, [])
+
+
+async def _no_loop(work: Callable[[], T]) -> T:
+    raise ConfigError("this program was put together for threads alone; a block can't be entered by `async with`")
 
 
 def _no_service(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Reply:
@@ -76,10 +83,12 @@ class Kernel:
         tables: Tables | None = None,
         rows: HomeRows | None = None,
         services: Services = _no_service,
+        in_loop: Loops = _no_loop,
         jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._store, self.closed = store, False
         self.announce, self.services, self.jitter = announce, services, jitter
+        self.in_loop = in_loop
         self.member = member  # of the producer groups that this process answers for
         self.evidence, self._participants = evidence, participants
         self.topics = Topics(store.registry, announce, auto_create=auto_create)
@@ -114,11 +123,19 @@ class Kernel:
         name, evidence = self.evidence(named)
         known = self._resources.get(name)
         if known is None:
-            with self.announce.around(facts.Registering, about=f"evidence of {name}"):
-                database = evidence.database
-            with self.announce.around(facts.Registering, about=f"resource {name}"):
-                known = self._resources[name] = self.store.registry.resource(name, database), evidence
+            known = self._resources[name] = away(lambda: self._recorded(name, evidence)), evidence
         return known
+
+    def _recorded(self, name: str, evidence: Evidence) -> Resource:
+        with self.announce.around(facts.Registering, about=f"evidence of {name}"):
+            database = evidence.database
+        with self.announce.around(facts.Registering, about=f"resource {name}"):
+            return self.store.registry.resource(name, database)
+
+    def local(self, named: object) -> tuple[Resource, Evidence]:
+        """Return a registered resource for local work that begins here, in a thread or within a loop."""
+        recorded, evidence = self.resource(named)
+        return recorded, evidence if stack() is None else evidence.in_loop()
 
     def participant(self, name: str) -> tuple[Resource, Participant]:
         """Return a registered resource that takes part in two-phase commit, probed before its first work."""
@@ -159,7 +176,7 @@ class Kernel:
         """Tell the end hooks of a group of an end that came as no request."""
         if self.hooks.hear(group.name):
             case = Case(self.store, Doubt.of(stored), group.name)
-            self.hooks.tell(case.request(LocalState[decision.name], remark))
+            away(lambda: self.hooks.tell(case.request(LocalState[decision.name], remark)))
 
     @property
     def store(self) -> Store:

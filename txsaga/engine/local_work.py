@@ -16,6 +16,7 @@ from txsaga.engine.case import Case
 from txsaga.engine.contribution import Contribution
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.late import Filling, LateBodies
+from txsaga.engine.waiting import away
 from txsaga.errors import OutcomeUnknown, TxSagaError
 from txsaga.model import facts
 from txsaga.model.decision import LocalState
@@ -52,6 +53,6 @@ class LocalWork:
     def _has_committed(self) -> bool:
         case = Case(self._kernel.store, self._contribution.doubt())
         try:
-            return self._kernel.settler.judge.know(case).state is LocalState.COMMIT
+            return away(lambda: self._kernel.settler.judge.know(case)).state is LocalState.COMMIT
         except TxSagaError:
             return False  # it stays unknown

@@ -14,7 +14,7 @@ from operator import add
 from txsaga.engine.topics import Topics
 from txsaga.errors import InvalidMessage, TransactionError
 from txsaga.model.chunk import MAX_BYTES, pieces
-from txsaga.model.layout import lay_out, lay_out_columns, weight
+from txsaga.model.layout import lay_out, lay_out_columns, lay_out_one, weight
 from txsaga.model.message import Message
 from txsaga.model.records import Row
 from txsaga.model.topic import Topic, Way
@@ -99,6 +99,9 @@ class Outbox:
 
     def _pack(self) -> None:
         for qid, messages in sorted(self._loose.items()):
+            if len(messages) == 1:
+                self._rows.append(Row(qid, self._next_chunk(qid), 1, lay_out_one(messages[0])))
+                continue
             for piece in pieces([weight(message) for message in messages]):
                 body = lay_out(messages[piece.start : piece.stop])
                 self._rows.append(Row(qid, self._next_chunk(qid), len(piece), body))

@@ -14,6 +14,7 @@ from datetime import timedelta
 from itertools import count
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.waiting import away
 from txsaga.errors import UnknownTopic
 from txsaga.model import facts
 from txsaga.model.message import Message
@@ -73,7 +74,7 @@ class Topics:
         """Return a topic that may be sent to in this way."""
         known = self._known.get((name, way))
         if known is None:
-            topic = self._look_up(name, way, scheduled)
+            topic = away(lambda: self._look_up(name, way, scheduled))
             topic.check(way)
             known = self._known[name, way] = topic
         return known

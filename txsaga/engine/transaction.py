@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, overload
 
+from txsaga.engine.async_transaction import Across, AsyncTransaction
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.contribution import PART, Contribution
 from txsaga.engine.gathering import FLUSH, Gathering
@@ -40,6 +41,7 @@ from txsaga.engine.local_work import LocalWork
 from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.engine.table import Table, TableWrites
+from txsaga.engine.waiting import away
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -52,7 +54,7 @@ from txsaga.model.dead_letter import short_cause
 from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Message
-from txsaga.model.records import Group, Life
+from txsaga.model.records import Group, Life, Row
 from txsaga.model.topic import Way
 from txsaga.model.validation import validate_late
 from txsaga.ports.gates import Gate
@@ -92,9 +94,22 @@ class Transaction(Gathering):
         """Open the transaction; with a key, join or refuse what the key already did."""
         self._stage.require_new()
         if self._key is not None:
-            self._contribution.enter(self._key)
+            key = self._key
+            away(lambda: self._contribution.enter(key))
         self._stage = Stage.OPEN
         return self
+
+    async def __aenter__(self) -> AsyncTransaction:
+        """Open the transaction within an event loop."""
+        self._across = Across(self, self._kernel.in_loop)
+        await self._across.__aenter__()
+        return AsyncTransaction(self, self._kernel.in_loop)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; only the task waits."""
+        await self._across.__aexit__(kind, error, trace)
 
     def later(
         self,
@@ -139,16 +154,18 @@ class Transaction(Gathering):
                 "a transaction can't commit local work and then be refused by a table that it creates or overwrites, "
                 'by rows or by a gate; use producer.coordinated("…"), or only append to tables'
             )
-        recorded, evidence = self._kernel.resource(resource)
+        recorded, evidence = self._kernel.local(resource)
         self._close(recorded.id)
         self._stage = Stage.WORKING
-        assert self.id is not None
-        with self._work.run(evidence, self.id) as connection:
+        id = self.id
+        assert id is not None
+        with self._work.run(evidence, id) as connection:
             yield connection
         self._stage = Stage.WORKED
 
     def prepare(self) -> None:
         """Close the transaction before local work that is no SQL; the checker answers for it later."""
+        self._require_open("begin local work")
         self._close(None)
 
     @overload
@@ -253,7 +270,7 @@ class Transaction(Gathering):
             raise TransactionError("the transaction did not commit: its messages could not all be stored")
 
     def _follow_evidence(self, error: BaseException | None) -> None:
-        checked = self._kernel.settler.check(self._contribution.doubt())
+        checked = away(lambda: self._kernel.settler.check(self._contribution.doubt()))
         if checked.standing is None:
             raise InDoubt(f"transaction {self.txid} is undecided: {checked.why}; check-back settles it")
         self._told(checked.standing.decision)
@@ -274,22 +291,18 @@ class Transaction(Gathering):
         self._kernel.on_decided()
 
     def _close(self, evidence: int | None) -> None:
-        self._require_open("begin local work")
-        with self._all_or_broken():
-            self._contribution.close(self._outbox.take_whole(), evidence)
+        self._whole(lambda rows: self._contribution.close(rows, evidence))
         self._stage = Stage.CLOSED
-
-    @contextmanager
-    def _all_or_broken(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._stage = Stage.BROKEN
-            raise
 
     def _flush(self) -> None:
         life = self._contribution.life
-        if life is not None:
-            if self._outbox.bytes > FLUSH:
-                with self._all_or_broken():
-                    self._contribution.add(life, self._outbox.take_whole())
+        if life is not None and self._outbox.bytes > FLUSH:
+            self._whole(lambda rows: away(lambda: self._contribution.add(life, rows)))
+
+    def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
+        """Store all that was sent, or be broken."""
+        try:
+            store(self._outbox.take_whole())
+        except BaseException:
+            self._stage = Stage.BROKEN
+            raise

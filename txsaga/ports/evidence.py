@@ -26,13 +26,16 @@ class Evidence(Protocol):
     def steps(self) -> StepWork:
         """The steps of sagas in this database."""
 
+    def in_loop(self) -> Evidence:
+        """Return the same evidence for local work within an event loop; `ConfigError` where it takes none."""
+
     def work(self, transaction: str, announce: Callable[[bool], None] = ...) -> AbstractContextManager[Connection]:
         """Open a local transaction whose first write is its evidence row; leaving the block commits it.
 
         `announce(False)` is called just before COMMIT, `announce(True)` just after it. `DecidedOtherwise`
         when an outcome stands already: then nothing ran. What the block raises rolls back and always passes
         through as it is. An error at COMMIT that is no clear no, and a transaction that a block ended inside
-        and then left without an error, are `OutcomeUnknown`.
+        and then left without an error, are `OutcomeUnknown`. Within an event loop it is an `AsyncConnection`.
         """
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from txsaga.adapters.aio import in_loop
 from txsaga.adapters.airflow.followers import airflow_at
 from txsaga.adapters.brokers import StoreParticipant
 from txsaga.adapters.embedded.server import EmbeddedServer
@@ -58,7 +60,7 @@ class PostgresHome:
         """Send inside the caller's transaction."""
         return JoinedSends(connection, self._store.namespace, kernel, group)
 
-    def register(self, name: str, engine: Engine) -> None:
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a resource."""
         self._participants.require_free(name)
         self._resources.register(name, engine)
@@ -95,7 +97,7 @@ def open_store(url: str) -> PostgresStore:
 def connect(
     url: str | None = None,
     *,
-    resources: Mapping[str, Engine] | None = None,
+    resources: Mapping[str, Engine | AsyncEngine] | None = None,
     participants: Mapping[str, Enlistable] | None = None,
     observers: Iterable[Observer] = (),
     auto_create: bool | None = None,
@@ -141,6 +143,7 @@ def connect(
         tables=lake,
         rows=rows,
         services=call_service,
+        in_loop=in_loop,
         jitter=jitter,
     )
     if settings.airflow:
@@ -160,7 +163,7 @@ def _store(address: str | None, settings: Settings, patience: float) -> Postgres
     return PostgresStore.open(embedded_url(settings), create=True, patience=patience)
 
 
-def _resources(settings: Settings, given: Mapping[str, Engine]) -> Resources:
+def _resources(settings: Settings, given: Mapping[str, Engine | AsyncEngine]) -> Resources:
     """Name the databases of the settings and of the caller, and the brokers that take part as one."""
     brokers = {name: partial(_participant, name, url) for name, url in settings.brokers.items()}
     return Resources(settings.resources, given, brokers)

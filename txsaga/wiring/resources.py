@@ -10,8 +10,9 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.xa import participant_for
@@ -23,6 +24,12 @@ from txsaga.ports.participants import Participant
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""
+
+THREADS = {
+    **{"psycopg": "psycopg", "psycopg_async": "psycopg", "asyncpg": "psycopg"},
+    **{"aiomysql": "pymysql", "asyncmy": "pymysql", "aiosqlite": "pysqlite"},
+}
+"""Which driver asks in threads what another did within an event loop."""
 
 _every_resources: weakref.WeakSet[Resources] = weakref.WeakSet()
 
@@ -44,32 +51,36 @@ class Resources:
     def __init__(
         self,
         urls: Mapping[str, str],
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, Engine | AsyncEngine],
         brokers: Mapping[str, Callable[[], Participant]] | None = None,
     ) -> None:
         self._brokers, self._opened = brokers or {}, list[Participant]()
         self._engines: dict[str, Engine] = {}
+        self._loops: dict[str, AsyncEngine] = {}
+        self._urls, self._owned = urls, dict[str, Engine]()
         for name, engine in engines.items():
             self.register(name, engine)
-        self._owned = {
-            name: resource_engine(url, f"{RESOURCE}{name.upper()}") for name, url in urls.items() if name not in engines
-        }
-        for name, engine in self._owned.items():
-            self.register(name, engine)
+        for name in urls:
+            if name not in engines:
+                self.register(name, self._own(name, urls[name]))
         self._evidence: dict[str, Evidence] = {}
         self._participants: dict[str, Participant] = {}
         _every_resources.add(self)
 
-    def register(self, name: str, engine: Engine) -> None:
-        """Register a database."""
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
+        """Register a database; one of an engine of asyncio's is asked by an engine of our own, in threads."""
         if not isinstance(name, str) or not name or name != name.lower() or not name.isprintable():
             raise ConfigError(
                 f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
             )
-        check_kind(engine, Engine, f"the engine of {name!r}", "give a SQLAlchemy Engine")
-        if self._engines.get(name, engine) is not engine:
+        check_kind(engine, (Engine, AsyncEngine), f"the engine of {name!r}", "give a SQLAlchemy Engine or AsyncEngine")
+        if self._given(name) not in (None, engine):
             raise ConfigError(f"resource {name!r} is registered already; choose another name")
-        self._engines[name] = engine
+        if isinstance(engine, Engine):
+            self._engines[name] = engine
+        elif name not in self._loops:
+            self._engines[name] = self._own(name, self._urls.get(name) or for_threads(engine.url, name))
+            self._loops[name] = engine
 
     def require_free(self, name: str) -> None:
         """Refuse a name for something else than a database when a database has it."""
@@ -78,12 +89,14 @@ class Resources:
 
     def find(self, named: object) -> tuple[str, Evidence]:
         """Return the name and the evidence of a registered name or engine."""
-        check_kind(named, (str, Engine), "the resource", "give the name of a registered one, or its engine")
+        check_kind(
+            named, (str, Engine, AsyncEngine), "the resource", "give the name of a registered one, or its engine"
+        )
         name = named if isinstance(named, str) else self._name_of(named)
         if name not in self._engines:
             raise ResourceUnknown(name, list(self._engines))
         if name not in self._evidence:
-            self._evidence[name] = SqlEvidence(self._engines[name], name=name)
+            self._evidence[name] = SqlEvidence(self._engines[name], name=name, loops=self._loops.get(name))
         return name, self._evidence[name]
 
     def participant(self, name: str) -> Participant:
@@ -106,17 +119,35 @@ class Resources:
 
     def leave_to_parent(self) -> None:
         """Forget every open session, as a forked child must: two processes on one would read each other's answers."""
-        for engine in self._engines.values():
+        for engine in (*self._engines.values(), *(each.sync_engine for each in self._loops.values())):
             engine.dispose(close=False)
 
+    def _own(self, name: str, url: str | URL) -> Engine:
+        owned = self._owned[name] = resource_engine(url, f"{RESOURCE}{name.upper()}")
+        return owned
+
+    def _given(self, name: str) -> Engine | AsyncEngine | None:
+        return self._loops.get(name) or self._engines.get(name)
+
     def _name_of(self, engine: object) -> str:
-        for name, registered in self._engines.items():
-            if registered is engine:
+        for name in self._engines:
+            if self._given(name) is engine:
                 return name
         raise ResourceUnknown(repr(engine), list(self._engines))
 
 
-def resource_engine(url: str, named: str) -> Engine:
+def for_threads(url: URL, name: str) -> URL:
+    """Return the URL by which threads reach what an engine of asyncio's leads to."""
+    driver = url.get_driver_name()
+    if driver not in THREADS:
+        raise ConfigError(
+            f"the engine of {name!r} is of the driver {driver!r}, which is not known here; name the database for "
+            f"check-back too: set {RESOURCE}{name.upper()}"
+        )
+    return url.set(drivername=f"{url.get_backend_name()}+{THREADS[driver]}")
+
+
+def resource_engine(url: str | URL, named: str) -> Engine:
     """Make the engine of a database that holds evidence; nothing is opened yet."""
     try:
         asked = make_url(url)

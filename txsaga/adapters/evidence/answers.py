@@ -65,15 +65,22 @@ def refuses_commit(error: DBAPIError) -> bool:
     return severity == "ERROR" and not lost
 
 
-@contextmanager
-def edge(resource: str) -> Iterator[None]:
-    """Turn what a driver raises in this block into our errors, which name the resource."""
-    try:
-        yield
-    except PoolTimeout as error:
-        raise StoreUnavailable(f"resource {resource!r} has no free connection: {_line(error)}") from error
-    except DBAPIError as error:
-        raise _ours(resource, error) from error
+class edge:
+    """Turns what a driver raises in its block into our errors, which name the resource; every call goes through it."""
+
+    __slots__ = ("_resource",)
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, PoolTimeout):
+            raise StoreUnavailable(f"resource {self._resource!r} has no free connection: {_line(error)}") from error
+        if isinstance(error, DBAPIError):
+            raise _ours(self._resource, error) from error
 
 
 @contextmanager

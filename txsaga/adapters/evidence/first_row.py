@@ -24,10 +24,13 @@ _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
   values ($1, $2, $3, '{main}', {outcome}) returning {marked}"""
 
 
+Driver = psycopg.Connection[object] | psycopg.AsyncConnection[object]
+
+
 def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
     """Begin the transaction of a connection with the row of a commit; False where that is left to the driver."""
     driver = connection.connection.driver_connection
-    if not isinstance(driver, psycopg.Connection) or not _is_plain(driver):
+    if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection) or not _is_plain(driver):
         return False
     name, preparing = _texts(table, connection.dialect)
     store, incarnation, txid = key
@@ -48,7 +51,7 @@ def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
     return False
 
 
-def _is_plain(driver: psycopg.Connection[object]) -> bool:
+def _is_plain(driver: Driver) -> bool:
     """Tell whether the driver would begin a transaction now, and keeps statements prepared."""
     return (
         not driver.autocommit
@@ -57,14 +60,14 @@ def _is_plain(driver: psycopg.Connection[object]) -> bool:
     )
 
 
-def _prepared(connection: Connection, driver: psycopg.Connection[object], name: str, preparing: str) -> bool:
+def _prepared(connection: Connection, driver: Driver, name: str, preparing: str) -> bool:
     """Prepare the row once in a session; behind a pooler that changes sessions it is not tried again."""
     if name not in connection.info:
         connection.info[name] = not _ask(driver, preparing).state
     return bool(connection.info[name])
 
 
-def _ask(driver: psycopg.Connection[object], text: str) -> libpq.Answer:
+def _ask(driver: Driver, text: str) -> libpq.Answer:
     libpq.send(driver.pgconn, text)
     return libpq.receive(driver.pgconn)[-1]
 

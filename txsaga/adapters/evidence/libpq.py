@@ -6,6 +6,7 @@ It must not decide what an answer means. If the process dies between the two cal
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import select
@@ -19,6 +20,7 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
+from txsaga.engine.waiting import stack
 
 UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
@@ -61,7 +63,7 @@ def hung_up(session: PGconn) -> bool:
     return False
 
 
-def begin(driver: psycopg.Connection[Any]) -> str:
+def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
     """Write what the driver would send by itself, in a round trip of its own."""
     words = ["BEGIN"]
     if driver.isolation_level is not None:
@@ -84,8 +86,11 @@ def send(session: PGconn, text: str) -> None:
 
 def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last."""
-    me = threading.get_ident()
+    me, aside = threading.get_ident(), stack()
     try:
+        if aside is not None:
+            arrived: Sequence[Answer] = aside.wait(_arriving(session, patience))
+            return arrived
         _waiting.add(me)
         return _received(session, patience)
     except psycopg.OperationalError as error:
@@ -109,6 +114,38 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         if result is None:
             return answers
         answers.append(_answer(result))
+
+
+async def _arriving(session: PGconn, patience: float) -> Sequence[Answer]:
+    """Wait as a task does."""
+    answers = list[Answer]()
+    while True:
+        if session.is_busy():
+            await _readable(session.socket, patience)
+            session.consume_input()
+        elif (result := session.get_result()) is None:
+            return answers
+        else:
+            answers.append(_answer(result))
+
+
+async def _readable(socket: int, patience: float) -> None:
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[bool] = loop.create_future()
+    timer = None if patience == math.inf else loop.call_later(patience, _tell, told, False)
+    loop.add_reader(socket, _tell, told, True)
+    try:
+        if not await told:
+            raise FellSilent(f"no answer for {patience:g} s")
+    finally:
+        loop.remove_reader(socket)
+        if timer is not None:
+            timer.cancel()
+
+
+def _tell(told: asyncio.Future[bool], readable: bool) -> None:
+    if not told.done():
+        told.set_result(readable)
 
 
 def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Sequence[Answer]:

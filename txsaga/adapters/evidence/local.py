@@ -14,6 +14,7 @@ If the process dies before COMMIT, nothing is there; after it, everything is.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import Any, Final
 
 from sqlalchemy import Connection, RootTransaction, Select
@@ -52,20 +53,25 @@ def committing(
     announce(True)
 
 
-@contextmanager
-def in_its_process(entered: AbstractContextManager[Any]) -> Iterator[None]:
-    """Leave what is entered only where it was entered: a forked child would speak to the server for its parent."""
-    process = os.getpid()
-    entered.__enter__()
-    try:
-        yield
-    except BaseException as error:
-        if os.getpid() != process:
-            _of_parents.append(entered)
+class in_its_process:
+    """Leaves what is entered only where it was entered: a forked child would speak to the server for its parent."""
+
+    __slots__ = ("_entered", "_process")
+
+    def __init__(self, entered: AbstractContextManager[Any]) -> None:
+        self._entered = entered
+
+    def __enter__(self) -> None:
+        self._process = os.getpid()
+        self._entered.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and os.getpid() != self._process:
+            _of_parents.append(self._entered)
         else:
-            entered.__exit__(type(error), error, error.__traceback__)
-        raise
-    entered.__exit__(None, None, None)
+            self._entered.__exit__(kind, error, trace)
 
 
 def _assert_evidence(

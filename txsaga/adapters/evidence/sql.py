@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, QueuePool, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.adapters.evidence import first_row, statements
 from txsaga.adapters.evidence.answers import edge, is_blocked, reached
@@ -19,7 +21,7 @@ from txsaga.adapters.evidence.schema import ddl
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.steps import SqlSteps
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.errors import DecidedOtherwise
+from txsaga.errors import ConfigError, DecidedOtherwise
 from txsaga.model.decision import Decision
 from txsaga.model.records import Outcome
 
@@ -34,12 +36,26 @@ def _nobody(done: bool) -> None:
 class SqlEvidence:
     """Evidence in PostgreSQL, MariaDB, MySQL or SQLite; connects with the first question."""
 
-    def __init__(self, engine: Engine, *, name: str | None = None, create: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, *, name: str | None = None, create: bool = True, loops: AsyncEngine | None = None
+    ) -> None:
         ddl(engine.dialect.name)  # other databases are refused here
-        self._engine = engine
+        self._engine, self._loops = engine, loops
         self._name = name or resource_name(engine)
         self._where = Whereabouts(engine, self._name, create=create)
         self.steps = SqlSteps(engine, self._name, self._where)
+        self._within: LoopEvidence | None = None
+
+    def in_loop(self) -> SqlEvidence:
+        """Return the same evidence for local work within an event loop; `ConfigError` where it takes none."""
+        if self._loops is None:
+            raise ConfigError(
+                f"resource {self._name!r} is registered with an engine for threads; "
+                "register it with create_async_engine(…) to work in it within an event loop"
+            )
+        if self._within is None:
+            self._within = LoopEvidence(self._loops, self._name, self._where)
+        return self._within
 
     @property
     def database(self) -> UUID:
@@ -50,15 +66,14 @@ class SqlEvidence:
     def work(self, transaction: str, announce: Announce = _nobody) -> Iterator[Connection]:
         """Open a local transaction whose first write is its evidence row; leaving the block commits it."""
         key, table = EvidenceKey.parse(transaction), self._where.place.table
-        with edge(self._name):
-            connection = self._engine.connect()
+        connection = self._open()
         with in_its_process(connection):
             with edge(self._name):
                 leave_autocommit(connection)
                 opened = connection.begin()
                 _write_first(connection, table, key)
             with committing(opened, transaction, lambda: statements.outcome_of(table, key), announce):
-                yield connection
+                yield self._shown(connection)
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
         """Store a late body beside the evidence, in the local transaction."""
@@ -114,6 +129,13 @@ class SqlEvidence:
             self._where.require_same(connection, place)
             return outcomes(connection.execute(statements.look(place.table, [key]))).get(key)
 
+    def _open(self) -> Connection:
+        with edge(self._name):
+            return self._engine.connect()
+
+    def _shown(self, connection: Connection) -> Connection:
+        return connection
+
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         with reached(self._name, self._engine) as connection:
@@ -132,3 +154,40 @@ def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None
         if standing is None:
             raise
         raise DecidedOtherwise(key.txid, Decision(standing).name) from error
+
+
+class LoopEvidence(SqlEvidence):
+    """The same for local work within an event loop: it is done by an engine of asyncio's, and asked for by another."""
+
+    def __init__(self, engine: AsyncEngine, name: str, where: Whereabouts) -> None:
+        self._engine, self._name, self._where = engine.sync_engine, name, where
+        self._asynchronous = engine
+        self._agrees = False  # with the database that is asked
+
+    def in_loop(self) -> SqlEvidence:
+        """Return itself."""
+        return self
+
+    def _shown(self, connection: Connection) -> Any:
+        return AsyncConnection(self._asynchronous, connection)
+
+    def fill(self, connection: Any, transaction: str, slot: int, body: bytes) -> None:
+        """Store a late body beside the evidence, in the local transaction."""
+        super().fill(connection.sync_connection, transaction, slot, body)
+
+    def filled(self, connection: Any, transaction: str) -> frozenset[int]:
+        """Return the slots whose bodies lie in the local transaction."""
+        return super().filled(connection.sync_connection, transaction)
+
+    def _open(self) -> Connection:
+        connection = super()._open()
+        if not self._agrees:
+            try:
+                with edge(self._name):
+                    self._where.require_same(connection, self._where.place)
+                    connection.rollback()
+            except BaseException:
+                connection.close()
+                raise
+            self._agrees = True
+        return connection

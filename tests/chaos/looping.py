@@ -1,0 +1,37 @@
+"""A program of asyncio's to kill: the transfer of `scenarios`, in blocks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy.ext.asyncio import create_async_engine
+
+import txsaga
+from tests.chaos.scenarios import CREDITS, nobody_knows, settle
+from tests.chaos.world import BANK, World, debit
+from txsaga.engine.broker import Broker
+
+
+def transfer_in_loop(_: Broker, world: World) -> None:
+    """Move money twice, the second time under a key and with a body that is known late."""
+    engine = create_async_engine(world.bank)
+    with txsaga.connect(world.home, resources={BANK: engine}, roles=False, answering=False) as broker:
+        asyncio.run(_transfer(broker, world))
+        asyncio.run(engine.dispose())
+        settle(broker, world)
+
+
+async def _transfer(broker: Broker, world: World) -> None:
+    broker.create_topic(CREDITS, "transaction", queues=2)
+    producer = broker.producer("bank", checker=nobody_knows)
+    async with producer.transaction() as tx:
+        await tx.send(CREDITS, b"1", key="1")
+        async with tx.local(BANK) as connection:
+            await connection.run_sync(debit, "1")
+    world.note("acknowledged", "1")
+    async with producer.transaction(key="order-2") as tx:
+        slot = await tx.later(CREDITS, key="2")
+        async with tx.local(BANK) as connection:
+            await connection.run_sync(debit, "2")
+            await slot.fill(connection, b"2")
+    world.note("acknowledged", "2")

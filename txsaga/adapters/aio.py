@@ -1,0 +1,26 @@
+"""Work within an event loop, where what that takes is installed; if it is not, whoever needs it is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+from txsaga.errors import ConfigError
+from txsaga.ports.loops import Loops
+
+T = TypeVar("T")
+
+
+def in_loop(work: Callable[[], T]) -> Coroutine[Any, Any, T]:
+    """Do some work to its end, waiting as a task does."""
+    return _stacks()(work)
+
+
+@cache
+def _stacks() -> Loops:
+    try:
+        from txsaga.adapters.stacks import run
+    except ImportError as missing:
+        raise ConfigError(f"`async with` needs greenlet ({missing}); pip install 'txsaga[asyncio]'") from missing
+    return run

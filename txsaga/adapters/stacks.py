@@ -1,0 +1,112 @@
+"""
+Stacks of their own within an event loop: the greenlets by which SQLAlchemy's asynchronous engines work.
+
+Whatever runs on one may use such an engine as if it were an ordinary one. A stack whose work is done is kept for the
+next: making one costs ten times as much as changing to it. Without them a block in a loop would have to be written a
+second time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+from sqlalchemy.util import await_only
+
+from txsaga.engine.waiting import Aside, put, taken_off
+
+T = TypeVar("T")
+
+KEPT = 256
+"""Stacks of a thread that wait for work."""
+
+
+class Done:
+    """What came of a work. It is taken out once: a stack that waits must not keep alive what its last work held."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: object, error: BaseException | None = None) -> None:
+        self.value, self.error = value, error
+
+    def take(self) -> tuple[Any, BaseException | None]:
+        """Take it out."""
+        taken = self.value, self.error
+        self.value = self.error = None
+        return taken
+
+
+class Stack(greenlet):
+    """One stack, on which one work is done behind the other."""
+
+    __sqlalchemy_greenlet_provider__ = True
+
+    def __init__(self) -> None:
+        super().__init__(_do_each)
+        self.switch()
+
+
+class _Idle(threading.local):
+    def __init__(self) -> None:
+        self.stacks: list[Stack] = []
+
+
+_idle = _Idle()
+
+
+async def run(work: Callable[[], T]) -> T:
+    """Do some work to its end, waiting as a task does."""
+    aside = Aside(await_only)
+    token = put(aside)
+    try:
+        value, error = await _done(work)
+    finally:
+        taken_off(token)
+    try:
+        if error is not None:
+            raise error
+        if aside.cancelled is not None:
+            raise aside.cancelled
+    finally:
+        del error  # it knows this very frame
+    return value  # type: ignore[no-any-return]
+
+
+async def _done(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
+    stacks, here = _idle.stacks, getcurrent()
+    stack = stacks.pop() if stacks else Stack()
+    stack.parent, stack.gr_context = here, here.gr_context
+    answer: Done | Awaitable[Any] = stack.switch(work)
+    while not isinstance(answer, Done):
+        try:
+            value = await answer
+        except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
+            answer = stack.throw(*sys.exc_info())
+        else:
+            answer = stack.switch(value)
+    stack.gr_context = None
+    if len(stacks) < KEPT:
+        stacks.append(stack)
+    return answer.take()
+
+
+def _do_each() -> None:
+    done: Done | None = None
+    while True:
+        work = _here().switch(done)
+        try:
+            done = Done(work())
+        except GreenletExit:
+            raise  # nobody is left who would take the answer
+        except BaseException as error:  # noqa: BLE001  # raised where the work was asked for
+            done = Done(None, error)
+        del work
+
+
+def _here() -> greenlet:
+    parent = getcurrent().parent
+    assert parent is not None
+    return parent
