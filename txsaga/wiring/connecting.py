@@ -89,6 +89,10 @@ def new_member() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+kernel_of = partial(Kernel, services=call_service, in_loop=in_loop, jitter=jitter)
+"""Puts a kernel together with what every program has."""
+
+
 def open_store(url: str) -> PostgresStore:
     """Migrate and open the store of a URL."""
     return PostgresStore.open(url, create=True)
@@ -132,7 +136,7 @@ def connect(
     store = others.store = patiently(partial(_store, address, settings, patience), standby)
     lake = open_lake(store, settings, warehouse, embedded=address is None, load=load)
     rows = PostgresHomeRows(store, tcp=lambda: reachable(store, settings))
-    kernel = Kernel(
+    kernel = kernel_of(
         store,
         evidence=found.find,
         participants=others.find,
@@ -142,9 +146,6 @@ def connect(
         effects={TABLE_EFFECT: lake, ROWS_EFFECT: rows},
         tables=lake,
         rows=rows,
-        services=call_service,
-        in_loop=in_loop,
-        jitter=jitter,
     )
     if settings.airflow:
         kernel.runs, kernel.followers = airflow_at(settings.airflow, settings.airflow_name)
