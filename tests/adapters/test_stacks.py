@@ -163,6 +163,44 @@ def test_what_blocks_is_done_in_a_thread_that_knows_of_no_stack() -> None:
     assert asyncio.run(work()) == (False, None)
 
 
+def test_what_a_work_begins_beside_itself_is_on_no_stack() -> None:
+    async def run() -> list[object]:
+        begun: list[asyncio.Future[object]] = []
+
+        async def beside() -> object:
+            return stack(), await asyncio.to_thread(stack)
+
+        def work() -> None:
+            begun.append(asyncio.ensure_future(beside()))
+            await_only(later(None, 0.01))
+            assert stack() is not None
+
+        await in_loop(work)
+        return [await each for each in begun]
+
+    assert asyncio.run(run()) == [(None, None)]
+
+
+def test_a_cancellation_is_not_lost_behind_an_error() -> None:
+    async def run() -> None:
+        go = threading.Event()
+
+        def work() -> None:
+            away(lambda: go.wait(5))
+            raise ValueError("behind it")
+
+        task = asyncio.ensure_future(in_loop(work))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.sleep(0.02)
+        go.set()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert "behind it" in str(caught.value.__cause__)
+
+    asyncio.run(run())
+
+
 def test_a_task_that_is_cancelled_hears_what_a_thread_did_first() -> None:
     go, done = threading.Event(), list[str]()
 

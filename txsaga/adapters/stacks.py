@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from greenlet import GreenletExit, getcurrent, greenlet
 from sqlalchemy.util import await_only
 
-from txsaga.engine.waiting import Aside, put, taken_off
+from txsaga.engine.waiting import Aside, on
 
 T = TypeVar("T")
 
@@ -58,35 +58,31 @@ _idle = _Idle()
 
 
 async def run(work: Callable[[], T]) -> T:
-    """Do some work to its end, waiting as a task does."""
+    """Do some work to its end, waiting as a task does; a cancellation that it did not see comes behind it."""
     aside = Aside(await_only)
-    token = put(aside)
+    value, error = await _done(work, aside)
     try:
-        value, error = await _done(work)
-    finally:
-        taken_off(token)
-    try:
+        if aside.cancelled is not None:
+            raise aside.cancelled from error
         if error is not None:
             raise error
-        if aside.cancelled is not None:
-            raise aside.cancelled
     finally:
         del error  # it knows this very frame
     return value  # type: ignore[no-any-return]
 
 
-async def _done(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
+async def _done(work: Callable[[], object], aside: Aside) -> tuple[Any, BaseException | None]:
     stacks, here = _idle.stacks, getcurrent()
     stack = stacks.pop() if stacks else Stack()
     stack.parent, stack.gr_context = here, here.gr_context
-    answer: Done | Awaitable[Any] = stack.switch(work)
+    answer: Done | Awaitable[Any] = on(aside, stack.switch, work)
     while not isinstance(answer, Done):
         try:
             value = await answer
         except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
-            answer = stack.throw(*sys.exc_info())
+            answer = on(aside, stack.throw, *sys.exc_info())
         else:
-            answer = stack.switch(value)
+            answer = on(aside, stack.switch, value)
     stack.gr_context = None
     if len(stacks) < KEPT:
         stacks.append(stack)

@@ -11,9 +11,10 @@ know of it.
 from __future__ import annotations
 
 import asyncio
+import threading
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar, Token, copy_context
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from txsaga.engine.pending import Pending
@@ -44,34 +45,30 @@ class Aside:
                 self.cancelled = cancelled
 
 
-_stack: ContextVar[Aside | None] = ContextVar("txsaga_stack", default=None)
+class _Running(threading.local):
+    aside: Aside | None = None
+
+
+_running = _Running()
 
 
 def stack() -> Aside | None:
-    """Return the stack of a loop that runs here; None in a thread of its own."""
-    return _stack.get()
+    """Return the stack that this runs on; None in a thread, and for a task's own code."""
+    return _running.aside
 
 
-def put(aside: Aside) -> Token[Aside | None]:
-    """Let what is called from here on wait as a stack of a loop does, until it is taken off."""
-    return _stack.set(aside)
-
-
-def taken_off(token: Token[Aside | None]) -> None:
-    """Wait as before."""
-    _stack.reset(token)
+def on(aside: Aside, go_on: Callable[..., T], *given: object) -> T:
+    """Let a stack go on until it is put aside again; what it calls waits as it does."""
+    _running.aside = aside
+    try:
+        return go_on(*given)
+    finally:
+        _running.aside = None
 
 
 def away(work: Callable[[], T]) -> T:
     """Do what blocks: here, or within a loop in a thread."""
-    aside = _stack.get()
+    aside = stack()
     if aside is None:
         return work()
-    return aside.until(in_thread(work))
-
-
-def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Begin something in a thread of the running loop's, where it waits as threads do."""
-    context = copy_context()
-    context.run(_stack.set, None)
-    return asyncio.get_running_loop().run_in_executor(None, context.run, work)
+    return aside.until(asyncio.get_running_loop().run_in_executor(None, copy_context().run, work))
