@@ -150,7 +150,7 @@ LOOPS = {
 
 @pytest.mark.parametrize("driver", LOOPS)
 def test_what_an_engine_of_asyncios_leads_to_is_asked_in_threads(driver: str) -> None:
-    place = "/books.db" if driver.startswith("sqlite") else "anna:secret@127.0.0.1:5/books?application_name=a"
+    place = "/books.db" if driver.startswith("sqlite") else "anna:secret@127.0.0.1:5/books?host=127.0.0.2"
     engine = create_async_engine(f"{driver}://{place}")
     resources = Resources({}, {"books": engine})
     (asking,) = resources._engines.values()
@@ -192,6 +192,30 @@ def test_an_engine_that_leads_elsewhere_than_the_environment_is_refused(tmp_path
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'b.db'}")
     resources = Resources({"books": f"sqlite:///{tmp_path / 'a.db'}"}, {"books": engine})
     create(create_engine(f"sqlite:///{tmp_path / 'b.db'}"))
+    _, evidence = resources.find("books")
+    assert evidence.database
+
+    async def work() -> None:
+        try:
+            await in_loop(evidence.in_loop().work(f"{'0' * 32}-1-1").__enter__)
+        finally:
+            await engine.dispose()
+
+    with pytest.raises(EvidenceMissing, match="leads to another database"):
+        asyncio.run(work())
+    resources.close()
+
+
+def test_options_that_threads_do_not_know_are_refused_with_what_to_do() -> None:
+    engine = create_async_engine("postgresql+asyncpg://anna@127.0.0.1:5/books?ssl=disable&host=127.0.0.1")
+    with pytest.raises(ConfigError, match=r"\(ssl\).*TXSAGA_RESOURCE_BOOKS"):
+        Resources({}, {"books": engine})
+
+
+@pytest.mark.postgres
+def test_a_database_without_our_tables_is_another_one(foreign_databases: Callable[[], str]) -> None:
+    engine = create_async_engine(foreign_databases())
+    resources = Resources({"books": foreign_databases()}, {"books": engine})
     _, evidence = resources.find("books")
     assert evidence.database
 

@@ -40,14 +40,15 @@ T = TypeVar("T")
 class Across(Generic[T]):
     """A block of threads, entered and left within a loop."""
 
-    def __init__(self, block: AbstractContextManager[T], in_loop: Loops) -> None:
-        self._block, self._in_loop = block, in_loop
+    def __init__(self, block: AbstractContextManager[T], in_loop: Loops, one: asyncio.Lock) -> None:
+        self._block, self._in_loop, self._one = block, in_loop, one
         self._entered = False
 
     async def __aenter__(self) -> T:
         """Enter it; one whose task was cancelled meanwhile is left again."""
         try:
-            return await self._in_loop(self._enter)
+            async with self._one:
+                return await self._in_loop(self._enter)
         except asyncio.CancelledError as cancelled:
             if self._entered:
                 await self.__aexit__(type(cancelled), cancelled, cancelled.__traceback__)
@@ -81,7 +82,8 @@ class AsyncTransaction:
 
     def __init__(self, block: Transaction, in_loop: Loops) -> None:
         self._block, self._in_loop = block, in_loop
-        self._one = asyncio.Lock()  # a block is no more for two at once than its messages are
+        self._one = asyncio.Lock()  # one task at a time: what is stored meanwhile is not added to
+        self._across = Across(block, in_loop, self._one)
 
     @property
     def txid(self) -> int | None:
@@ -97,6 +99,22 @@ class AsyncTransaction:
     def decision(self) -> Decision | None:
         """What was decided, once it is known here."""
         return self._block.decision
+
+    async def enter(self) -> None:
+        """Open the block."""
+        await self._across.__aenter__()
+
+    async def leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let it decide, behind whatever other tasks have begun of it; a task that is cancelled leaves it too."""
+        cancelled = await self._taken()
+        try:
+            await self._across.__aexit__(kind, error, trace)
+        finally:
+            self._one.release()
+        if cancelled is not None:
+            raise cancelled
 
     async def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
         """Add a message: it is published by COMMIT, and by nothing else."""
@@ -129,7 +147,7 @@ class AsyncTransaction:
 
     def local(self, resource: str | AsyncEngine) -> Across[AsyncConnection]:
         """Close the transaction and run local work that carries its own evidence."""
-        return Across(self._block.local(resource), self._in_loop)  # type: ignore[arg-type]  # as the resource, so its connection
+        return Across(self._block.local(resource), self._in_loop, self._one)  # type: ignore[arg-type]  # as the resource, so its connection
 
     async def prepare(self) -> None:
         """Close the transaction before local work that is no SQL; the checker answers for it later."""
@@ -149,6 +167,16 @@ class AsyncTransaction:
     def when_decided(self, listener: Callable[[Decision], None]) -> None:
         """Tell somebody the decision."""
         self._block.when_decided(listener)
+
+    async def _taken(self) -> asyncio.CancelledError | None:
+        """Wait for the other tasks; tell of a cancellation that came meanwhile."""
+        cancelled = None
+        while True:
+            try:
+                await self._one.acquire()
+                return cancelled
+            except asyncio.CancelledError as again:
+                cancelled = again
 
     async def _alone(self, work: Callable[[], T]) -> T:
         async with self._one:

@@ -25,7 +25,7 @@ from txsaga.engine.running import Running
 from txsaga.engine.saga.writing import SagaWriting
 from txsaga.engine.settle import Settler
 from txsaga.engine.topics import Topics
-from txsaga.engine.waiting import away, stack
+from txsaga.engine.waiting import away
 from txsaga.engine.writing import Answer, Write, Writing
 from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
 from txsaga.model import facts
@@ -131,11 +131,6 @@ class Kernel:
             database = evidence.database
         with self.announce.around(facts.Registering, about=f"resource {name}"):
             return self.store.registry.resource(name, database)
-
-    def local(self, named: object) -> tuple[Resource, Evidence]:
-        """Return a registered resource for local work that begins here, in a thread or within a loop."""
-        recorded, evidence = self.resource(named)
-        return recorded, evidence if stack() is None else evidence.in_loop()
 
     def participant(self, name: str) -> tuple[Resource, Participant]:
         """Return a registered resource that takes part in two-phase commit, probed before its first work."""

@@ -19,6 +19,7 @@ class Stage(Enum):
 
     NEW = auto()  # not entered yet
     OPEN = auto()  # takes messages
+    CLOSING = auto()  # its end is being written: whoever comes meanwhile comes too late
     BROKEN = auto()  # what was sent is not all stored: it can only roll back
     CLOSED = auto()  # its end is written, no local work was begun
     WORKING = auto()  # local work was begun: only its evidence tells whether it committed

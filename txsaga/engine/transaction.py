@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, overload
 
-from txsaga.engine.async_transaction import Across, AsyncTransaction
+from txsaga.engine.async_transaction import AsyncTransaction
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.contribution import PART, Contribution
 from txsaga.engine.gathering import FLUSH, Gathering
@@ -78,6 +78,7 @@ class Transaction(Gathering):
         self._work = LocalWork(kernel, self._contribution)
         self._tables = TableWrites(kernel, PART, self._life_for)
         self._process = os.getpid()
+        self._looped: AsyncTransaction | None = None
         self.decision: Decision | None = None
 
     @property
@@ -101,15 +102,17 @@ class Transaction(Gathering):
 
     async def __aenter__(self) -> AsyncTransaction:
         """Open the transaction within an event loop."""
-        self._across = Across(self, self._kernel.in_loop)
-        await self._across.__aenter__()
-        return AsyncTransaction(self, self._kernel.in_loop)
+        self._stage.require_new()
+        self._looped = AsyncTransaction(self, self._kernel.in_loop)
+        await self._looped.enter()
+        return self._looped
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Decide; only the task waits."""
-        await self._across.__aexit__(kind, error, trace)
+        assert self._looped is not None
+        await self._looped.leave(kind, error, trace)
 
     def later(
         self,
@@ -154,7 +157,9 @@ class Transaction(Gathering):
                 "a transaction can't commit local work and then be refused by a table that it creates or overwrites, "
                 'by rows or by a gate; use producer.coordinated("…"), or only append to tables'
             )
-        recorded, evidence = self._kernel.local(resource)
+        recorded, evidence = self._kernel.resource(resource)
+        if self._looped is not None:
+            evidence = evidence.in_loop()
         self._close(recorded.id)
         self._stage = Stage.WORKING
         id = self.id
@@ -291,6 +296,7 @@ class Transaction(Gathering):
         self._kernel.on_decided()
 
     def _close(self, evidence: int | None) -> None:
+        self._stage = Stage.CLOSING
         self._whole(lambda rows: self._contribution.close(rows, evidence))
         self._stage = Stage.CLOSED
 

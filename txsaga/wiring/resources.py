@@ -31,6 +31,9 @@ THREADS = {
 }
 """Which driver asks in threads what another did within an event loop."""
 
+SHARED = {"host", "port"}
+"""Options that asyncpg's URLs have in common with psycopg's."""
+
 _every_resources: weakref.WeakSet[Resources] = weakref.WeakSet()
 
 
@@ -143,6 +146,11 @@ def for_threads(url: URL, name: str) -> URL:
         raise ConfigError(
             f"the engine of {name!r} is of the driver {driver!r}, which is not known here; name the database for "
             f"check-back too: set {RESOURCE}{name.upper()}"
+        )
+    if driver == "asyncpg" and (own := sorted({*url.query} - SHARED)):
+        raise ConfigError(
+            f"the URL of {name!r} has options of asyncpg's ({', '.join(own)}), which psycopg does not know, by which "
+            f"check-back asks; set {RESOURCE}{name.upper()} to a URL for psycopg"
         )
     return url.set(drivername=f"{url.get_backend_name()}+{THREADS[driver]}")
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.adapters.evidence import first_row, statements
-from txsaga.adapters.evidence.answers import edge, is_blocked, reached
+from txsaga.adapters.evidence.answers import edge, is_absent, is_blocked, reached
 from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing, in_its_process
@@ -184,10 +184,19 @@ class LoopEvidence(SqlEvidence):
         if not self._agrees:
             try:
                 with edge(self._name):
-                    self._where.require_same(connection, self._where.place)
+                    self._require_same(connection)
                     connection.rollback()
             except BaseException:
                 connection.close()
                 raise
             self._agrees = True
         return connection
+
+    def _require_same(self, connection: Connection) -> None:
+        place = self._where.place
+        try:
+            self._where.require_same(connection, place)
+        except DBAPIError as error:
+            if not is_absent(error):
+                raise
+            self._where.refuse_other(None, place)  # there is no such table where it leads

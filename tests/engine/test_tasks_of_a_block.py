@@ -1,0 +1,140 @@
+"""Several tasks, listeners and threads at one block of an event loop: nothing that was taken is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.engine.looped import ENTER, Looped, enter, looped
+from tests.engine.shop import ORDERS, Shop, says
+from txsaga import UNKNOWN, Decision
+from txsaga.engine.async_transaction import AsyncTransaction
+from txsaga.engine.contribution import Contribution
+from txsaga.errors import TransactionClosed
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def one(shop: Shop, engine_of: Callable[[str], Engine]) -> Looped:
+    """Give a shop and books on PostgreSQL."""
+    return looped(shop, engine_of("postgresql"), "psycopg")
+
+
+async def send_on(tx: AsyncTransaction, taken: list[str]) -> None:
+    """Send until the block takes no more."""
+    for at in range(2_000):
+        try:
+            await tx.send(ORDERS, f"late {at}".encode())
+        except TransactionClosed:
+            return
+        taken.append(f"late {at}")
+        await asyncio.sleep(0)
+    raise AssertionError("it took everything")
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("key", [None, "order-1"])
+def test_what_another_task_sends_while_the_block_is_closed_is_taken_or_refused(
+    one: Looped, key: str | None, local: bool
+) -> None:
+    taken: list[str] = []
+
+    async def work() -> None:
+        async with one.shop.producer(checker=says(UNKNOWN)).transaction(key=key) as tx:
+            sending = asyncio.ensure_future(send_on(tx, taken))
+            await asyncio.sleep(0.005)
+            if local:
+                async with tx.local("books") as connection:
+                    await enter(connection, 7)
+        await sending
+
+    one.run(work)
+    assert taken
+    assert sorted(one.shop.bodies()) == sorted(taken)
+
+
+def test_local_work_begins_once_whoever_asks(one: Looped) -> None:
+    async def work() -> tuple[object, object]:
+        async with one.shop.producer(checker=says(UNKNOWN)).transaction() as tx:
+            await tx.send(ORDERS, b"a chair")
+
+            async def local(id: int) -> None:
+                async with tx.local("books") as connection:
+                    await enter(connection, id)
+
+            return await asyncio.gather(local(1), local(2), return_exceptions=True)
+
+    first, second = one.run(work)
+    assert first is None
+    assert isinstance(second, TransactionClosed)
+    assert (one.entries(), one.shop.bodies(), one.shop.pending()) == ([1], ["a chair"], [])
+
+
+def test_local_work_waits_for_messages_that_are_being_stored(one: Looped, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Contribution.add
+
+    def slowly(*given: object) -> None:
+        time.sleep(0.2)
+        add(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Contribution, "add", slowly)
+
+    async def work() -> None:
+        async with one.shop.producer(checker=says(UNKNOWN)).transaction(key="order-1") as tx:
+            sending = asyncio.ensure_future(tx.send_many(ORDERS, [bytes(100_000)] * 100))
+            await asyncio.sleep(0.05)
+            async with tx.local("books") as connection:
+                await enter(connection, 7)
+            await sending
+
+    one.run(work)
+    assert (one.entries(), len(one.shop.bodies())) == ([7], 100)
+
+
+def test_a_task_that_is_cancelled_as_it_leaves_behind_another_still_leaves(
+    one: Looped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, told = Contribution.add, list[AsyncTransaction]()
+
+    def slowly(*given: object) -> None:
+        time.sleep(0.3)
+        add(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Contribution, "add", slowly)
+
+    async def sell() -> None:
+        async with one.shop.producer().transaction(key="order-1") as tx:
+            told.append(tx)
+            asyncio.ensure_future(tx.send_many(ORDERS, [bytes(100_000)] * 100))  # noqa: RUF006  # the block waits
+            await asyncio.sleep(0.05)
+
+    async def work() -> None:
+        selling = asyncio.ensure_future(sell())
+        await asyncio.sleep(0.15)
+        selling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await selling
+
+    one.run(work)
+    assert (told[0].decision, len(one.shop.bodies())) == (Decision.COMMIT, 100)
+
+
+def test_a_listener_may_open_a_block_of_threads(one: Looped) -> None:
+    def chained(_: Decision) -> None:
+        with one.shop.producer(checker=says(UNKNOWN)).transaction() as tx:
+            tx.send(ORDERS, b"chained")
+            with tx.local("books") as connection:
+                connection.execute(ENTER, {"id": 7})
+
+    async def work() -> None:
+        async with one.shop.producer(checker=says(UNKNOWN)).transaction() as tx:
+            tx.when_decided(chained)
+            await tx.send(ORDERS, b"first")
+
+    one.run(work)
+    assert (one.entries(), sorted(one.shop.bodies())) == ([7], ["chained", "first"])
