@@ -23,6 +23,7 @@ DRIVERS = {
     "aiosqlite": "sqlite+aiosqlite",
 }
 KINDS = {"psycopg": "postgresql", "asyncpg": "postgresql", "asyncmy": "mariadb", "aiosqlite": "sqlite"}
+POOL = 4
 ENTER = text("INSERT INTO entry (id) VALUES (:id)")
 
 
@@ -59,7 +60,7 @@ def looped(shop: Shop, books: Engine, driver: str) -> Looped:
     with books.begin() as connection:
         connection.execute(text("CREATE TABLE entry (id INT PRIMARY KEY)"))
     url = books.url.set(drivername=DRIVERS[driver])
-    engine = create_async_engine(url, pool_size=4, poolclass=AsyncAdaptedQueuePool)
+    engine = create_async_engine(url, pool_size=POOL, max_overflow=0, poolclass=AsyncAdaptedQueuePool)
     shop.broker.register("books", engine)
     return Looped(shop, engine, books)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from threading import Event
 
 import pytest
 from sqlalchemy import Engine
 
-from tests.engine.looped import Looped, enter, looped
+from tests.engine.looped import POOL, Looped, enter, looped
 from tests.engine.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
 from txsaga.engine.async_transaction import AsyncTransaction
@@ -77,6 +78,22 @@ def test_a_task_that_is_cancelled_while_its_half_is_stored_rolls_it_back(
     one.run(work)
     assert (one.entries(), one.shop.bodies(), one.shop.pending()) == ([], [], [])
     assert told[0].decision is Decision.ROLLBACK
+
+
+def test_a_task_that_is_cancelled_while_its_half_is_stored_begins_no_local_work(
+    one: Looped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with AsyncExitStack() as busy:
+            for _ in range(POOL):  # whoever began local work would wait for a connection
+                await busy.enter_async_context(one.engine.connect())
+            with held(one, monkeypatch, 1) as (came, go):
+                begun = time.monotonic()
+                await asyncio.wait_for(cancelled(asyncio.ensure_future(sell(one, [])), came, go), 10)
+                assert time.monotonic() - begun < 5
+
+    one.run(work)
+    assert (one.entries(), one.shop.bodies(), one.shop.pending()) == ([], [], [])
 
 
 def test_a_task_that_is_cancelled_while_its_decision_is_stored_hears_it_first(

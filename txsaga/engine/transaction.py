@@ -41,7 +41,7 @@ from txsaga.engine.local_work import LocalWork
 from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.engine.table import Table, TableWrites
-from txsaga.engine.waiting import away
+from txsaga.engine.waiting import away, heed
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -162,6 +162,7 @@ class Transaction(Gathering):
             evidence = evidence.in_loop()
         self._close(recorded.id)
         self._stage = Stage.WORKING
+        heed()
         id = self.id
         assert id is not None
         with self._work.run(evidence, id) as connection:

@@ -66,6 +66,14 @@ def on(aside: Aside, go_on: Callable[..., T], *given: object) -> T:
         _running.aside = None
 
 
+def heed() -> None:
+    """Raise the cancellation that came while nothing could be withdrawn: what follows would be begun for nobody."""
+    aside = stack()
+    if aside is not None and aside.cancelled is not None:
+        cancelled, aside.cancelled = aside.cancelled, None
+        raise cancelled
+
+
 def away(work: Callable[[], T]) -> T:
     """Do what blocks: here, or within a loop in a thread."""
     aside = stack()
