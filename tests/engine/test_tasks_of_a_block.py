@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import Engine
@@ -14,7 +15,7 @@ from tests.engine.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
 from txsaga.engine.async_transaction import AsyncTransaction
 from txsaga.engine.contribution import Contribution
-from txsaga.errors import TransactionClosed
+from txsaga.errors import StoreUnavailable, TransactionClosed
 
 pytestmark = pytest.mark.postgres
 
@@ -122,6 +123,48 @@ def test_a_task_that_is_cancelled_as_it_leaves_behind_another_still_leaves(
 
     one.run(work)
     assert (told[0].decision, len(one.shop.bodies())) == (Decision.COMMIT, 100)
+
+
+def test_a_cancellation_is_not_lost_behind_a_block_that_fails(one: Looped, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*_: object) -> None:
+        time.sleep(0.3)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(Contribution, "add", slowly)
+
+    async def sell() -> None:
+        async with one.shop.producer().transaction(key="order-1") as tx:
+            sending = asyncio.ensure_future(tx.send_many(ORDERS, [bytes(100_000)] * 100))
+            sending.add_done_callback(asyncio.Future.exception)
+            await asyncio.sleep(0.05)
+
+    async def work() -> None:
+        selling = asyncio.ensure_future(sell())
+        await asyncio.sleep(0.15)
+        selling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await selling
+
+    one.run(work)
+    assert one.shop.bodies() == []
+
+
+def test_blocks_need_no_thread_of_the_loops(one: Looped) -> None:
+    async def sell(key: str) -> None:
+        async with one.shop.producer().transaction(key=key) as tx:
+            await tx.send(ORDERS, key.encode())
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+
+        def handle(at: int) -> None:  # as a handler in a thread does that is given to the loop
+            asyncio.run_coroutine_threadsafe(sell(f"order-{at}"), loop).result(10)
+
+        await asyncio.gather(*(asyncio.to_thread(handle, at) for at in range(4)))
+
+    one.run(work)
+    assert sorted(one.shop.bodies()) == [f"order-{at}" for at in range(4)]
 
 
 def test_a_listener_may_open_a_block_of_threads(one: Looped) -> None:

@@ -175,6 +175,21 @@ def test_a_driver_that_is_not_known_needs_the_environment(monkeypatch: pytest.Mo
         Resources({}, {"books": engine})
 
 
+def test_an_engine_of_asyncios_joins_what_the_environment_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'books.db'}"
+    resources = Resources({"books": url}, {})
+    _, evidence = resources.find("books")
+    with pytest.raises(ConfigError, match="create_async_engine"):
+        evidence.in_loop()
+    first, second = (create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'books.db'}") for _ in range(2))
+    resources.register("books", first)
+    assert resources.find(first) == resources.find("books") == ("books", evidence)
+    assert evidence.in_loop()
+    with pytest.raises(ConfigError, match="registered already"):
+        resources.register("books", second)
+    resources.close()
+
+
 def test_an_engine_of_asyncios_has_one_name(tmp_path: Path) -> None:
     first, second = (create_async_engine(f"sqlite+aiosqlite:///{tmp_path / each}") for each in ("a", "b"))
     resources = Resources({}, {"books": first})

@@ -8,7 +8,7 @@ The transaction block for asyncio: the block of threads, of which only the task 
 
 It holds no rules of its own: what a block may do, and what becomes of it, its `Transaction` says. What goes to the
 store besides a block's end does so in a thread. A task that is cancelled hears first what became of what it handed
-over. If the loop dies, check-back settles the block as that of any other process.
+over. If the process dies, check-back settles the block as any other.
 """
 
 from __future__ import annotations
@@ -111,6 +111,10 @@ class AsyncTransaction:
         cancelled = await self._taken()
         try:
             await self._across.__aexit__(kind, error, trace)
+        except BaseException as failed:
+            if cancelled is not None:
+                raise cancelled from failed
+            raise
         finally:
             self._one.release()
         if cancelled is not None:

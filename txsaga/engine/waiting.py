@@ -11,15 +11,20 @@ know of it.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 from txsaga.engine.pending import Pending
 
 T = TypeVar("T")
+
+THREADS = 32
+"""So much may block at once; the rest waits for its turn."""
 
 Await = Callable[[Awaitable[Any]], Any]
 """Puts the running stack aside until something is there."""
@@ -43,6 +48,21 @@ class Aside:
                 if call.cancelled():
                     raise
                 self.cancelled = cancelled
+
+
+class _Pool:
+    """Threads of our own: those of the loop may all be at work for what waits for us."""
+
+    def __init__(self) -> None:
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Have no threads yet, as a forked child must."""
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="txsaga-away")
+
+
+_pool = _Pool()
+os.register_at_fork(after_in_child=_pool.start_anew)
 
 
 class _Running(threading.local):
@@ -79,4 +99,4 @@ def away(work: Callable[[], T]) -> T:
     aside = stack()
     if aside is None:
         return work()
-    return aside.until(asyncio.get_running_loop().run_in_executor(None, copy_context().run, work))
+    return aside.until(asyncio.get_running_loop().run_in_executor(_pool.threads, copy_context().run, work))

@@ -61,13 +61,13 @@ class Resources:
         self._engines: dict[str, Engine] = {}
         self._loops: dict[str, AsyncEngine] = {}
         self._urls, self._owned = urls, dict[str, Engine]()
+        self._evidence: dict[str, SqlEvidence] = {}
+        self._participants: dict[str, Participant] = {}
         for name, engine in engines.items():
             self.register(name, engine)
         for name in urls:
             if name not in engines:
                 self.register(name, self._own(name, urls[name]))
-        self._evidence: dict[str, Evidence] = {}
-        self._participants: dict[str, Participant] = {}
         _every_resources.add(self)
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
@@ -77,13 +77,21 @@ class Resources:
                 f"resource {name!r} must be named in lower case: others find it by the environment's {RESOURCE}<NAME>"
             )
         check_kind(engine, (Engine, AsyncEngine), f"the engine of {name!r}", "give a SQLAlchemy Engine or AsyncEngine")
-        if self._given(name) not in (None, engine):
-            raise ConfigError(f"resource {name!r} is registered already; choose another name")
-        if isinstance(engine, Engine):
+        if isinstance(engine, AsyncEngine):
+            self._register_loops(name, engine)
+        elif self._given(name) in (None, engine):
             self._engines[name] = engine
-        elif name not in self._loops:
+        else:
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+
+    def _register_loops(self, name: str, engine: AsyncEngine) -> None:
+        if name not in self._engines:
             self._engines[name] = self._own(name, self._urls.get(name) or for_threads(engine.url, name))
-            self._loops[name] = engine
+        elif self._loops.get(name, engine) is not engine or self._engines[name] is not self._owned.get(name):
+            raise ConfigError(f"resource {name!r} is registered already; choose another name")
+        self._loops[name] = engine
+        if name in self._evidence:
+            self._evidence[name].loops = engine
 
     def require_free(self, name: str) -> None:
         """Refuse a name for something else than a database when a database has it."""

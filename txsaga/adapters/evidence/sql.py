@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, QueuePool, Table
+from sqlalchemy import Connection, Engine, QueuePool, Table, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,11 +17,12 @@ from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing, in_its_process
 from txsaga.adapters.evidence.outcomes import outcomes, slots
-from txsaga.adapters.evidence.schema import ddl
+from txsaga.adapters.evidence.schema import database_table, ddl
 from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.steps import SqlSteps
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.errors import ConfigError, DecidedOtherwise
+from txsaga.config import RESOURCE
+from txsaga.errors import ConfigError, DecidedOtherwise, EvidenceMissing
 from txsaga.model.decision import Decision
 from txsaga.model.records import Outcome
 
@@ -40,7 +41,7 @@ class SqlEvidence:
         self, engine: Engine, *, name: str | None = None, create: bool = True, loops: AsyncEngine | None = None
     ) -> None:
         ddl(engine.dialect.name)  # other databases are refused here
-        self._engine, self._loops = engine, loops
+        self._engine, self.loops = engine, loops
         self._name = name or resource_name(engine)
         self._where = Whereabouts(engine, self._name, create=create)
         self.steps = SqlSteps(engine, self._name, self._where)
@@ -48,13 +49,13 @@ class SqlEvidence:
 
     def in_loop(self) -> SqlEvidence:
         """Return the same evidence for local work within an event loop; `ConfigError` where it takes none."""
-        if self._loops is None:
+        if self.loops is None:
             raise ConfigError(
                 f"resource {self._name!r} is registered with an engine for threads; "
                 "register it with create_async_engine(…) to work in it within an event loop"
             )
         if self._within is None:
-            self._within = LoopEvidence(self._loops, self._name, self._where)
+            self._within = LoopEvidence(self.loops, self._name, self._where)
         return self._within
 
     @property
@@ -193,10 +194,14 @@ class LoopEvidence(SqlEvidence):
         return connection
 
     def _require_same(self, connection: Connection) -> None:
-        place = self._where.place
+        place, uuid = self._where.place, None
         try:
-            self._where.require_same(connection, place)
+            uuid = connection.scalar(select(database_table(place.table.schema).c.uuid))
         except DBAPIError as error:
             if not is_absent(error):
                 raise
-            self._where.refuse_other(None, place)  # there is no such table where it leads
+        if uuid is None or UUID(hex=uuid) != place.database:
+            raise EvidenceMissing(
+                f"the engine of {self._name!r} leads to another database than {RESOURCE}{self._name.upper()}, by which "
+                "it is asked; let both lead to the same"
+            )
