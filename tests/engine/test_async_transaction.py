@@ -116,6 +116,22 @@ def test_an_error_of_the_database_comes_out_as_it_is(every: Looped) -> None:
     assert (every.entries(), every.shop.bodies(), every.shop.pending()) == ([], [], [])
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"], indirect=True)
+def test_a_clear_no_at_commit_comes_out_as_it_is(every: Looped) -> None:
+    with every.books.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE line (entry INT REFERENCES entry DEFERRABLE INITIALLY DEFERRED)")
+
+    async def work() -> None:
+        async with every.shop.producer(checker=says(UNKNOWN)).transaction() as tx:
+            await tx.send(ORDERS, b"a chair")
+            async with tx.local("books") as connection:
+                await connection.exec_driver_sql("INSERT INTO line VALUES (7)")
+
+    with pytest.raises(IntegrityError):
+        every.run(work)
+    assert (every.shop.bodies(), every.shop.pending()) == ([], [])
+
+
 def test_an_error_that_was_dropped_is_no_commit(one: Looped) -> None:
     async def work() -> None:
         async with one.shop.producer(checker=says(UNKNOWN)).transaction() as tx:

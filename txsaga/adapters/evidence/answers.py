@@ -61,6 +61,7 @@ def refuses_commit(error: DBAPIError) -> bool:
         return code in _REFUSED
     # FATAL and PANIC end the session, perhaps after the commit was written.
     severity = getattr(getattr(error.orig, "diag", None), "severity_nonlocalized", None)
+    severity = severity or getattr(getattr(error.orig, "__cause__", None), "severity_en", None)  # so asyncpg has it
     lost = code.startswith(("08", "57P")) or code == "40003"
     return severity == "ERROR" and not lost
 
