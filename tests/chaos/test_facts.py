@@ -146,6 +146,7 @@ READS = {
         "transaction",
         "read",
         "filled",
+        "in_loop",
     },
 }
 # What is done in the resources of coordinated transactions.
