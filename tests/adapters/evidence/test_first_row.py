@@ -70,6 +70,19 @@ def resets(connection: psycopg.Connection[tuple[str]], *_: object) -> None:
     connection.commit()
 
 
+def test_what_the_driver_drops_behind_a_rollback_is_prepared_again(open_engine: OpenEngine, sent: Sent) -> None:
+    books = Books(open_engine(pool_size=1, max_overflow=0)).open()
+    work(books, 1, 2, 3, 4)
+    with books.engine.connect() as connection:
+        for _ in range(7):  # it has a statement of its own to drop then
+            connection.exec_driver_sql("select 1")
+        connection.rollback()
+    work(books, 5, 6, 7)
+    assert books.entries() == books.outcomes().keys() == set(range(1, 8))
+    words = [text.split()[0].lower() for text in sent]
+    assert words == ["prepare", *["begin"] * 5, "rollback", "prepare", "begin", "begin"]
+
+
 def keeps_nothing(connection: psycopg.Connection[tuple[str]], *_: object) -> None:
     connection.prepare_threshold = None
 

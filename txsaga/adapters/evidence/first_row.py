@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Dialect, Table
 
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.key import EvidenceKey
+from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.schema import MAIN
 from txsaga.adapters.evidence.statements import MARKED
 from txsaga.model.decision import Decision
@@ -33,15 +34,16 @@ def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
     if not isinstance(driver, psycopg.Connection | psycopg.AsyncConnection) or not _is_plain(driver):
         return False
     name, preparing = _texts(table, connection.dialect)
+    kept: Prepared = connection.info.setdefault(name, Prepared())
     store, incarnation, txid = key
     try:
-        if not _prepared(connection, driver, name, preparing):
+        if not kept.use(lambda: not _ask(driver, preparing).state):
             return False
         answer = _ask(driver, f"{libpq.begin(driver)}; execute {name}('{store}', {incarnation}, {txid})")
         if not answer.state:
             return True
         if answer.state == libpq.UNPREPARED:
-            connection.info[name] = False
+            kept.lose()
         _ask(driver, "rollback")
     except libpq.SessionLost:
         pass
@@ -58,13 +60,6 @@ def _is_plain(driver: Driver) -> bool:
         and driver.prepare_threshold is not None
         and driver.pgconn.transaction_status == TransactionStatus.IDLE
     )
-
-
-def _prepared(connection: Connection, driver: Driver, name: str, preparing: str) -> bool:
-    """Prepare the row once in a session; behind a pooler that changes sessions it is not tried again."""
-    if name not in connection.info:
-        connection.info[name] = not _ask(driver, preparing).state
-    return bool(connection.info[name])
 
 
 def _ask(driver: Driver, text: str) -> libpq.Answer:

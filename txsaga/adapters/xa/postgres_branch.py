@@ -19,6 +19,7 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
+from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, FellSilent, SessionLost
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.xa import codes
@@ -27,6 +28,9 @@ from txsaga.adapters.xa.postgres_texts import ELSEWHERE, Texts
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
+
+_BEFORE = "txsaga_before"
+"""A savepoint: what follows it is taken back where our statements were dropped."""
 
 
 class _Stage(Enum):
@@ -52,6 +56,8 @@ class PostgresBranch:
         self._texts = texts
         self._elsewhere = elsewhere
         self._stage = _Stage.OPEN
+        self._main: Sequence[str] = ()  # the row of the transaction itself, where this commit decides
+        self._word = "COMMIT"  # the last one that it says
 
     @property
     def handle(self) -> Any:  # SQLAlchemy's connection, or its driver's
@@ -69,7 +75,8 @@ class PostgresBranch:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = _Stage.ASKED
-        self._send(f"{self._row}; PREPARE TRANSACTION '{self._branch.gid}'")
+        self._word = f"PREPARE TRANSACTION '{self._branch.gid}'"
+        self._send(self._ended())
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
@@ -95,8 +102,8 @@ class PostgresBranch:
         self._refuse_broken()
         self._stage = _Stage.UNKNOWN
         try:
-            main = [self._texts.main(self._branch)] if transaction else []
-            self._session.send("; ".join([*main, self._row, "COMMIT"]))
+            self._main = [self._texts.main(self._branch)] if transaction else []
+            self._session.send(self._ended())
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         return self._committed
@@ -105,9 +112,21 @@ class PostgresBranch:
         """Give the session back."""
         self._session.give_back()
 
-    @property
-    def _row(self) -> str:
-        return self._texts.row(self._branch, prepared=self._session.prepared)
+    def _ended(self) -> str:
+        """Write what ends the work; whether the driver has dropped our statements only the server can tell."""
+        prepared = self._session.prepared
+        kept = [f"SAVEPOINT {_BEFORE}"] if prepared else []
+        return "; ".join([*kept, *self._main, self._texts.row(self._branch, prepared=prepared), self._word])
+
+    def _heard(self) -> Sequence[Answer]:
+        """Wait for the answers to that; where our statements were dropped it is said again without them."""
+        session = self._session
+        answers = session.receive()
+        if answers[-1].state != libpq.UNPREPARED or session.state != TransactionStatus.INERROR:
+            return answers
+        session.lose_statements()
+        session.send(f"ROLLBACK TO SAVEPOINT {_BEFORE}; {self._ended()}")
+        return session.receive()
 
     def _refuse_broken(self) -> None:
         gid, session = self._branch.gid, self._session
@@ -126,7 +145,7 @@ class PostgresBranch:
 
     def _committed(self) -> None:
         try:
-            answer = self._session.receive()[-1]
+            answer = self._heard()[-1]
         except SessionLost as lost:
             raise self._unknown(lost) from lost
         if answer.state and self._session.state == TransactionStatus.INERROR:
@@ -149,7 +168,10 @@ class PostgresBranch:
     def _vote(self) -> Vote:
         """Wait for the answer to PREPARE."""
         self._stage = _Stage.UNKNOWN
-        answers = self._receive()
+        try:
+            answers = self._heard()
+        except SessionLost as lost:
+            raise self._lost(lost) from lost
         self._stage = _Stage.OVER
         refuse_no(answers[-1], self._branch)
         self._stage = _Stage.PREPARED
@@ -228,7 +250,6 @@ class PostgresBranch:
 
 _OF_OURS = {
     "25006": ": its evidence is written at its vote; leave READ ONLY out",
-    "26000": ": statements of ours were dropped in its session; leave DEALLOCATE ALL and DISCARD out",
     "42501": ": its evidence is written at its vote; leave SET ROLE out, or grant the right",
 }
 """What is to be done where our own statement was refused, by its SQLSTATE."""

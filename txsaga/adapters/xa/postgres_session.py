@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
+from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.sessions import leave_autocommit
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
@@ -65,19 +66,22 @@ class Session:
         return self._driver.pgconn.backend_pid
 
     def _begin(self, texts: Texts, branch: BranchId) -> Answer:
-        known = self._pooled.info
         if self.state == TransactionStatus.INTRANS:  # a failure would be one of what is under way
             return self.ask(texts.mark(branch, prepared=False))
-        if texts.name not in known:
-            known[texts.name] = self._prepare(texts)
-        self.prepared = known[texts.name]
+        self._statements = self._pooled.info.setdefault(texts.name, Prepared())
+        self.prepared = self._statements.use(lambda: self._prepare(texts))
         begin = libpq.begin(self._driver)
         answer = self.ask(f"{begin}; {texts.mark(branch, prepared=self.prepared)}")
         if answer.state == libpq.UNPREPARED:
             self.ask("ROLLBACK")
-            known[texts.name] = self.prepared = False
+            self.lose_statements()
             answer = self.ask(f"{begin}; {texts.mark(branch, prepared=False)}")
         return answer
+
+    def lose_statements(self) -> None:
+        """Note that the server knows ours no more."""
+        self.prepared = False
+        self._statements.lose()
 
     def _prepare(self, texts: Texts) -> bool:
         """Prepare our statements in the session, if it leads to the recorded database."""

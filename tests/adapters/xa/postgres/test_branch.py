@@ -107,7 +107,7 @@ def test_a_branch_is_four_round_trips_and_sqlalchemy_ends_nothing(
     enlisted.prepare()()
     enlisted.finish(COMMIT)()
     enlisted.leave()
-    assert [first_word(words) for words in sent] == ["BEGIN", "insert", "execute", "COMMIT"]
+    assert [first_word(words) for words in sent] == ["BEGIN", "insert", "SAVEPOINT", "COMMIT"]
 
 
 def test_a_session_that_the_pool_kept_too_long_is_replaced_before_the_branch_begins(
@@ -310,7 +310,7 @@ def test_a_session_that_is_cut_behind_the_vote_does_not_stop_the_decision(
 
 @pytest.mark.parametrize(
     ("statement", "advice"),
-    [("set transaction read only", "leave READ ONLY out"), ("deallocate all", "leave DEALLOCATE ALL and DISCARD out")],
+    [("set transaction read only", "leave READ ONLY out")],
 )
 def test_a_no_to_our_own_statement_says_what_to_leave_out(
     participant: PostgresParticipant, statement: str, advice: str
