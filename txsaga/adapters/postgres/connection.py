@@ -163,19 +163,22 @@ def _turned_away(detail: str) -> TxSagaError | None:
     return None
 
 
-@contextmanager
-def translating() -> Iterator[None]:
+class translating:  # a class: it is entered once per statement
     """Turn the errors of driver and pool into ours."""
-    try:
-        yield
-    except PoolTimeout as error:
-        raise StoreBusy(
-            "every connection to the home database is in use; leave a cut or a block before the next, or retry"
-        ) from error
-    except (DBAPIError, psycopg.Error) as error:
-        if (interrupt := _covered_interrupt(error)) is not None:
-            raise interrupt from None
-        raise translated(error) from error
+
+    def __enter__(self) -> None:
+        """Enter it."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Say in our words what was raised."""
+        if isinstance(error, PoolTimeout):
+            raise StoreBusy(
+                "every connection to the home database is in use; leave a cut or a block before the next, or retry"
+            ) from error
+        if isinstance(error, DBAPIError | psycopg.Error):
+            if (interrupt := _covered_interrupt(error)) is not None:
+                raise interrupt from None
+            raise translated(error) from error
 
 
 def _covered_interrupt(error: BaseException) -> KeyboardInterrupt | None:

@@ -7,9 +7,8 @@ connection must lead to the very store; on any other database the message would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -27,7 +26,6 @@ from txsaga.model.arguments import check_kind
 from txsaga.model.identity import StoreId
 from txsaga.model.layout import lay_out_one
 from txsaga.model.message import Message
-from txsaga.model.records import Row
 from txsaga.model.topic import Way
 
 SEND = """
@@ -44,7 +42,6 @@ OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regc
 
 A_CONNECTION = "give a SQLAlchemy Connection, of a session session.connection()"
 RECOGNISED, CURSOR = "txsaga home", "txsaga cursor"
-NAMES = ("pgroup", "qid", "n", "body")
 ADVICE = (
     "this connection does not lead to the home database of the broker; "
     "use tx.local(…) with a registered resource for work in another database"
@@ -58,12 +55,16 @@ class JoinedSends:
         check_kind(connection, Connection, "the connection", A_CONNECTION)
         refuse_autocommit(connection, "your work and a message")
         self._connection, self._kernel, self._group = connection, kernel, group
-        self._statement = _send(namespace, self._require_home(namespace))
+        self._info: dict[Any, Any] = connection.info
+        self._statement = _send(namespace, self._require_home(namespace), group)
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
         """Add a message to the caller's transaction; return its number."""
         message, qid = self._kernel.topics.admit(as_message(topic, body, options), Way.JOIN)
-        return self._store([Row(qid, 0, 1, lay_out_one(message))])[0]
+        stored = lay_out_one(message)
+        with translating():
+            cursor = self._cursor()
+            return self._store(qid, 1, stored) if cursor is None else self._store_one(cursor, qid, stored)
 
     def send_many(
         self,
@@ -76,34 +77,45 @@ class JoinedSends:
         """Add many messages of one topic as columns; return their numbers, one per chunk."""
         outbox = Outbox(self._kernel.topics, Way.JOIN)
         outbox.add_many(topic, bodies, keys, tags)
-        return self._store(outbox.take())
-
-    def _store(self, rows: Sequence[Row]) -> list[int]:
         with translating():
-            execute = self._execute()
-            return [int(execute((self._group, row.qid, row.count, row.body)).fetchone()[0]) for row in rows]
+            return [self._store(row.qid, row.count, row.body) for row in outbox.take()]
 
-    def _execute(self) -> Callable[[tuple[int, int, int, bytes]], Any]:
-        """Choose the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
-        connection, (short, long) = self._connection, self._statement
-        driver = connection.connection.driver_connection
-        if not _is_short(driver) or not connection.in_transaction():
-            return lambda row: connection.execute(long, dict(zip(NAMES, row, strict=True)))
-        cursor = connection.info.get(CURSOR)
-        if cursor is None or cursor.closed or cursor.connection is not driver:
-            cursor = connection.info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
-        return lambda row: _executed(connection, cursor, short, row)
+    def _store(self, qid: int, count: int, body: bytes) -> int:
+        values = {"pgroup": self._group, "qid": qid, "n": count, "body": body}
+        return int(self._connection.execute(self._statement.any, values).scalar_one())
+
+    def _store_one(self, cursor: psycopg.Cursor[Any], qid: int, body: bytes) -> int:
+        """Store past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
+        try:
+            return cursor.execute(self._statement.one, (qid, body), prepare=True).fetchone()[0]  # type: ignore[index,no-any-return]
+        except psycopg.Error as error:
+            if cursor.connection.closed:
+                self._connection.invalidate(error)
+            raise
+
+    def _cursor(self) -> psycopg.Cursor[Any] | None:
+        """Return the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
+        if not self._connection.in_transaction():
+            return None
+        driver, cursor = self._connection.connection.driver_connection, self._info.get(CURSOR)
+        if cursor is not None and cursor.connection is driver and not cursor.closed:
+            return cursor  # type: ignore[no-any-return]
+        if not isinstance(driver, psycopg.Connection) or issubclass(driver.cursor_factory, psycopg.ClientCursor):
+            return None
+        cursor = self._info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
+        return cursor
 
     def _require_home(self, namespace: str) -> bool:
         """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
         identity = self._kernel.store.registry.identity
         # A pooled connection stays with its server, so one look at each is enough.
-        recognised: dict[object, bool] = self._connection.info.setdefault(RECOGNISED, {})
-        if (identity, namespace) not in recognised:
+        recognised: dict[str, tuple[StoreId, bool]] = self._info.setdefault(RECOGNISED, {})
+        known = recognised.get(namespace)
+        if known is None or known[0] != identity:
             self._recognise(namespace, identity)
             owner = self._connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar_one()
-            recognised[identity, namespace] = bool(owner)
-        return recognised[identity, namespace]
+            known = recognised[namespace] = identity, bool(owner)
+        return known[1]
 
     def _recognise(self, namespace: str, identity: StoreId) -> None:
         if self._connection.dialect.name != "postgresql":
@@ -120,28 +132,13 @@ class JoinedSends:
             raise ConfigError(ADVICE)
 
 
-def _is_short(driver: object) -> TypeGuard[psycopg.Connection[Any]]:
-    return isinstance(driver, psycopg.Connection) and not issubclass(driver.cursor_factory, psycopg.ClientCursor)
-
-
-def _executed(
-    connection: Connection, cursor: psycopg.Cursor[Any], sql: str, row: tuple[object, ...]
-) -> psycopg.Cursor[Any]:
-    """Run a statement past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
-    try:
-        return cursor.execute(sql.encode(), row, prepare=True)
-    except psycopg.Error as error:
-        if cursor.connection.closed:
-            connection.invalidate(error)
-        raise
+class _Statement(NamedTuple):
+    one: bytes  # of one message of a group: what is always the same costs nothing
+    any: TextClause
 
 
 @cache
-def _send(namespace: str, owner: bool) -> tuple[str, TextClause]:
-    """Write the statement for psycopg, and for every other driver."""
+def _send(namespace: str, owner: bool, group: int) -> _Statement:
     schema, sql = f'"{namespace}"', SEND + DURABLE if owner else CALL
-    short = dict.fromkeys(NAMES, "%s") | {"body": "%b"}
-    return (
-        sql.format(s=schema, **short),
-        text(sql.format(s=schema, **{name: f":{name}" for name in NAMES})),
-    )
+    one = sql.format(s=schema, pgroup=group, qid="%s", n=1, body="%b")
+    return _Statement(one.encode(), text(sql.format(s=schema, pgroup=":pgroup", qid=":qid", n=":n", body=":body")))
