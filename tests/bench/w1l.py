@@ -2,7 +2,7 @@
 
 Baseline: the outbox that a Python programmer writes by hand with the same driver: business row and outbox row
 in one commit, and a relay that marks what it sent. The relay runs in a process of its own, and so does our dispatcher.
-Callers are tasks of asyncio's, on both sides, and threads where they are called so.
+Callers are tasks of asyncio's, on both sides; threads are where they are called so, and in the same database.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
         home.execute(TABLES, database)
     rows = []
     for case, count, measure, outbox in CASES:
-        database = "bench" if measure is _same else "other"
+        database = "bench" if measure in (_same, _same_tasks) else "other"
 
         def baseline(outbox: Outbox = outbox, count: int = count, database: str = database) -> float:
             return outbox(home, database, count, seconds)
@@ -109,6 +109,21 @@ def _same(home: Home, count: int, seconds: float) -> Mapping[str, float]:
     return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}
 
 
+def _same_tasks(home: Home, count: int, seconds: float) -> Mapping[str, float]:
+    url = home.namespace()
+    with broker_of(url) as broker, beside(dispatch, url):
+        engine = create_async_engine(home.url("bench"), pool_size=count, max_overflow=0)
+        producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
+
+        async def call(_: int) -> None:
+            async with engine.begin() as connection:
+                await connection.execute(WORK)
+                await producer.join(connection).send("orders", BODY)
+
+        calls = tasks(count, seconds, call, close=engine.dispose)
+    return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}
+
+
 def _outbox(home: Home, database: str, count: int, seconds: float) -> float:
     engine = _pool(home, database, count)
 
@@ -154,4 +169,5 @@ CASES: list[tuple[str, int, Ours, Outbox]] = [
     ("16 threads", 16, _local, _outbox),
     ("64 threads", 64, _local, _outbox),
     ("same database", 16, _same, _outbox),
+    ("same database, callers", 16, _same_tasks, _outbox_tasks),
 ]

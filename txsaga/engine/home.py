@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
+from txsaga.engine.async_joined import AsyncJoined
 from txsaga.engine.kernel import Kernel
 from txsaga.model.cut import Cut
+from txsaga.model.message import Message
 from txsaga.model.table import TableName
 from txsaga.ports.participants import Enlistable, Participant
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 
 class Joined(Protocol):
     """Sends inside the caller's own transaction in the home database."""
 
-    def send(self, topic: str, body: bytes, **options: object) -> int:
+    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
         """Add a message; it becomes visible with the caller's commit."""
 
     def send_many(
@@ -38,7 +40,13 @@ class Home(Protocol):
     def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
         """Open a cut with these tables; its home connection reads the rows of that moment until the block ends."""
 
-    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
+    @overload
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined: ...
+
+    @overload
+    def join(self, connection: AsyncConnection, kernel: Kernel, group: int) -> AsyncJoined: ...
+
+    def join(self, connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> Joined | AsyncJoined:
         """Send inside the caller's transaction."""
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:

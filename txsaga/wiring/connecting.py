@@ -13,10 +13,10 @@ import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.adapters.aio import in_loop
 from txsaga.adapters.airflow.followers import airflow_at
@@ -26,11 +26,12 @@ from txsaga.adapters.enlisting import Participants
 from txsaga.adapters.lake.opening import open_lake, reachable
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.home_rows import PostgresHomeRows
-from txsaga.adapters.postgres.joining import JoinedSends
+from txsaga.adapters.postgres.joining import JoinedSends, sync_of
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.adapters.services import call_service
 from txsaga.config import Settings
 from txsaga.engine.announce import Announcer
+from txsaga.engine.async_joined import AsyncJoined
 from txsaga.engine.broker import Broker
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import PATIENCE, patiently
@@ -56,9 +57,19 @@ class PostgresHome:
         self._store, self._resources, self._participants = store, resources, participants
         self.cut = PostgresCuts(store.engine, store.log, store.namespace).cut
 
-    def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends:
+    @overload
+    def join(self, connection: Connection, kernel: Kernel, group: int) -> JoinedSends: ...
+
+    @overload
+    def join(self, connection: AsyncConnection, kernel: Kernel, group: int) -> AsyncJoined: ...
+
+    def join(self, connection: Connection | AsyncConnection, kernel: Kernel, group: int) -> JoinedSends | AsyncJoined:
         """Send inside the caller's transaction."""
-        return JoinedSends(connection, self._store.namespace, kernel, group)
+        namespace = self._store.namespace
+        if isinstance(connection, AsyncConnection):
+            within = sync_of(connection)
+            return AsyncJoined(lambda: JoinedSends(within, namespace, kernel, group), kernel.in_loop)
+        return JoinedSends(connection, namespace, kernel, group)
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a resource."""

@@ -143,7 +143,7 @@ def translated(error: BaseException) -> TxSagaError:
         return StoreError("a table was changed under this program; start it again")
     if not state and _NOT_RUNNING.search(detail):
         return StoreUnavailable(f"the home database did not answer: {detail} `txsaga db start` starts an embedded one")
-    if is_lost(origin) or state[:2] in ("53", "40") or state == "57014":
+    if is_lost(error) or state[:2] in ("53", "40") or state == "57014":
         return StoreUnavailable(f"the home database did not answer: {detail}; retry")
     return StoreError(detail)
 

@@ -8,12 +8,13 @@ connection must lead to the very store; on any other database the message would 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import psycopg
 from psycopg.rows import tuple_row
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from txsaga.adapters.evidence.sessions import refuse_autocommit
 from txsaga.adapters.postgres import founding
@@ -21,6 +22,7 @@ from txsaga.adapters.postgres.connection import translated, translating
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
+from txsaga.engine.waiting import stack
 from txsaga.errors import ConfigError
 from txsaga.model.arguments import check_kind
 from txsaga.model.identity import StoreId
@@ -40,12 +42,15 @@ DURABLE = (
 CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, {n}, {body})"
 OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
 
-A_CONNECTION = "give a SQLAlchemy Connection, of a session session.connection()"
+A_CONNECTION = "give a SQLAlchemy Connection or AsyncConnection, of a session session.connection()"
 RECOGNISED, CURSOR = "txsaga home", "txsaga cursor"
 ADVICE = (
     "this connection does not lead to the home database of the broker; "
     "use tx.local(…) with a registered resource for work in another database"
 )
+
+Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+Cursor = psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]
 
 
 class JoinedSends:
@@ -84,26 +89,29 @@ class JoinedSends:
         values = {"pgroup": self._group, "qid": qid, "n": count, "body": body}
         return int(self._connection.execute(self._statement.any, values).scalar_one())
 
-    def _store_one(self, cursor: psycopg.Cursor[Any], qid: int, body: bytes) -> int:
+    def _store_one(self, cursor: Cursor, qid: int, body: bytes) -> int:
         """Store past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
+        aside, values = stack(), (qid, body)
         try:
-            return cursor.execute(self._statement.one, (qid, body), prepare=True).fetchone()[0]  # type: ignore[index,no-any-return]
+            if isinstance(cursor, psycopg.Cursor):
+                return int(cursor.execute(self._statement.one, values, prepare=True).fetchone()[0])  # type: ignore[index]
+            assert aside is not None
+            return int(aside.wait(_stored(cursor, self._statement.one, values))[0])
         except psycopg.Error as error:
             if cursor.connection.closed:
                 self._connection.invalidate(error)
             raise
 
-    def _cursor(self) -> psycopg.Cursor[Any] | None:
+    def _cursor(self) -> Cursor | None:
         """Return the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
         if not self._connection.in_transaction():
             return None
         driver, cursor = self._connection.connection.driver_connection, self._info.get(CURSOR)
-        if cursor is not None and cursor.connection is driver and not cursor.closed:
-            return cursor  # type: ignore[no-any-return]
-        if not isinstance(driver, psycopg.Connection) or issubclass(driver.cursor_factory, psycopg.ClientCursor):
-            return None
-        cursor = self._info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
-        return cursor
+        if cursor is None or cursor.connection is not driver or cursor.closed:
+            if not _is_short(driver):
+                return None
+            cursor = self._info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
+        return cursor if isinstance(cursor, psycopg.Cursor) or stack() is not None else None
 
     def _require_home(self, namespace: str) -> bool:
         """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
@@ -130,6 +138,25 @@ class JoinedSends:
             raise translated(error) from error
         if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
             raise ConfigError(ADVICE)
+
+
+def sync_of(connection: AsyncConnection) -> Connection:
+    """Return what an open asynchronous connection works by."""
+    if connection.sync_connection is None:
+        raise ConfigError("this AsyncConnection is not open; use `async with engine.begin() as connection`")
+    return connection.sync_connection
+
+
+def _is_short(driver: object) -> TypeGuard[Driver]:
+    binds_itself = psycopg.ClientCursor, psycopg.AsyncClientCursor
+    return isinstance(driver, psycopg.Connection | psycopg.AsyncConnection) and not issubclass(
+        driver.cursor_factory, binds_itself
+    )
+
+
+async def _stored(cursor: psycopg.AsyncCursor[Any], statement: bytes, values: tuple[int, bytes]) -> Any:
+    await cursor.execute(statement, values, prepare=True)
+    return await cursor.fetchone()
 
 
 class _Statement(NamedTuple):
