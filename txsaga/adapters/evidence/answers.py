@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from txsaga.adapters.evidence.schema import RIGHTS
+from txsaga.adapters.evidence.sessions import plain
 from txsaga.errors import RightsMissing, StoreError, StoreUnavailable, TxSagaError
 
 Code = str | int
@@ -89,7 +90,7 @@ def reached(resource: str, engine: Engine) -> Iterator[Connection]:
     """Connect to ask a question: a connection that can't be had is one that is not there now, whatever is raised."""
     with edge(resource):
         try:
-            connection = engine.connect()
+            connection = plain(engine).connect()
         except (DBAPIError, PoolTimeout, TxSagaError):
             raise
         except Exception as away:  # of the user's own way to connect: a vault, a token

@@ -20,8 +20,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.evidence.answers import refuses_commit
-from txsaga.errors import OutcomeUnknown, TransactionError
+from txsaga.adapters.evidence.answers import is_forbidden, refuses_commit
+from txsaga.adapters.evidence.schema import EVIDENCE
+from txsaga.adapters.evidence.sessions import PLAIN
+from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionError
 
 Announce = Callable[[bool], None]
 
@@ -85,11 +87,27 @@ def _assert_evidence(
     # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success. One that was
     # rolled back and used again is another transaction, in which the row is not.
     marked = mark is not None and mark_of(transaction.connection) == mark
-    if state == IN_ERROR or (not marked and not transaction.connection.scalar(question())):
-        raise TransactionError(
-            f"the database rolled the local transaction of {id} back inside its block; "
-            "let the error that said so leave the block"
-        )
+    if state == IN_ERROR or (not marked and not _is_there(transaction.connection, question(), id)):
+        raise _rolled_back(id)
+
+
+def _is_there(connection: Connection, question: Select[int], id: str) -> bool:
+    try:
+        return bool(connection.scalar(question, execution_options=PLAIN))
+    except DBAPIError as error:
+        if is_forbidden(error):
+            raise RightsMissing(
+                f"the role of the local transaction of {id} may not read {EVIDENCE}; grant it select, or leave the "
+                "role again in the block"
+            ) from error
+        raise _rolled_back(id) from error
+
+
+def _rolled_back(id: str) -> TransactionError:
+    return TransactionError(
+        f"the database rolled the local transaction of {id} back inside its block; "
+        "let the error that said so leave the block"
+    )
 
 
 def session_state(connection: Connection) -> int | None:

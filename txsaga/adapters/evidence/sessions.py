@@ -7,9 +7,10 @@ may bend what evidence says, and none of what is changed here may stay on a pool
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters.evidence.as_it_was import keep
 from txsaga.errors import ConfigError
 
 STATEMENT = 5
@@ -19,10 +20,36 @@ STATEMENT = 5
 _LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
 
 
+PLAIN = {"schema_translate_map": None, "stream_results": False, "yield_per": None}
+"""Options of a statement of ours: the user's are for the user's tables and rows."""
+
+
+def plain(engine: Engine) -> Engine:
+    """Return an engine on the same pool whose options are none that bend our statements."""
+    return engine.execution_options(**PLAIN) if PLAIN.keys() & engine.get_execution_options().keys() else engine
+
+
 def settle_level(connection: Connection) -> None:
-    """Give a connection of our own the isolation under which we read and fence."""
-    if level := _LEVELS.get(connection.dialect.name):
+    """Give a connection of our own the isolation under which we read and fence.
+
+    One that comes out of its pool in a transaction has done things already: it can't be given another any more.
+    """
+    if (level := _LEVELS.get(connection.dialect.name)) and not _is_under_way(connection):
+        keep(connection)
         connection.execution_options(isolation_level=level)
+
+
+def commit_each(connection: Connection) -> None:
+    """Let each statement on a connection of our own commit by itself."""
+    if _is_under_way(connection):
+        connection.connection.rollback()
+    keep(connection)
+    connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _is_under_way(connection: Connection) -> bool:
+    info = getattr(connection.connection.driver_connection, "info", None)
+    return getattr(info, "transaction_status", 0) != 0
 
 
 def leave_autocommit(connection: Connection) -> None:

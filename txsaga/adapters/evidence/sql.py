@@ -18,7 +18,7 @@ from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import Announce, committing, in_its_process
 from txsaga.adapters.evidence.outcomes import outcomes, slots
 from txsaga.adapters.evidence.schema import database_table, ddl
-from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
+from txsaga.adapters.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.steps import SqlSteps
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.config import RESOURCE
@@ -79,12 +79,13 @@ class SqlEvidence:
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:
         """Store a late body beside the evidence, in the local transaction."""
         key = EvidenceKey.parse(transaction)
-        connection.execute(statements.write_body(self._where.place.table, key, slot, body))
+        connection.execute(statements.write_body(self._where.place.table, key, slot, body), execution_options=PLAIN)
 
     def filled(self, connection: Connection, transaction: str) -> frozenset[int]:
         """Return the slots whose bodies lie in the local transaction."""
         key = EvidenceKey.parse(transaction)
-        return slots(connection.scalars(statements.branches(self._where.place.table, key)))
+        asked = statements.branches(self._where.place.table, key)
+        return slots(connection.scalars(asked, execution_options=PLAIN))
 
     def read(self, transaction: str) -> Outcome | None:
         """Return what the evidence says; None when there is none."""
@@ -151,7 +152,7 @@ def _write_first(connection: Connection, table: Table, key: EvidenceKey) -> None
             statements.write_now(connection, table, key, Decision.COMMIT)
     except IntegrityError as error:
         connection.rollback()
-        standing = connection.scalar(statements.outcome_of(table, key))
+        standing = connection.scalar(statements.outcome_of(table, key), execution_options=PLAIN)
         if standing is None:
             raise
         raise DecidedOtherwise(key.txid, Decision(standing).name) from error
@@ -196,7 +197,8 @@ class LoopEvidence(SqlEvidence):
     def _require_same(self, connection: Connection) -> None:
         place, uuid = self._where.place, None
         try:
-            uuid = connection.scalar(select(database_table(place.table.schema).c.uuid))
+            asked = select(database_table(place.table.schema).c.uuid)
+            uuid = connection.scalar(asked, execution_options=PLAIN)
         except DBAPIError as error:
             if not is_absent(error):
                 raise

@@ -78,7 +78,7 @@ def write_now(connection: Connection, table: Table, key: EvidenceKey, outcome: D
 def _execute(connection: Connection, driver: psycopg.Connection[Any], sql: str, values: dict[str, object]) -> None:
     """Run a statement past SQLAlchemy, with the errors that SQLAlchemy would raise."""
     try:
-        driver.execute(sql.encode(), values, prepare=True)
+        driver.execute(sql.encode(), values, prepare=False)  # where statements don't stay prepared it is gone too
     except psycopg.Error as error:
         if driver.closed:
             connection.invalidate(error)

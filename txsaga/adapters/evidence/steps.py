@@ -26,7 +26,7 @@ from txsaga.adapters.evidence.answers import edge, is_blocked, reached
 from txsaga.adapters.evidence.at_once import driver_of, send
 from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import committing, in_its_process
-from txsaga.adapters.evidence.sessions import begin_now, leave_autocommit, limit, settle_level, short_waits
+from txsaga.adapters.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.errors.saga import StepRefused
 from txsaga.model.decision import Decision
@@ -63,7 +63,7 @@ class SqlSteps:
                 # A forked child writes nothing on its parent's session.
                 if answer is not None and not isinstance(work, str) and os.getpid() == process:
                     kept = as_json(answer, f"what {row} of {transaction} returned")
-                    connection.execute(_keep(table, key, row, kept.encode()))
+                    connection.execute(_keep(table, key, row, kept.encode()), execution_options=PLAIN)
         return Ran(answer, fresh=True)
 
     def fence(self, transaction: str, row: str) -> bool | None:
@@ -102,7 +102,7 @@ class SqlSteps:
             return Ran(self._standing(connection, table, key, row), fresh=False)
 
     def _standing(self, connection: Connection, table: Table, key: EvidenceKey, row: str) -> object:
-        standing = connection.scalar(outcome_of(table, key, row))
+        standing = connection.scalar(outcome_of(table, key, row), execution_options=PLAIN)
         if standing is None or Decision(standing) is Decision.ROLLBACK:
             raise StepRefused(f"{key.store}-{key.incarnation:x}-{key.txid:x}", int(row.partition(":")[2]))
         kept = _output(connection, table, key, row)
@@ -142,7 +142,8 @@ def _keep(table: Table, key: EvidenceKey, row: str, body: bytes) -> Any:
 
 
 def _output(connection: Connection, table: Table, key: EvidenceKey, row: str) -> str | None:
-    kept = connection.scalar(select(table.c.body).where(*_at(table, key, row + OUT)))
+    asked = select(table.c.body).where(*_at(table, key, row + OUT))
+    kept = connection.scalar(asked, execution_options=PLAIN)
     return None if kept is None else bytes(kept).decode()
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from txsaga.adapters.evidence.sessions import refuse_autocommit
+from txsaga.adapters.evidence.sessions import PLAIN, refuse_autocommit
 from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import translated, translating
 from txsaga.engine.half import as_message
@@ -87,7 +87,7 @@ class JoinedSends:
 
     def _store(self, qid: int, count: int, body: bytes) -> int:
         values = {"pgroup": self._group, "qid": qid, "n": count, "body": body}
-        return int(self._connection.execute(self._statement.any, values).scalar_one())
+        return int(self._connection.execute(self._statement.any, values, execution_options=PLAIN).scalar_one())
 
     def _store_one(self, cursor: Cursor, qid: int, body: bytes) -> int:
         """Store past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
@@ -121,7 +121,7 @@ class JoinedSends:
         known = recognised.get(namespace)
         if known is None or known[0] != identity:
             self._recognise(namespace, identity)
-            owner = self._connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar_one()
+            owner = self._connection.scalar(text(OWNER), {"half": f'"{namespace}".half'}, execution_options=PLAIN)
             known = recognised[namespace] = identity, bool(owner)
         return known[1]
 
@@ -131,7 +131,7 @@ class JoinedSends:
         try:
             # In a savepoint: a wrong database must not spoil the caller's transaction.
             with self._connection.begin_nested():
-                row = self._connection.execute(text(founding.at_home(namespace))).one_or_none()
+                row = self._connection.execute(text(founding.at_home(namespace)), execution_options=PLAIN).one_or_none()
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", "") in ("42P01", "3F000"):
                 raise ConfigError(ADVICE) from error

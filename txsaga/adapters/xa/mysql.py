@@ -10,6 +10,7 @@ one that is not listed was finished by somebody, and its row tells how; the row 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import cast
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import missing
-from txsaga.adapters.evidence.sessions import settle_level, short_waits
+from txsaga.adapters.evidence.sessions import commit_each, settle_level, short_waits
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
@@ -126,8 +127,8 @@ class MysqlParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""
-        with reached(self.name, self._engine) as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
+        with self._reached() as connection:
+            commit_each(connection)
             with short_waits(connection):
                 if self._rows.is_committed(connection, branch):
                     self._end(connection, branch, Decision.ROLLBACK)  # what took the branch's name
@@ -140,20 +141,20 @@ class MysqlParticipant:
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this very database holds for a store."""
         place = self._rows.place
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             self._rows.where.require_same(connection, place)
             return [branch for branch in self._listed(connection) if branch.store == store]
 
     def forget(self, branch: BranchId) -> None:
         """Delete the row of a finished branch."""
-        with edge(self.name), self._engine.begin() as connection:
+        with self._reached() as connection, connection.begin():
             self._rows.drop(connection, branch)
 
     def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
@@ -179,11 +180,16 @@ class MysqlParticipant:
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
         """Nothing was opened here: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
 
     def _begun(self, xid: str, *, last: bool = False) -> Session | None:
         """Begin a branch; None where the pool kept a dead session, which it has learnt of now."""

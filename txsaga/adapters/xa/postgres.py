@@ -10,6 +10,7 @@ but something that took its name: it is rolled back, whatever was decided (R9).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import Place, missing
 from txsaga.adapters.evidence.libpq import Answer, SessionLost, ask_each
-from txsaga.adapters.evidence.sessions import settle_level
+from txsaga.adapters.evidence.sessions import commit_each, settle_level
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
@@ -131,8 +132,8 @@ class PostgresParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""
-        with reached(self.name, self._engine) as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
+        with self._reached() as connection:
+            commit_each(connection)
             if self._rows.is_committed(connection, branch):
                 _end(connection, self.name, branch, Decision.ROLLBACK)  # what took the branch's name
                 return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
@@ -144,8 +145,8 @@ class PostgresParticipant:
 
     def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
         """Do the same for many: their rows are read at once, and each is told before the one before has answered."""
-        with reached(self.name, self._engine) as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
+        with self._reached() as connection:
+            commit_each(connection)
             before = self._rows.committed(connection, [branch for branch, _ in due])
             told = [Decision.ROLLBACK if branch in before else decision for branch, decision in due]
             named = [
@@ -182,21 +183,21 @@ class PostgresParticipant:
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
     def prepared(self, store: str) -> Sequence[BranchId]:
         """Return the branches that this very database holds for a store."""
         place = self._rows.place
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             self._rows.where.require_same(connection, place)
             found = connection.scalars(_LISTED, {"prefix": f"{PREFIX}:{store}-"}).all()
         return [branch for gid in found for branch in _ours(gid)]
 
     def forget(self, branch: BranchId) -> None:
         """Delete the row of a finished branch."""
-        with edge(self.name), self._engine.begin() as connection:
+        with self._reached() as connection, connection.begin():
             self._rows.drop(connection, branch)
 
     def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
@@ -222,11 +223,16 @@ class PostgresParticipant:
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
         """Nothing was opened here: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
 
     @property
     def _texts(self) -> Texts:

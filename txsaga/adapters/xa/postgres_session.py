@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence import libpq
+from txsaga.adapters.evidence.as_it_was import of_psycopg, put_back_behind
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.sessions import leave_autocommit
@@ -26,6 +27,12 @@ from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
 from txsaga.model.branch import BranchId
 
+_OPTIONS = {
+    "isolation_level": "isolation_level",
+    "postgresql_readonly": "read_only",
+    "postgresql_deferrable": "deferrable",
+}
+_LEVELS = {level.name.replace("_", " "): level for level in psycopg.IsolationLevel}
 _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 
 
@@ -150,6 +157,13 @@ class DriverSession(Session):
         self._engine, self._given = engine, False  # back to its pool
         pooled = engine.raw_connection()
         self._open(pooled, pooled.driver_connection, patience)
+        driver = self._driver
+        self._read_by = driver.row_factory, driver.cursor_factory, driver.prepare_threshold
+        given = {_OPTIONS[name]: value for name, value in engine.get_execution_options().items() if name in _OPTIONS}
+        if given and given.get("isolation_level") != "AUTOCOMMIT":  # a connection of the engine's would have them
+            put_back_behind(engine, pooled.info, of_psycopg(driver))
+            for name, value in given.items():
+                setattr(driver, name, _LEVELS[value] if name == "isolation_level" else value)
 
     @property
     def handle(self) -> object:
@@ -174,6 +188,7 @@ class DriverSession(Session):
         if self._given:
             return
         self._given = True
+        self._driver.row_factory, self._driver.cursor_factory, self._driver.prepare_threshold = self._read_by
         if self._driver.closed or self.state in _AT_WORK:
             self._pooled.invalidate()
         else:

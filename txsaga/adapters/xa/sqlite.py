@@ -11,6 +11,7 @@ tells them apart. Without it half of the work would be committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, RootTransaction
@@ -81,7 +82,7 @@ class SqliteParticipant:
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Find out what became of it: nothing of it is held for anybody."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             committed = self._rows.is_committed(connection, branch)
         if committed == (decision is Decision.COMMIT):
             return Finish.DONE
@@ -89,7 +90,7 @@ class SqliteParticipant:
 
     def fence(self, branch: BranchId) -> Finish:
         """Make sure that no commit of it is under way, or late."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             settle_level(connection)
             return self._rows.fence(connection, branch)
 
@@ -99,7 +100,7 @@ class SqliteParticipant:
 
     def forget(self, branch: BranchId) -> None:
         """Delete the row of a finished branch."""
-        with edge(self.name), self._engine.begin() as connection:
+        with self._reached() as connection, connection.begin():
             self._rows.drop(connection, branch)
 
     def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
@@ -110,11 +111,16 @@ class SqliteParticipant:
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
-        with reached(self.name, self._engine) as connection:
+        with self._reached() as connection:
             return self._rows.sweep(connection, store, ages, over)
 
     def close(self) -> None:
         """Nothing was opened here: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
 
 
 class SqliteBranch:
