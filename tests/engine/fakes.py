@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from threading import Event
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker
-from txsaga.engine.home import Joined
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import StoreError
 from txsaga.model.asking import Answer, Ask, Asked, Lead
@@ -128,7 +128,7 @@ class NoHome:
     def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
         raise NotImplementedError
 
-    def join(self, connection: Connection, kernel: Kernel, group: int) -> Joined:
+    def join(self, connection: Any, kernel: Kernel, group: int) -> Any:  # noqa: ANN401  # of either kind
         raise NotImplementedError
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:

@@ -33,7 +33,7 @@ def in_a_keyed_block(shop: Shop, producer: JoiningProducer, **columns: object) -
 
 def joined(shop: Shop, producer: JoiningProducer, **columns: object) -> object:
     with shop.store.engine.begin() as connection:  # type: ignore[attr-defined]  # the home database's
-        return producer.join(connection).send_many(NEWS, **columns)  # type: ignore[arg-type]  # wrong on purpose
+        return producer.join(connection).send_many(NEWS, **columns)
 
 
 MANY: list[Many] = [plainly, in_a_block, in_a_keyed_block, joined]
