@@ -142,8 +142,6 @@ class Kernel:
                 recorded = self.store.registry.resource(name, participant.database)
                 if not recorded.enlisted:
                     self.store.registry.enlist(recorded.id)
-            if participant.capabilities.last_resource:
-                self.resource(name)  # its evidence may tell the outcome, and it has no second session to find that then
             known = self._enlisted[name] = recorded, participant
         return known
 

@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters.evidence import SqlEvidence
+from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa import participant_for
 from txsaga.config import RESOURCE
 from txsaga.errors import ConfigError, ResourceUnknown
@@ -62,6 +63,7 @@ class Resources:
         self._loops: dict[str, AsyncEngine] = {}
         self._urls, self._owned = urls, dict[str, Engine]()
         self._evidence: dict[str, SqlEvidence] = {}
+        self._whereabouts: dict[str, Whereabouts] = {}
         self._participants: dict[str, Participant] = {}
         for name, engine in engines.items():
             self.register(name, engine)
@@ -107,7 +109,8 @@ class Resources:
         if name not in self._engines:
             raise ResourceUnknown(name, list(self._engines))
         if name not in self._evidence:
-            self._evidence[name] = SqlEvidence(self._engines[name], name=name, loops=self._loops.get(name))
+            engine, loops = self._engines[name], self._loops.get(name)
+            self._evidence[name] = SqlEvidence(engine, name=name, loops=loops, where=self._where(name))
         return name, self._evidence[name]
 
     def participant(self, name: str) -> Participant:
@@ -118,7 +121,7 @@ class Resources:
         if name not in self._engines and name not in self._participants:
             raise ResourceUnknown(name, [*self._engines, *self._participants, *self._brokers])
         if name not in self._participants:
-            self._participants[name] = participant_for(self._engines[name], name)
+            self._participants[name] = participant_for(self._engines[name], name, where=self._where(name))
         return self._participants[name]
 
     def close(self) -> None:
@@ -132,6 +135,12 @@ class Resources:
         """Forget every open session, as a forked child must: two processes on one would read each other's answers."""
         for engine in (*self._engines.values(), *(each.sync_engine for each in self._loops.values())):
             engine.dispose(close=False)
+
+    def _where(self, name: str) -> Whereabouts:
+        """Return where a resource keeps its rows: who has a session open there must not need another to find that."""
+        if name not in self._whereabouts:
+            self._whereabouts[name] = Whereabouts(self._engines[name], name)
+        return self._whereabouts[name]
 
     def _own(self, name: str, url: str | URL) -> Engine:
         owned = self._owned[name] = resource_engine(url, f"{RESOURCE}{name.upper()}")

@@ -38,12 +38,18 @@ class SqlEvidence:
     """Evidence in PostgreSQL, MariaDB, MySQL or SQLite; connects with the first question."""
 
     def __init__(
-        self, engine: Engine, *, name: str | None = None, create: bool = True, loops: AsyncEngine | None = None
+        self,
+        engine: Engine,
+        *,
+        name: str | None = None,
+        create: bool = True,
+        loops: AsyncEngine | None = None,
+        where: Whereabouts | None = None,
     ) -> None:
         ddl(engine.dialect.name)  # other databases are refused here
         self._engine, self.loops = engine, loops
         self._name = name or resource_name(engine)
-        self._where = Whereabouts(engine, self._name, create=create)
+        self._where = where or Whereabouts(engine, self._name, create=create)
         self.steps = SqlSteps(engine, self._name, self._where)
         self._within: LoopEvidence | None = None
 

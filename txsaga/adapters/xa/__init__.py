@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
+from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa.mysql import MysqlParticipant
 from txsaga.adapters.xa.postgres import PostgresParticipant
 from txsaga.adapters.xa.sqlite import SqliteParticipant
@@ -19,15 +20,26 @@ from txsaga.ports.participants import Participant
 __all__ = ["MysqlParticipant", "PostgresParticipant", "SqliteParticipant", "participant_for"]
 
 
-def participant_for(engine: Engine, name: str, *, create: bool = True, database: UUID | None = None) -> Participant:
-    """Return the participant for an engine's database; with `database` only the one that carries this uuid."""
+def participant_for(
+    engine: Engine,
+    name: str,
+    *,
+    create: bool = True,
+    database: UUID | None = None,
+    where: Whereabouts | None = None,
+) -> Participant:
+    """Return the participant for an engine's database; with `database` only the one that carries this uuid.
+
+    `where` is shared with whoever asks for evidence there: what one has found the other need not look for.
+    """
+    where = where or Whereabouts(engine, name, create=create, database=database)
     match engine.dialect.name:
         case "postgresql":
-            return PostgresParticipant(engine, name=name, create=create, database=database)
+            return PostgresParticipant(engine, name=name, create=create, where=where)
         case "mysql" | "mariadb":
-            return MysqlParticipant(engine, name=name, create=create, database=database)
+            return MysqlParticipant(engine, name=name, create=create, where=where)
         case "sqlite":
-            return SqliteParticipant(engine, name=name, create=create, database=database)
+            return SqliteParticipant(engine, name=name, create=create, where=where)
         case other:
             raise ConfigError(
                 f"resource {name!r} is of kind {other!r}, which takes no part in coordinated transactions; "

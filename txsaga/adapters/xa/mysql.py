@@ -21,6 +21,7 @@ from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import commit_each, settle_level, short_waits
+from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
@@ -55,6 +56,7 @@ class MysqlParticipant:
         name: str,
         create: bool = True,
         database: UUID | None = None,
+        where: Whereabouts | None = None,
         patience: float = PATIENCE,
     ) -> None:
         if engine.dialect.driver != "pymysql":
@@ -64,7 +66,7 @@ class MysqlParticipant:
         self.name = name
         self._engine = engine
         self._may_create = create
-        self._rows = BranchRows(engine, name, create=create, database=database)
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
         self._patience = patience
 
     @property

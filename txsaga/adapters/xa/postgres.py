@@ -22,6 +22,7 @@ from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import Place, missing
 from txsaga.adapters.evidence.libpq import Answer, SessionLost, ask_each
 from txsaga.adapters.evidence.sessions import commit_each, settle_level
+from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
@@ -69,6 +70,7 @@ class PostgresParticipant:
         name: str,
         create: bool = True,
         database: UUID | None = None,
+        where: Whereabouts | None = None,
         patience: float = PATIENCE,
     ) -> None:
         if engine.dialect.driver != "psycopg":
@@ -79,7 +81,7 @@ class PostgresParticipant:
         self.name = name
         self._engine = engine
         self._may_create = create
-        self._rows = BranchRows(engine, name, create=create, database=database)
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
         self._patience = patience
         self._written_for: tuple[Place, Texts] | None = None
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Select,
     Table,
     and_,
@@ -59,9 +57,8 @@ _INSERT = """INSERT INTO {table} (store, incarnation, txid, branch, outcome)
 class BranchRows:
     """The rows of branches in one database."""
 
-    def __init__(self, engine: Engine, name: str, *, create: bool, database: UUID | None) -> None:
-        self.where = Whereabouts(engine, name, create=create, database=database)
-        self._name = name
+    def __init__(self, where: Whereabouts, name: str) -> None:
+        self.where, self._name = where, name
         self._written_for: tuple[Place, str] | None = None
 
     @property

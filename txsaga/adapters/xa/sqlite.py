@@ -21,6 +21,7 @@ from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import begin_now, settle_level, short_waits
+from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
@@ -35,10 +36,18 @@ _OFF, _NORMAL = 0, 1
 class SqliteParticipant:
     """One registered database file."""
 
-    def __init__(self, engine: Engine, *, name: str, create: bool = True, database: UUID | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        create: bool = True,
+        database: UUID | None = None,
+        where: Whereabouts | None = None,
+    ) -> None:
         self.name = name
         self._engine, self._may_create = engine, create
-        self._rows = BranchRows(engine, name, create=create, database=database)
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
 
     @property
     def capabilities(self) -> Capabilities:
