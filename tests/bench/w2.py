@@ -1,6 +1,7 @@
 """W2: one insert in each of two foreign databases, decided through us; and messages beside one foreign database.
 
-Ours works on psycopg's own connection, as the ceiling does; MariaDB through SQLAlchemy.
+Ours works on psycopg's own connection, as the ceiling does; MariaDB through SQLAlchemy. Callers are tasks of asyncio's,
+on both sides; threads are where they are called so.
 Ceiling: the same driver with its own PREPARE and COMMIT PREPARED (XA on MariaDB), and no log: what dies in between
 there is never finished by anybody. `home + 1 foreign` is held to the ceiling of one branch.
 """
@@ -16,8 +17,9 @@ from typing import Any
 import psycopg
 import pymysql
 from sqlalchemy import Engine, create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.bench.callers import threads
+from tests.bench.callers import tasks, threads
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
@@ -35,26 +37,78 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     home.server.database(SECOND)
     for database in (FIRST, SECOND):
         home.execute(TABLE, database)
-    rows = [
-        alternate(
-            f"{count} caller{'s' if count > 1 else ''}",
-            rounds,
-            _ours(home, count, seconds, {name: home.url(name) for name in (FIRST, SECOND)}),
-            {"raw-2pc": _raw(home, count, seconds, FIRST, SECOND)},
-        )
-        for count in (1, 8, 32)
-    ]
+    urls, rows = {name: home.url(name) for name in (FIRST, SECOND)}, []
+    for count in (1, 8, 32):
+        ours, ceiling = _ours_tasks(home, count, seconds, urls), _raw_tasks(home, count, seconds, FIRST, SECOND)
+        rows.append(alternate(f"{count} caller{'s' if count > 1 else ''}", rounds, ours, {"raw-2pc": ceiling}))
+    for count in (1, 8, 32):
+        ours, ceiling = _ours(home, count, seconds, urls), _raw(home, count, seconds, FIRST, SECOND)
+        rows.append(alternate(f"{count} thread{'s' if count > 1 else ''}", rounds, ours, {"raw-2pc": ceiling}))
     with maria_server() as maria:
         maria.execute("CREATE DATABASE bench")
         maria.execute("CREATE TABLE bench.booking(v bigint)")
         urls = {FIRST: home.url(FIRST), "maria": maria.url("bench")}
         raw = {"raw-2pc": _raw(home, 8, seconds, FIRST, maria=maria)}
-        rows.append(alternate("mariadb 8 callers", rounds, _ours(home, 8, seconds, urls), raw))
-    one = {"raw-2pc": _raw(home, 8, seconds, FIRST)}
-    rows.append(
-        alternate("home + 1 foreign", rounds, _ours(home, 8, seconds, {FIRST: home.url(FIRST)}, tell=True), one)
-    )
+        rows.append(alternate("mariadb 8 threads", rounds, _ours(home, 8, seconds, urls), raw))
+    url = {FIRST: home.url(FIRST)}
+    ours, ceiling = _ours_tasks(home, 8, seconds, url, tell=True), _raw_tasks(home, 8, seconds, FIRST)
+    rows.append(alternate("home + 1 foreign", rounds, ours, {"raw-2pc": ceiling}))
+    ours, ceiling = _ours(home, 8, seconds, url, tell=True), _raw(home, 8, seconds, FIRST)
+    rows.append(alternate("home + 1 foreign, threads", rounds, ours, {"raw-2pc": ceiling}))
     return rows, []
+
+
+def _ours_tasks(
+    home: Home, count: int, seconds: float, urls: Mapping[str, str], *, tell: bool = False
+) -> Callable[[], Mapping[str, float]]:
+    def measure() -> Mapping[str, float]:
+        with broker_of(home.namespace()) as broker:
+            engines = {name: create_async_engine(url, pool_size=count, max_overflow=0) for name, url in urls.items()}
+            for name, engine in engines.items():
+                broker.register(name, engine)
+            producer = broker.producer("bench", checker=lambda _: LocalState.UNKNOWN)
+
+            async def call(_: int) -> None:
+                async with producer.coordinated(*engines) as tx:
+                    for name in engines:
+                        async with tx.on(name, driver=True) as connection:
+                            await connection.execute(WORK)
+                    if tell:
+                        await tx.send("orders", BODY)
+
+            async def close() -> None:
+                for engine in engines.values():
+                    await engine.dispose()
+
+            calls = tasks(count, seconds, call, close=close)
+        return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}
+
+    return measure
+
+
+def _raw_tasks(home: Home, count: int, seconds: float, *databases: str) -> Callable[[], float]:
+    def measure() -> float:
+        sessions: dict[int, list[psycopg.AsyncConnection[Any]]] = {}
+
+        async def call(at: int) -> None:
+            if at not in sessions:
+                urls = [home.url(name, None) for name in databases]
+                sessions[at] = [await psycopg.AsyncConnection.connect(url, autocommit=True) for url in urls]
+            names = [f"raw-task-{at}-{next(_numbers)}-{which}" for which in range(len(databases))]
+            for session, name in zip(sessions[at], names, strict=True):
+                for step in STEPS["pg"][0]:
+                    await session.execute(step.format(x=name))
+            for session, name in zip(sessions[at], names, strict=True):
+                await session.execute(STEPS["pg"][1].format(x=name))
+
+        async def close() -> None:
+            for opened in sessions.values():
+                for session in opened:
+                    await session.close()
+
+        return tasks(count, seconds, call, close=close).rate
+
+    return measure
 
 
 def _ours(

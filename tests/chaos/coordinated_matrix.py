@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos import coordinated, members
+from tests.chaos import coordinated, looping, members
 from tests.chaos.agreement import agreed, all_of, cursor_follows, exactly, orders_follow
 from tests.chaos.coordinated import BOTH, TAKEN
 from tests.chaos.houses import CLUSTER, MYSQL, POSTGRESQL, SERVICE, SQLITE
@@ -67,6 +67,15 @@ ONE = Scenario(
     after=(coordinated.recover,),
     copies=2,
     check=agreed(BANK),
+    end=nothing_more,
+)
+IN_LOOP = Scenario(
+    name="two databases and a message within an event loop",
+    roles_from=ROLES,
+    sure=UNNAMED,
+    run=looping.pay_in_loop,
+    after=(coordinated.recover,),
+    check=agreed(*BOTH),
     end=nothing_more,
 )
 FAIL = Scenario(
@@ -165,7 +174,7 @@ SEND_BY_TURNS = Scenario(
 COORDINATED: tuple[tuple[Scenario, str], ...] = (
     *(
         (each, POSTGRESQL)
-        for each in (PAY, BY_KEY, BY_KEY_AT_ONCE, ALONE, ONE, FAIL, WORK_OFF, READ_OFF, RECOVER, TIDY)
+        for each in (PAY, IN_LOOP, BY_KEY, BY_KEY_AT_ONCE, ALONE, ONE, FAIL, WORK_OFF, READ_OFF, RECOVER, TIDY)
     ),
     *((each, MYSQL) for each in (PAY, BY_KEY_AT_ONCE, TIDY)),
     *((each, SQLITE) for each in (PAY, BY_KEY, BY_KEY_AT_ONCE)),

@@ -1,4 +1,4 @@
-"""A program of asyncio's to kill: the transfer of `scenarios`, in blocks of an event loop."""
+"""Programs of asyncio's to kill: what `scenarios` and `coordinated` do, in blocks of an event loop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import txsaga
+from tests.chaos.coordinated import BOTH, TILL_TOLD, book, fresh_ids, recover, teller
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
 from tests.chaos.world import BANK, World, debit
 from txsaga.engine.broker import Broker
@@ -35,3 +36,23 @@ async def _transfer(broker: Broker, world: World) -> None:
             await connection.run_sync(debit, "2")
             await slot.fill(connection, b"2")
     world.note("acknowledged", "2")
+
+
+@TILL_TOLD
+def pay_in_loop(broker: Broker, world: World) -> None:
+    """Move money between two databases in coordinated transactions."""
+    engines = {name: create_async_engine(world.resources[name]) for name in BOTH}
+    with txsaga.connect(world.home, resources=engines, roles=False, answering=False) as looped:
+        asyncio.run(_pay(looped, world))
+    recover(broker, world)
+
+
+async def _pay(broker: Broker, world: World) -> None:
+    producer = teller(broker)
+    for id in fresh_ids(world):
+        async with producer.coordinated(*BOTH) as tx:
+            for name in BOTH:
+                async with tx.on(name) as connection:
+                    await connection.run_sync(book, id, tx.txid or 0)
+            await tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
+        world.note("acknowledged", f"{id} {tx.txid}")

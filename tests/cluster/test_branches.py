@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ import pytest
 from tests.cluster.town import ORDERS, Town
 from txsaga.adapters.brokers import handle
 from txsaga.adapters.brokers.lives import BranchLives
-from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError, Unfinished
+from txsaga.errors import ConfigError, InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError, Unfinished
 from txsaga.errors.xa import CommunicationFailed, ProtocolError, ResourceManagerFailed, VotedNo, XaError
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
@@ -29,6 +30,16 @@ def test_a_transaction_opens_a_branch_with_the_same_xid_on_every_broker(town: To
     with town.cluster().producer("shop").transaction() as tx:
         assert [town.lives(name) for name in town.direct] == [["active"]] * 3
         assert {xid for name in town.direct for xid in town.xids(name)} == {tx.id}
+
+
+def test_within_a_loop_it_is_refused_before_anything_is_begun(town: Town) -> None:
+    async def work() -> None:
+        async with town.cluster().producer("shop").transaction():
+            pytest.fail("entered")  # pragma: no cover
+
+    with pytest.raises(ConfigError, match=r"asyncio\.to_thread"):
+        asyncio.run(work())
+    assert [town.lives(name) for name in town.direct] == [[]] * 3
 
 
 @pytest.mark.req("WM-06", "WM-01")

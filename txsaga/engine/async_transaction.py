@@ -6,64 +6,24 @@ The transaction block for asyncio: the block of threads, of which only the task 
         async with tx.local("billing") as connection:
             await connection.execute(…)
 
-It holds no rules of its own: what a block may do, and what becomes of it, its `Transaction` says. What goes to the
-store besides a block's end does so in a thread. A task that is cancelled hears first what became of what it handed
-over. If the process dies, check-back settles the block as any other.
+Whatever holds of every block in a loop `AsyncBlock` has. If the process dies, check-back settles it as any other.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
-from txsaga.engine.consuming import Consumed
+from txsaga.engine.async_block import Across, AsyncBlock
 from txsaga.engine.late import Slot
-from txsaga.engine.received import Received
 from txsaga.engine.waiting import away
-from txsaga.model.decision import Decision
-from txsaga.model.layout import Batch
-from txsaga.model.message import Message
 from txsaga.ports.loops import Loops
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-    from txsaga.engine.transaction import Transaction
-
-T = TypeVar("T")
-
-
-class Across(Generic[T]):
-    """A block of threads, entered and left within a loop."""
-
-    def __init__(self, block: AbstractContextManager[T], in_loop: Loops, one: asyncio.Lock) -> None:
-        self._block, self._in_loop, self._one = block, in_loop, one
-        self._entered = False
-
-    async def __aenter__(self) -> T:
-        """Enter it; one whose task was cancelled meanwhile is left again."""
-        try:
-            async with self._one:
-                return await self._in_loop(self._enter)
-        except asyncio.CancelledError as cancelled:
-            if self._entered:
-                await self.__aexit__(type(cancelled), cancelled, cancelled.__traceback__)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        """Leave it."""
-        return await self._in_loop(partial(self._block.__exit__, kind, error, trace))
-
-    def _enter(self) -> T:
-        entered = self._block.__enter__()
-        self._entered = True
-        return entered
+    from txsaga.engine.transaction import Transaction  # noqa: F401  # of its base
 
 
 class AsyncSlot:
@@ -77,63 +37,8 @@ class AsyncSlot:
         await self._in_loop(partial(self._slot.fill, connection, body))  # type: ignore[arg-type]  # it is compared
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncBlock["Transaction"]):
     """One transaction of a producer, within an event loop."""
-
-    def __init__(self, block: Transaction, in_loop: Loops) -> None:
-        self._block, self._in_loop = block, in_loop
-        self._one = asyncio.Lock()  # one task at a time: what is stored meanwhile is not added to
-        self._across = Across(block, in_loop, self._one)
-
-    @property
-    def txid(self) -> int | None:
-        """The number of the transaction, once it has one."""
-        return self._block.txid
-
-    @property
-    def id(self) -> str | None:
-        """The id that names store and transaction, once there is one."""
-        return self._block.id
-
-    @property
-    def decision(self) -> Decision | None:
-        """What was decided, once it is known here."""
-        return self._block.decision
-
-    async def enter(self) -> None:
-        """Open the block."""
-        await self._across.__aenter__()
-
-    async def leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Let it decide, behind whatever other tasks have begun of it; a task that is cancelled leaves it too."""
-        cancelled = await self._taken()
-        try:
-            await self._across.__aexit__(kind, error, trace)
-        except BaseException as failed:
-            if cancelled is not None:
-                raise cancelled from failed
-            raise
-        finally:
-            self._one.release()
-        if cancelled is not None:
-            raise cancelled
-
-    async def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
-        """Add a message: it is published by COMMIT, and by nothing else."""
-        await self._alone(partial(self._block.send, topic, body, **options))
-
-    async def send_many(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        keys: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-    ) -> None:
-        """Add many messages of one topic as columns."""
-        await self._alone(partial(self._block.send_many, topic, bodies, keys=keys, tags=tags))
 
     async def later(
         self,
@@ -156,32 +61,3 @@ class AsyncTransaction:
     async def prepare(self) -> None:
         """Close the transaction before local work that is no SQL; the checker answers for it later."""
         await self._alone(self._block.prepare)
-
-    @overload
-    async def consume(self, consumed: Received) -> None: ...
-
-    @overload
-    async def consume(self, consumed: Consumed, batch: Batch) -> None: ...
-
-    async def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
-        """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
-        taken: Callable[[], None] = partial(self._block.consume, consumed, batch)
-        await self._alone(lambda: away(taken))
-
-    def when_decided(self, listener: Callable[[Decision], None]) -> None:
-        """Tell somebody the decision."""
-        self._block.when_decided(listener)
-
-    async def _taken(self) -> asyncio.CancelledError | None:
-        """Wait for the other tasks; tell of a cancellation that came meanwhile."""
-        cancelled = None
-        while True:
-            try:
-                await self._one.acquire()
-                return cancelled
-            except asyncio.CancelledError as again:
-                cancelled = again
-
-    async def _alone(self, work: Callable[[], T]) -> T:
-        async with self._one:
-            return await self._in_loop(work)

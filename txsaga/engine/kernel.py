@@ -136,14 +136,17 @@ class Kernel:
         """Return a registered resource that takes part in two-phase commit, probed before its first work."""
         known = self._enlisted.get(name)
         if known is None:
-            participant = self._participants(name)
-            participant.probe()
-            with self.announce.around(facts.Registering, about=f"participant {name}"):
-                recorded = self.store.registry.resource(name, participant.database)
-                if not recorded.enlisted:
-                    self.store.registry.enlist(recorded.id)
-            known = self._enlisted[name] = recorded, participant
+            known = self._enlisted[name] = away(lambda: self._probed(name))
         return known
+
+    def _probed(self, name: str) -> tuple[Resource, Participant]:
+        participant = self._participants(name)
+        participant.probe()
+        with self.announce.around(facts.Registering, about=f"participant {name}"):
+            recorded = self.store.registry.resource(name, participant.database)
+            if not recorded.enlisted:
+                self.store.registry.enlist(recorded.id)
+        return recorded, participant
 
     @property
     def tables(self) -> Tables:

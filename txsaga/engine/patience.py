@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from txsaga.engine.waiting import pause as wait
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
 
 PATIENCE = 30.0
@@ -26,5 +27,5 @@ def patiently(step: Callable[[], Answer], patience: float = PATIENCE) -> Answer:
         except (StoreUnavailable, OutcomeUnknown):
             if time.monotonic() + pause > end:
                 raise
-        time.sleep(pause)
+        wait(pause)
         pause = min(pause * 2, 1.0)

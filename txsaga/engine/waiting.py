@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,15 @@ def stack() -> Aside | None:
     return _running.aside
 
 
+def loops() -> bool:
+    """Tell whether a loop runs in this thread: what blocks here stops all that it does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def on(aside: Aside, go_on: Callable[..., T], *given: object) -> T:
     """Let a stack go on until it is put aside again; what it calls waits as it does."""
     _running.aside = aside
@@ -96,7 +106,21 @@ def heed() -> None:
 
 def away(work: Callable[[], T]) -> T:
     """Do what blocks: here, or within a loop in a thread."""
+    return work() if stack() is None else sent_away(work)()
+
+
+def sent_away(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin within a loop what blocks, in a thread; the function that is returned waits for it."""
+    aside = stack()
+    assert aside is not None
+    begun = asyncio.get_running_loop().run_in_executor(_pool.threads, copy_context().run, work)
+    return lambda: aside.until(begun)
+
+
+def pause(seconds: float) -> None:
+    """Let some time pass."""
     aside = stack()
     if aside is None:
-        return work()
-    return aside.until(asyncio.get_running_loop().run_in_executor(_pool.threads, copy_context().run, work))
+        time.sleep(seconds)
+    else:
+        aside.until(asyncio.ensure_future(asyncio.sleep(seconds)))

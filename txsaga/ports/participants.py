@@ -65,7 +65,14 @@ class Enlisted(Protocol):
         """Give the session back. What was prepared stays prepared, what was not is rolled back."""
 
 
-class Participant(Protocol):
+class Opens(Protocol):
+    """Opens the sessions of branches."""
+
+    def enlist(self, branch: BranchId) -> Enlisted:
+        """Open a session with a transaction for a branch. A session that is lost is never opened again inside it."""
+
+
+class Participant(Opens, Protocol):
     """One registered resource."""
 
     @property
@@ -85,9 +92,6 @@ class Participant(Protocol):
 
         `TransactionsRejected` where it could, but begins none now.
         """
-
-    def enlist(self, branch: BranchId) -> Enlisted:
-        """Open a session with a transaction for a branch. A session that is lost is never opened again inside it."""
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, from any process, as often as it is asked.
@@ -124,6 +128,13 @@ class Driven(Protocol):
 
     def enlist_driver(self, branch: BranchId) -> Enlisted:
         """Do what `enlist` does; the handle is the driver's own connection."""
+
+
+class Looping(Protocol):
+    """A participant whose sessions need not block within an event loop; every other one is spoken to in threads."""
+
+    def in_loop(self) -> Opens:
+        """Return what opens them on a stack that waits as a task does; `ConfigError` where it can't."""
 
 
 class Look(Protocol):

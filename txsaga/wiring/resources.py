@@ -94,6 +94,8 @@ class Resources:
         self._loops[name] = engine
         if name in self._evidence:
             self._evidence[name].loops = engine
+        if name in self._participants:
+            self._participants[name].loops = engine  # type: ignore[attr-defined]  # of a database
 
     def require_free(self, name: str) -> None:
         """Refuse a name for something else than a database when a database has it."""
@@ -121,7 +123,8 @@ class Resources:
         if name not in self._engines and name not in self._participants:
             raise ResourceUnknown(name, [*self._engines, *self._participants, *self._brokers])
         if name not in self._participants:
-            self._participants[name] = participant_for(self._engines[name], name, where=self._where(name))
+            engine, loops = self._engines[name], self._loops.get(name)
+            self._participants[name] = participant_for(engine, name, where=self._where(name), loops=loops)
         return self._participants[name]
 
     def close(self) -> None:

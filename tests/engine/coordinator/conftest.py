@@ -5,9 +5,11 @@ from contextlib import ExitStack
 
 import pytest
 from sqlalchemy import Engine, create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import txsaga
 from tests.engine.coordinator.bank import Bank
+from tests.engine.coordinator.looped import LoopedBank
 from tests.engine.stored import Stored
 from txsaga.wiring import open_store
 
@@ -46,3 +48,17 @@ def opened(home_url: str, engine_of: Callable[[str], Engine]) -> Iterator[OpenBa
             return Bank(broker, engines, Stored(home_url)).open()
 
         yield bank
+
+
+@pytest.fixture
+def looping(home_url: str, foreign_databases: Callable[[], str]) -> Iterator[LoopedBank]:
+    """Give a bank with two databases whose transfers run within an event loop."""
+    open_store(home_url).close()
+    urls = {name: foreign_databases() for name in ("current", "mortgage")}
+    engines = {name: create_engine(url) for name, url in urls.items()}
+    loops = {name: create_async_engine(url) for name, url in urls.items()}
+    broker = txsaga.connect(home_url, resources=loops, roles=False, answering=False, env={})
+    yield LoopedBank(Bank(broker, engines, Stored(home_url)).open(), loops)
+    broker.close()
+    for engine in engines.values():
+        engine.dispose()

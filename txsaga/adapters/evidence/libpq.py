@@ -12,7 +12,8 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import psycopg
@@ -20,12 +21,13 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
-from txsaga.engine.waiting import stack
+from txsaga.engine.waiting import Aside, stack
 
 UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
 
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _lookout = Lookout()
 _waiting = set[int]()
 """Threads that wait in `receive`. Who waits for the home database, or for other servers, is not among them."""
@@ -63,15 +65,18 @@ def hung_up(session: PGconn) -> bool:
     return False
 
 
-def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
-    """Write what the driver would send by itself, in a round trip of its own."""
+def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], given: Mapping[str, Any] = _NONE) -> str:
+    """Write what the driver would send by itself, in a round trip of its own; `given` goes before its settings."""
+    level = given.get("isolation_level", driver.isolation_level)
+    read_only = given.get("read_only", driver.read_only)
+    deferrable = given.get("deferrable", driver.deferrable)
     words = ["BEGIN"]
-    if driver.isolation_level is not None:
-        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(driver.isolation_level).name.replace('_', ' ')}")
-    if driver.read_only is not None:
-        words.append("READ ONLY" if driver.read_only else "READ WRITE")
-    if driver.deferrable is not None:
-        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
+    if level is not None:
+        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(level).name.replace('_', ' ')}")
+    if read_only is not None:
+        words.append("READ ONLY" if read_only else "READ WRITE")
+    if deferrable is not None:
+        words.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
     return " ".join(words)
 
 
@@ -89,7 +94,7 @@ def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
     me, aside = threading.get_ident(), stack()
     try:
         if aside is not None:
-            arrived: Sequence[Answer] = aside.wait(_arriving(session, patience))
+            arrived: Sequence[Answer] = aside.wait(_arriving(session, patience, aside))
             return arrived
         _waiting.add(me)
         return _received(session, patience)
@@ -116,12 +121,20 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         answers.append(_answer(result))
 
 
-async def _arriving(session: PGconn, patience: float) -> Sequence[Answer]:
-    """Wait as a task does."""
-    answers = list[Answer]()
+async def _arriving(session: PGconn, patience: float, aside: Aside) -> Sequence[Answer]:
+    """Wait as a task does; where patience has an end, one that is cancelled meanwhile hears the answer first."""
+    answers, loop = list[Answer](), asyncio.get_running_loop()
+    deadline = loop.time() + patience
     while True:
         if session.is_busy():
-            await _readable(session.socket, patience)
+            try:
+                if not await _is_readable(session.socket, deadline - loop.time()):
+                    raise FellSilent(f"no answer for {patience:g} s")
+            except asyncio.CancelledError as cancelled:
+                if patience == math.inf:
+                    raise
+                aside.cancelled = cancelled
+                continue
             session.consume_input()
         elif (result := session.get_result()) is None:
             return answers
@@ -129,14 +142,13 @@ async def _arriving(session: PGconn, patience: float) -> Sequence[Answer]:
             answers.append(_answer(result))
 
 
-async def _readable(socket: int, patience: float) -> None:
+async def _is_readable(socket: int, patience: float) -> bool:
     loop = asyncio.get_running_loop()
     told: asyncio.Future[bool] = loop.create_future()
     timer = None if patience == math.inf else loop.call_later(patience, _tell, told, False)
     loop.add_reader(socket, _tell, told, True)
     try:
-        if not await told:
-            raise FellSilent(f"no answer for {patience:g} s")
+        return await told
     finally:
         loop.remove_reader(socket)
         if timer is not None:

@@ -9,6 +9,7 @@ and listed, and its own row tells what became of it afterwards.
 from uuid import UUID
 
 from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa.mysql import MysqlParticipant
@@ -27,6 +28,7 @@ def participant_for(
     create: bool = True,
     database: UUID | None = None,
     where: Whereabouts | None = None,
+    loops: AsyncEngine | None = None,
 ) -> Participant:
     """Return the participant for an engine's database; with `database` only the one that carries this uuid.
 
@@ -35,11 +37,11 @@ def participant_for(
     where = where or Whereabouts(engine, name, create=create, database=database)
     match engine.dialect.name:
         case "postgresql":
-            return PostgresParticipant(engine, name=name, create=create, where=where)
+            return PostgresParticipant(engine, name=name, create=create, where=where, loops=loops)
         case "mysql" | "mariadb":
-            return MysqlParticipant(engine, name=name, create=create, where=where)
+            return MysqlParticipant(engine, name=name, create=create, where=where, loops=loops)
         case "sqlite":
-            return SqliteParticipant(engine, name=name, create=create, where=where)
+            return SqliteParticipant(engine, name=name, create=create, where=where, loops=loops)
         case other:
             raise ConfigError(
                 f"resource {name!r} is of kind {other!r}, which takes no part in coordinated transactions; "

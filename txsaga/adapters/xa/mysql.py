@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
@@ -24,6 +25,7 @@ from txsaga.adapters.evidence.sessions import commit_each, settle_level, short_w
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
+from txsaga.adapters.xa.looping import loops_of
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
 from txsaga.adapters.xa.mysql_session import Session
 from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, transaction_number
@@ -34,7 +36,7 @@ from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
-from txsaga.ports.participants import Ages, Enlisted, Over
+from txsaga.ports.participants import Ages, Enlisted, Opens, Over
 
 FORMAT = 0x54585347  # "TXSG"
 PATIENCE = 60.0
@@ -57,13 +59,14 @@ class MysqlParticipant:
         create: bool = True,
         database: UUID | None = None,
         where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
         patience: float = PATIENCE,
     ) -> None:
         if engine.dialect.driver != "pymysql":
             raise ConfigError(
                 f"resource {name!r} can't vote through {engine.dialect.driver}; open its engine with mysql+pymysql://…"
             )
-        self.name = name
+        self.name, self.loops = name, loops
         self._engine = engine
         self._may_create = create
         self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
@@ -126,6 +129,11 @@ class MysqlParticipant:
             lambda decision: self.finish(branch, decision),
             self._patience,
         )
+
+    def in_loop(self) -> Opens:
+        """Refuse: its driver for threads waits for what it sends, and nobody has written it for a loop's."""
+        loops_of(self.name, self.loops)
+        raise AssertionError
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Do what was decided, or find out who did what."""

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
@@ -25,11 +26,13 @@ from txsaga.adapters.evidence.sessions import commit_each, settle_level
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
+from txsaga.adapters.xa.looping import PostgresInLoop, loops_of
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of
 from txsaga.adapters.xa.rows import BranchRows
+from txsaga.engine.waiting import away
 from txsaga.errors import (
     ConfigError,
     EvidenceMissing,
@@ -71,6 +74,7 @@ class PostgresParticipant:
         create: bool = True,
         database: UUID | None = None,
         where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
         patience: float = PATIENCE,
     ) -> None:
         if engine.dialect.driver != "psycopg":
@@ -83,6 +87,7 @@ class PostgresParticipant:
         self._may_create = create
         self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
         self._patience = patience
+        self.loops = loops
         self._written_for: tuple[Place, Texts] | None = None
 
     @property
@@ -117,6 +122,10 @@ class PostgresParticipant:
         """Do the same for a user who works with the driver's own connection."""
         return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
 
+    def in_loop(self) -> PostgresInLoop:
+        """Return what opens them on a stack that waits as a task does."""
+        return PostgresInLoop(loops_of(self.name, self.loops, "psycopg"), self._enlisted, self._patience)
+
     def _enlisted(self, branch: BranchId, opened: Callable[[], Session]) -> PostgresBranch:
         texts = self._texts
         try:
@@ -126,7 +135,7 @@ class PostgresParticipant:
                 session = self._opened(opened).begin(texts, branch)
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
-        return PostgresBranch(session, branch, texts, lambda decision: self.finish(branch, decision))
+        return PostgresBranch(session, branch, texts, lambda decision: away(lambda: self.finish(branch, decision)))
 
     def _opened(self, opened: Callable[[], Session]) -> Session:
         with edge(self.name):

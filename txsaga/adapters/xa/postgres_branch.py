@@ -140,6 +140,8 @@ class PostgresBranch:
                 f"a statement of branch {gid} failed and its error was dropped, so the database rolls all of it back; "
                 "let the error leave the step, or fence the statement off with begin_nested()"
             )
+        if session.state == TransactionStatus.ACTIVE:
+            raise xa.RolledBack(f"a statement of branch {gid} is still under way; wait for it before the block ends")
         if not session.in_first_transaction:
             raise ended_inside(self._branch)
 

@@ -9,7 +9,7 @@ session is gone, and the rest of it would be half a branch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -19,7 +19,6 @@ from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence import libpq
-from txsaga.adapters.evidence.as_it_was import of_psycopg, put_back_behind
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.sessions import leave_autocommit
@@ -39,15 +38,16 @@ _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 class Session:
     """A session with a transaction of its own, marked with a name that ends with it."""
 
-    def __init__(self, connection: Connection, patience: float) -> None:
+    def __init__(self, connection: Connection, patience: float, handle: object = None) -> None:
         self._open(connection, connection.connection.driver_connection, patience)
-        self._connection = connection
+        self._connection, self.handle = connection, handle or connection
         leave_autocommit(connection)
         self._opened = connection.begin()
 
     def _open(self, pooled: Connection | PoolProxiedConnection, driver: Any, patience: float) -> None:
         self._pooled, self._patience = pooled, patience
-        self._driver: psycopg.Connection[Any] = driver
+        self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] = driver
+        self._given: Mapping[str, Any] = {}  # what the engine gives its transactions, where nobody else does
         self.prepared = False  # our statements, in this session
 
     def begin(self, texts: Texts, branch: BranchId) -> Self:
@@ -63,11 +63,6 @@ class Session:
         return self
 
     @property
-    def handle(self) -> object:
-        """What the user works with."""
-        return self._connection
-
-    @property
     def number(self) -> int:
         """How the server numbers it."""
         return self._driver.pgconn.backend_pid
@@ -77,7 +72,7 @@ class Session:
             return self.ask(texts.mark(branch, prepared=False))
         self._statements = self._pooled.info.setdefault(texts.name, Prepared())
         self.prepared = self._statements.use(lambda: self._prepare(texts))
-        begin = libpq.begin(self._driver)
+        begin = libpq.begin(self._driver, self._given)
         answer = self.ask(f"{begin}; {texts.mark(branch, prepared=self.prepared)}")
         if answer.state == libpq.UNPREPARED:
             self.ask("ROLLBACK")
@@ -154,26 +149,22 @@ class DriverSession(Session):
     """The same, whose user works with the driver's own connection."""
 
     def __init__(self, engine: Engine, patience: float) -> None:
-        self._engine, self._given = engine, False  # back to its pool
+        self._engine, self._given_back = engine, False
         pooled = engine.raw_connection()
         self._open(pooled, pooled.driver_connection, patience)
-        driver = self._driver
+        driver: Any = self._driver
+        self.handle = driver
         self._read_by = driver.row_factory, driver.cursor_factory, driver.prepare_threshold
         given = {_OPTIONS[name]: value for name, value in engine.get_execution_options().items() if name in _OPTIONS}
-        if given and given.get("isolation_level") != "AUTOCOMMIT":  # a connection of the engine's would have them
-            put_back_behind(engine, pooled.info, of_psycopg(driver))
-            for name, value in given.items():
-                setattr(driver, name, _LEVELS[value] if name == "isolation_level" else value)
-
-    @property
-    def handle(self) -> object:
-        """What the user works with."""
-        return self._driver
+        level = given.get("isolation_level")
+        if level is not None:
+            given["isolation_level"] = _LEVELS.get(level)
+        self._given = {} if level == "AUTOCOMMIT" else given
 
     @property
     def lost(self) -> bool:
         """Whether the connection no longer stands for the session that it was opened with."""
-        return self._given or self._driver.closed
+        return self._given_back or self._driver.closed
 
     @property
     def in_first_transaction(self) -> bool:
@@ -185,10 +176,11 @@ class DriverSession(Session):
 
     def give_back(self) -> None:
         """Give it back to its pool, rolled back; with an answer under way it is closed."""
-        if self._given:
+        if self._given_back:
             return
-        self._given = True
-        self._driver.row_factory, self._driver.cursor_factory, self._driver.prepare_threshold = self._read_by
+        self._given_back = True
+        driver: Any = self._driver
+        driver.row_factory, driver.cursor_factory, driver.prepare_threshold = self._read_by
         if self._driver.closed or self.state in _AT_WORK:
             self._pooled.invalidate()
         else:
@@ -196,7 +188,7 @@ class DriverSession(Session):
 
     def _discard(self) -> None:
         """Close it as stale, and with it whatever the pool has kept as long."""
-        self._given = True
+        self._given_back = True
         self._pooled.invalidate()
         with suppress(DBAPIError), self._engine.connect() as connection:
             connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone

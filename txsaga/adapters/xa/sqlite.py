@@ -16,12 +16,14 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import begin_now, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
+from txsaga.adapters.xa.looping import Shown, SqliteInLoop, loops_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
@@ -44,8 +46,9 @@ class SqliteParticipant:
         create: bool = True,
         database: UUID | None = None,
         where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.loops = name, loops
         self._engine, self._may_create = engine, create
         self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
 
@@ -76,9 +79,16 @@ class SqliteParticipant:
 
     def enlist(self, branch: BranchId) -> SqliteBranch:
         """Open a transaction for a branch."""
+        return self._enlisted(branch, self._engine)
+
+    def in_loop(self) -> SqliteInLoop:
+        """Return what opens them on a stack that waits as a task does."""
+        return SqliteInLoop(loops_of(self.name, self.loops, "aiosqlite"), self._enlisted)
+
+    def _enlisted(self, branch: BranchId, engine: Engine, shown: Shown = lambda it: it) -> SqliteBranch:
         _ = self._rows.place
         with edge(self.name):
-            connection = self._engine.connect()
+            connection = engine.connect()
             try:
                 opened = connection.begin()
                 begin_now(connection)
@@ -87,7 +97,7 @@ class SqliteParticipant:
             except BaseException:
                 connection.close()
                 raise
-        return SqliteBranch(connection, opened, branch, self._rows)
+        return SqliteBranch(connection, opened, branch, self._rows, shown(connection))
 
     def finish(self, branch: BranchId, decision: Decision) -> Finish:
         """Find out what became of it: nothing of it is held for anybody."""
@@ -116,7 +126,7 @@ class SqliteParticipant:
         """Do journalled statements in an open branch."""
         assert isinstance(session, SqliteBranch)
         with edge(self.name):
-            journal.do(session.handle, statements, self.name)
+            journal.do(session.connection, statements, self.name)
 
     def sweep(self, store: str, ages: Ages, over: Over) -> int:
         """Delete old rows of branches that are over."""
@@ -135,8 +145,10 @@ class SqliteParticipant:
 class SqliteBranch:
     """The work of one branch."""
 
-    def __init__(self, connection: Connection, opened: RootTransaction, branch: BranchId, rows: BranchRows) -> None:
-        self.handle = connection
+    def __init__(
+        self, connection: Connection, opened: RootTransaction, branch: BranchId, rows: BranchRows, handle: object
+    ) -> None:
+        self.connection, self.handle = connection, handle
         self._opened, self._branch, self._rows = opened, branch, rows
 
     def prepare(self) -> Callable[[], Vote]:
@@ -156,13 +168,13 @@ class SqliteBranch:
 
     def leave(self) -> None:
         """Give the session back, rolled back."""
-        self.handle.close()
+        self.connection.close()
 
     def _committed(self, *, decides: bool) -> None:
         try:
-            self._rows.write(self.handle, self._branch)
+            self._rows.write(self.connection, self._branch)
             if decides:
-                self._rows.write_main(self.handle, self._branch)
+                self._rows.write_main(self.connection, self._branch)
         except DBAPIError as error:
             raise xa.RolledBack(f"branch {self._branch.gid} can't leave its evidence: {error.orig}") from error
         try:
@@ -179,7 +191,7 @@ class SqliteBranch:
 
     def _refuse_ended(self) -> None:
         try:
-            self.handle.exec_driver_sql(f"RELEASE {_mark(self._branch)}").close()
+            self.connection.exec_driver_sql(f"RELEASE {_mark(self._branch)}").close()
         except SQLAlchemyError as error:
             raise xa.RolledBack(
                 f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step, by an "

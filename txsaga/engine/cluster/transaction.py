@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Thread
-from typing import Protocol, Self, cast
+from typing import NoReturn, Protocol, Self, cast
 
 from txsaga.engine.cluster.copies import as_copy
 from txsaga.engine.cluster.members import AWAY, Members
@@ -33,6 +33,7 @@ from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
 from txsaga.errors import (
     ClusterError,
+    ConfigError,
     StoreUnavailable,
     TransactionClosed,
     TransactionError,
@@ -121,6 +122,13 @@ class ClusterTransaction(Coordinated):
             self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
+
+    async def __aenter__(self) -> NoReturn:
+        """Refuse: its brokers are spoken to in the caller's thread."""
+        raise ConfigError(
+            "the transaction of a cluster can't be entered by `async with`; enter it by `with` in a thread, by "
+            "asyncio.to_thread"
+        )
 
     def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
         """Add a message to the transaction, on the brokers that were chosen for it."""

@@ -24,10 +24,12 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from txsaga.engine.consuming import Consumed, consume
+from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
@@ -38,6 +40,7 @@ from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
 from txsaga.engine.table import Table, TableWrites
+from txsaga.engine.waiting import away
 from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished, xa
 from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
@@ -97,6 +100,7 @@ class Coordinated(Gathering):
         self._tables = tables = TableWrites(kernel, PART, self._life_for)
         self._owner.recorded = lambda: tables.recorded
         self._process = os.getpid()
+        self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
 
     @property
@@ -119,6 +123,20 @@ class Coordinated(Gathering):
             raise
         self._stage = Stage.OPEN
         return self
+
+    async def __aenter__(self) -> AsyncCoordinated:
+        """Do the same within an event loop."""
+        self._stage.require_new()
+        self._looped = AsyncCoordinated(self, self._kernel.in_loop)
+        await self._looped.enter()
+        return self._looped
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; only the task waits."""
+        assert self._looped is not None
+        await self._looped.leave(kind, error, trace)
 
     def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
         """Work in a resource: nothing of it is visible before the decision. The same session each time.
@@ -289,7 +307,7 @@ class Coordinated(Gathering):
     def _flush(self) -> None:
         if self._outbox.bytes > FLUSH:
             try:
-                self._owner.add(self._outbox.take_whole())
+                away(partial(self._owner.add, self._outbox.take_whole()))
             except BaseException:
                 self._stage = Stage.BROKEN
                 raise

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from txsaga.engine.waiting import away
 from txsaga.model.records import Life
 
 MANY = 64
@@ -37,7 +38,7 @@ class Numbers:
                 return at_hand[1].popleft()
         except IndexError:
             pass  # another thread took the last one
-        return self._fetch(group)
+        return away(lambda: self._fetch(group))
 
     def _fetch(self, group: int) -> Life:
         with self._lock:

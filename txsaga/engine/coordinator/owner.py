@@ -19,6 +19,7 @@ from functools import partial
 from threading import Lock
 
 from txsaga.engine.coordinator.ballots import ballots
+from txsaga.engine.coordinator.named import Named, check_names, resources_of
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.coordinator.work import Part, Told, Work, noted
 from txsaga.engine.decide import By
@@ -26,6 +27,7 @@ from txsaga.engine.effects import Prepared
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
+from txsaga.engine.waiting import away, loops
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -37,7 +39,6 @@ from txsaga.errors import (
     Unfinished,
 )
 from txsaga.model import facts
-from txsaga.model.arguments import check_kind
 from txsaga.model.ballot import Ballot, require_carried
 from txsaga.model.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
@@ -68,7 +69,7 @@ class Owner:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
         self._patience = patience
         self._lives = Lives(kernel)
-        _check_names(resources)
+        check_names(resources)
         self._polled = self._units = False
         self.written = False  # the store knows of it
         self.fenced = False  # it did not, and recovery took the votes for those of a dead owner
@@ -76,14 +77,8 @@ class Owner:
         self.recorded: Callable[[], Sequence[Effect]] = tuple
         self.with_effects = False  # tables: the batch of many owners would answer that it can't
         self._released = Told([], {}, [])
-        self._resources = [patiently(partial(kernel.participant, name), patience) for name in resources]
-        self._ids = [recorded.id for recorded, _ in self._resources]
-        unable = [each.name for _, each in self._resources if not each.capabilities.two_phase]
-        if len(unable) > 1:
-            raise ConfigError(
-                f"{' and '.join(map(repr, unable))} can't vote, and only one resource can come last; "
-                "leave all but one of them to a transaction of their own"
-            )
+        self._names = resources
+        self._resources: Sequence[Named] = () if loops() else resources_of(kernel, resources, patience)
         self.life: Life
         self.work: Work
 
@@ -94,12 +89,11 @@ class Owner:
 
     def enter(self) -> None:
         """Begin; what may be entered again, or can't list what it holds, with its branches named (R9)."""
+        self._resources = self._resources or resources_of(self._kernel, self._names, self._patience)
+        self._ids = [recorded.id for recorded, _ in self._resources]
         numbers: Sequence[int] = range(1, len(self._ids) + 1)
         if self._key is not None:
-            key = self._key
-            self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self._patience), written=True)
-            numbers = patiently(lambda: self._named(self._ids), self._patience)
-            self._free_of_earlier(key)
+            numbers = away(partial(self._enter_again, self._key))
         elif self._run is None and all(each.capabilities.listed for _, each in self._resources):
             self._own(self._kernel.numbers.take(self._group.id), written=False)
         else:
@@ -114,15 +108,22 @@ class Owner:
         else:
             self._kernel.running.begin_unwritten(self)
 
+    def _enter_again(self, key: str) -> Sequence[int]:
+        self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self._patience), written=True)
+        numbers = patiently(lambda: self._named(self._ids), self._patience)
+        self._free_of_earlier(key)
+        return numbers
+
     def write_down(self) -> Life:
         """Let the store know of the transaction, and return its life there."""
         if not self.written:
-            with self._writing:
-                self._write_down()
+            away(self._write_down)
         return self.life
 
     def _write_down(self) -> None:
-        if not self.written:
+        with self._writing:
+            if self.written:
+                return
             begun = self._kernel.branches.call(Begin(self._group.id, self._ids, life=self.life))
             assert isinstance(begun, Life)
             self.written = True
@@ -161,15 +162,15 @@ class Owner:
         """Write the decision, with all that belongs to it; return what stands."""
         self._kernel.tell_hooks(self._group, self.life, decision, why)
         if self._units:
-            self._kernel.notes.flush()  # what stood before the decision is told before it
+            away(self._kernel.notes.flush)  # what stood before the decision is told before it
         word = self._word(decision, why, rows, votes)
         with self._none_left_behind():
             if self.with_effects and self.written:
-                return self._decide_with_effects(word)
+                return away(partial(self._decide_with_effects, word))
             try:
                 standing = self._kernel.branches.call(word)
             except EffectConflict:
-                return self._decide_with_effects(word)
+                return away(partial(self._decide_with_effects, word))
         self._heard(word, standing)
         assert isinstance(standing, Decision)
         return standing
@@ -178,7 +179,7 @@ class Owner:
         """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""
         # Behind the last resource's commit it would be too late. An owner before may have called one.
         if self._polled or self.life.owner > 1:
-            require_carried(ballots(self._kernel, self.life.txid))
+            require_carried(away(partial(ballots, self._kernel, self.life.txid)))
         evidence, _ = self._kernel.resource(last)
         # What holds nothing is named by the decision: an end may still be followed by a rollback.
         held = [vote for vote in votes if vote.vote is Vote.PREPARED]
@@ -222,7 +223,7 @@ class Owner:
     def open_unit(self, resource: Resource, participant: Participant) -> str:
         """Name a unit of an auxiliary lane before its work; return what the work is found under."""
         self.write_down()
-        (number,) = self._named([resource.id], aux=True)
+        (number,) = away(lambda: self._named([resource.id], aux=True))
         key = f"{participant.name} unit {number}"
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
         self.work.add(key, Part(BranchId(transaction, number, self.life.owner), participant, aux=True))
@@ -244,10 +245,10 @@ class Owner:
         part, own = self.work.part(key), self.work.knots.found(key)
         self.work.drop(key)
         try:
-            found = part.participant.fence(part.branch)
-        except TxSagaError as away:
+            found = away(partial(part.participant.fence, part.branch))
+        except TxSagaError as silent:
             name = part.participant.name
-            raise OutcomeUnknown(f"whether the unit of lane {name!r} has committed is not known: {away}") from error
+            raise OutcomeUnknown(f"whether the unit of lane {name!r} has committed is not known: {silent}") from error
         self._note_unit(key, Decision.COMMIT if found is Finish.COMMITTED else Decision.ROLLBACK)
         if found is not Finish.COMMITTED:
             if own is not None:
@@ -328,7 +329,7 @@ class Owner:
     def _follow_evidence(self, last: str, error: Exception) -> tuple[Decision, Exception | None]:
         evidence, _ = self._kernel.resource(last)
         try:
-            checked = self._kernel.settler.check(Doubt.of(self.life, evidence.id))
+            checked = away(lambda: self._kernel.settler.check(Doubt.of(self.life, evidence.id)))
         except TxSagaError as silent:
             raise InDoubt(f"transaction {self.life.txid} is undecided: {silent}; check-back settles it") from error
         if checked.standing is None:
@@ -373,10 +374,3 @@ class Owner:
         ledger.win(life.txid, PART, life.owner)  # also without messages: those of an owner before don't count (R4)
         ledger.elect(life.txid, word.votes)
         ledger.move(life.txid, TxEvent.END)
-
-
-def _check_names(resources: Sequence[str]) -> None:
-    for name in resources:
-        check_kind(name, str, "a resource", "give the names of registered ones")
-    if not resources or len(set(resources)) != len(resources):
-        raise ConfigError("name each resource of a coordinated transaction once, and at least one")

@@ -17,13 +17,15 @@ from typing import NamedTuple, TypeVar, cast
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.coordinator.knots import Knots
+from txsaga.engine.coordinator.looped import looped
 from txsaga.engine.patience import patiently
+from txsaga.engine.waiting import stack
 from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted, Voted
-from txsaga.ports.participants import Driven, Enlisted, Participant, Traced
+from txsaga.ports.participants import Driven, Enlisted, Opens, Participant, Traced
 
 logger = logging.getLogger("txsaga")
 
@@ -291,13 +293,14 @@ class Work:
 
 
 def _enlisted(part: Part, *, driver: bool) -> Enlisted:
+    opens: Opens = part.participant if stack() is None else looped(part.participant)
     if not driver:
-        return part.participant.enlist(part.branch)
-    if not hasattr(part.participant, "enlist_driver"):
+        return opens.enlist(part.branch)
+    if not hasattr(opens, "enlist_driver"):
         raise TransactionError(
             f"resource {part.participant.name!r} has no connection of a driver to work with; leave driver=True out"
         )
-    return cast(Driven, part.participant).enlist_driver(part.branch)
+    return cast(Driven, opens).enlist_driver(part.branch)
 
 
 def _silent_vote(part: Part) -> Vote:

@@ -1,0 +1,155 @@
+"""A task that is cancelled anywhere in a coordinated block leaves one outcome behind, and no branch that waits."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Event
+
+import pytest
+from sqlalchemy import text
+
+from tests.engine.coordinator.bank import START
+from tests.engine.coordinator.looped import LoopedBank, move
+from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
+from txsaga.model.decision import Decision
+
+pytestmark = pytest.mark.postgres
+
+UNTOUCHED = {"current": START, "mortgage": START}
+PAID = {"current": START - 10, "mortgage": START + 10}
+HELD = 77
+"""An advisory lock, by which a test holds what a server does."""
+
+
+def hold_votes(looping: LoopedBank, name: str) -> None:
+    """Let the votes of a database wait until nobody holds the lock."""
+    with looping.bank.engines[name].begin() as connection:
+        connection.exec_driver_sql(
+            "create function held() returns trigger language plpgsql as"
+            f" 'begin perform pg_advisory_xact_lock_shared({HELD}); return null; end'"
+        )
+        connection.exec_driver_sql(
+            "create constraint trigger held after update on account deferrable initially deferred"
+            " for each row execute function held()"
+        )
+
+
+async def waits(looping: LoopedBank, name: str) -> None:
+    """Wait until somebody waits for the lock."""
+
+    def look() -> bool:
+        with looping.bank.engines[name].connect() as connection:
+            asked = (
+                "select count(*) from pg_locks join pg_database on pg_database.oid = database"
+                " where locktype = 'advisory' and not granted and datname = current_database()"
+            )
+            return bool(connection.exec_driver_sql(asked).scalar())
+
+    while not await asyncio.to_thread(look):
+        await asyncio.sleep(0.02)
+
+
+async def cancelled_twice(transfer: asyncio.Task[None]) -> None:
+    for _ in range(2):
+        transfer.cancel()
+        await asyncio.sleep(0.05)
+        assert not transfer.done()  # what was handed over can't be withdrawn
+
+
+def test_in_its_work_it_rolls_back(looping: LoopedBank) -> None:
+    told: list[AsyncCoordinated] = []
+
+    async def transfer() -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            told.append(tx)
+            await looping.transfer(tx)
+            async with tx.on("current") as connection:
+                await connection.execute(text("select pg_sleep(60)"))
+
+    async def work() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await transfer()
+
+    looping.run(work)
+    assert (looping.bank.balances(), looping.bank.told(), looping.bank.prepared()) == (UNTOUCHED, [], [])
+    assert told[0].decision is Decision.ROLLBACK
+
+
+@pytest.mark.parametrize("name", ["current", "mortgage"])
+def test_at_its_votes_it_hears_them_and_what_was_decided(looping: LoopedBank, name: str) -> None:
+    hold_votes(looping, name)
+    told: list[AsyncCoordinated] = []
+
+    async def transfer() -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            told.append(tx)
+            await looping.transfer(tx)
+
+    async def work() -> None:
+        with looping.bank.engines[name].connect() as holder:
+            holder.exec_driver_sql(f"select pg_advisory_lock({HELD})")
+            moving = asyncio.ensure_future(transfer())
+            await waits(looping, name)
+            await cancelled_twice(moving)
+            holder.exec_driver_sql(f"select pg_advisory_unlock({HELD})")
+            with pytest.raises(asyncio.CancelledError):
+                await moving
+
+    looping.run(work)
+    assert told[0].decision is Decision.COMMIT
+    assert (looping.bank.balances(), looping.bank.told(), looping.bank.prepared()) == (PAID, ["10"], [])
+
+
+def test_while_it_is_decided_it_hears_the_decision(looping: LoopedBank, monkeypatch: pytest.MonkeyPatch) -> None:
+    came, go, told = Event(), Event(), list[AsyncCoordinated]()
+    batcher = looping.bank.broker.kernel.branches
+    run = batcher._run
+
+    def holding(items: object) -> object:
+        came.set()
+        assert go.wait(10)
+        return run(items)  # type: ignore[arg-type]
+
+    async def transfer() -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            told.append(tx)
+            await looping.transfer(tx)
+
+    async def work() -> None:
+        monkeypatch.setattr(batcher, "_run", holding)
+        moving = asyncio.ensure_future(transfer())
+        await asyncio.to_thread(came.wait, 10)
+        await cancelled_twice(moving)
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await moving
+
+    looping.run(work)
+    assert told[0].decision is Decision.COMMIT
+    assert (looping.bank.balances(), looping.bank.told(), looping.bank.prepared()) == (PAID, ["10"], [])
+
+
+def test_as_it_opens_a_session_it_gives_it_back(looping: LoopedBank) -> None:
+    told: list[AsyncCoordinated] = []
+
+    async def transfer() -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            told.append(tx)
+            async with tx.on("current") as connection:
+                await move(connection, -10)
+            me = asyncio.current_task()
+            assert me is not None
+            asyncio.get_running_loop().call_soon(me.cancel)
+            async with tx.on("mortgage") as connection:
+                await move(connection, 10)
+
+    async def work() -> None:
+        for _ in range(8):  # more than the pools hold
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.ensure_future(transfer())
+        assert {engine.sync_engine.pool.checkedout() for engine in looping.loops.values()} == {0}  # type: ignore[attr-defined]  # of a queue
+
+    looping.run(work)
+    assert {tx.decision for tx in told} == {Decision.ROLLBACK}
+    assert (looping.bank.balances(), looping.bank.prepared()) == (UNTOUCHED, [])

@@ -1,0 +1,61 @@
+"""
+Sessions of a block within an event loop.
+
+A participant that is spoken to without blocking says so; every other one is spoken to in threads, each of its steps
+begun before anybody waits. If that were left out, one slow resource would stop whatever else the loop does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from txsaga.engine.waiting import away, sent_away
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.decision import Decision
+from txsaga.ports.participants import Enlisted, Looping, Opens
+
+
+def looped(opens: Opens) -> Opens:
+    """Return what opens the sessions of a participant within a loop; `ConfigError` where it takes none there."""
+    return cast(Looping, opens).in_loop() if hasattr(opens, "in_loop") else _InThreads(opens)
+
+
+class _InThreads:
+    """A participant whose sessions block."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+
+    def enlist(self, branch: BranchId) -> Enlisted:
+        """Open a session for a branch."""
+        return _Away(away(partial(self._opens.enlist, branch)))
+
+
+class _Away:
+    """A session that blocks."""
+
+    def __init__(self, session: Enlisted) -> None:
+        self._session = session
+
+    @property
+    def handle(self) -> object:
+        """What the user works with; where it blocks, by `asyncio.to_thread`."""
+        return self._session.handle
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Ask for the vote."""
+        return sent_away(lambda: self._session.prepare()())
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Do what was decided."""
+        return sent_away(lambda: self._session.finish(decision)())
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Commit in one phase."""
+        return sent_away(lambda: self._session.commit(transaction)())
+
+    def leave(self) -> None:
+        """Give the session back."""
+        away(self._session.leave)
