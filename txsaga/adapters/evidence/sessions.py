@@ -89,10 +89,18 @@ def begin_now(connection: Connection) -> None:
 
 
 def limit(connection: Connection, locks: int = STATEMENT) -> None:
-    """Let no statement of PostgreSQL's transaction take long; that ends with it."""
+    """Let no statement of PostgreSQL's transaction take long, and no asker who fell silent hold what it locked.
+
+    That ends with the transaction.
+    """
     if connection.dialect.name == "postgresql":
-        question = "select set_config('lock_timeout', '%ds', true), set_config('statement_timeout', '%ds', true)"
-        connection.exec_driver_sql(question % (locks, STATEMENT)).close()
+        limits = {
+            "lock_timeout": locks,
+            "statement_timeout": STATEMENT,
+            "idle_in_transaction_session_timeout": STATEMENT,
+        }
+        named = ", ".join(f"set_config('{name}', '{seconds:d}s', true)" for name, seconds in limits.items())
+        connection.exec_driver_sql(f"select {named}").close()
 
 
 @contextmanager
@@ -117,7 +125,7 @@ def short_waits(connection: Connection, locks: int = STATEMENT) -> Iterator[None
 def _mysql(connection: Connection, locks: int) -> dict[str, int]:
     waits = {"@@session.innodb_lock_wait_timeout": locks, "@@session.lock_wait_timeout": locks}
     if getattr(connection.dialect, "is_mariadb", False):
-        return waits | {"@@session.max_statement_time": STATEMENT}
+        return waits | {"@@session.max_statement_time": STATEMENT, "@@session.idle_transaction_timeout": STATEMENT}
     return waits | {"@@session.max_execution_time": STATEMENT * 1000}
 
 
