@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from threading import Event
 
 import pytest
@@ -19,6 +20,8 @@ UNTOUCHED = {"current": START, "mortgage": START}
 PAID = {"current": START - 10, "mortgage": START + 10}
 HELD = 77
 """An advisory lock, by which a test holds what a server does."""
+MOMENTS = 60
+"""At which a transfer is cancelled."""
 
 
 def hold_votes(looping: LoopedBank, name: str) -> None:
@@ -54,6 +57,16 @@ async def cancelled_twice(transfer: asyncio.Task[None]) -> None:
         transfer.cancel()
         await asyncio.sleep(0.05)
         assert not transfer.done()  # what was handed over can't be withdrawn
+
+
+async def cancelled_after(transfer: asyncio.Task[None], seconds: float, times: int) -> None:
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(0)
+    for _ in range(times):
+        transfer.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(transfer, return_exceptions=True)
 
 
 def test_in_its_work_it_rolls_back(looping: LoopedBank) -> None:
@@ -153,3 +166,31 @@ def test_as_it_opens_a_session_it_gives_it_back(looping: LoopedBank) -> None:
     looping.run(work)
     assert {tx.decision for tx in told} == {Decision.ROLLBACK}
     assert (looping.bank.balances(), looping.bank.prepared()) == (UNTOUCHED, [])
+
+
+def test_at_any_moment_what_it_tells_is_what_happened(looping: LoopedBank) -> None:
+    chance, paid = random.Random(3), 0
+
+    async def transfer(told: list[AsyncCoordinated]) -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            told.append(tx)
+            await looping.transfer(tx)
+
+    async def work() -> None:
+        nonlocal paid
+        loop, outcomes = asyncio.get_running_loop(), set()
+        began = loop.time()
+        await transfer([])
+        lasts, paid = loop.time() - began, 1
+        for _ in range(MOMENTS):
+            told = list[AsyncCoordinated]()
+            moving = asyncio.ensure_future(transfer(told))
+            await cancelled_after(moving, chance.random() * lasts, chance.choice([1, 2, 3]))
+            decision = told[0].decision if told else None
+            paid += decision is Decision.COMMIT
+            outcomes.add(decision)
+            assert looping.bank.balances() == {"current": START - 10 * paid, "mortgage": START + 10 * paid}
+        assert {Decision.COMMIT, Decision.ROLLBACK} <= outcomes
+
+    looping.run(work)
+    assert (len(looping.bank.told()), looping.bank.prepared()) == (paid, [])

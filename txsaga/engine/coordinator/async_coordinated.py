@@ -27,9 +27,6 @@ from txsaga.ports.loops import Loops
 if TYPE_CHECKING:
     from txsaga.engine.coordinator.block import Coordinated  # noqa: F401  # of its base
 
-if TYPE_CHECKING:
-    pass
-
 
 class AsyncOn(Across[Any]):
     """Work in one resource, within an event loop; it is left open, and only an error has to be looked at."""
