@@ -70,6 +70,19 @@ def test_a_wrong_url_is_told_without_its_password(bare: Cli, url: str, code: int
     assert "secret" not in said.err
 
 
+@pytest.mark.parametrize(("name", "told"), [("", "--namespace is empty"), ("a&host=b", "namespace 'a&host=b' is for")])
+def test_a_namespace_that_is_none_is_refused(bare: Cli, name: str, told: str) -> None:
+    said = bare("topic", "list", "--namespace", name, "--url", "postgresql://anna@127.0.0.1:1/home")
+    assert (said.code, said.out) == (3, "")
+    assert told in said.complaint
+
+
+@pytest.mark.parametrize("words", [("tx", "reject", "maybe"), ("topic", "create", "loud", "--type", "loud")])
+def test_what_can_be_chosen_is_told_in_our_words(bare: Cli, words: tuple[str, ...]) -> None:
+    assert "' is not one of '" in bare(*words).complaint
+    assert "Value error" not in bare(*words).complaint
+
+
 def test_a_newer_schema_is_left_alone(bare: Cli, own_url: str) -> None:
     Stored(own_url).rows("UPDATE alembic_version SET version_num = '9999'")
     for words in (("topic", "list"), ("db", "migrate"), ("db", "adopt")):

@@ -63,7 +63,12 @@ def test_a_group_that_loses_what_fails_is_warned_of(cli: Cli) -> None:
         (("create", "ok", "--backout", "nowhere"), 3, "'nowhere' does not exist"),
         (("create", "ok", "--max-attempts", "-1"), 2, "--max-attempts"),
         (("create", "ok", "--expires", "599"), 3, "expires is 0:09:59; give a timedelta from 10 minutes on"),
-        (("create", "ok", "--first-retry", "86401"), 2, "--first-retry"),
+        (("create", "ok", "--first-retry", "nan"), 2, "--first-retry"),
+        (
+            ("create", "ok", "--first-retry", "86401"),
+            3,
+            "first_retry is 1 day, 0:00:01; give a timedelta of at most 1 day",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(cli: Cli, words: tuple[str, ...], code: int, told: str) -> None:

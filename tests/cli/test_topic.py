@@ -58,7 +58,7 @@ def test_what_is_kept_is_told(cli: Cli) -> None:
     assert cli("topic", "create", name, "--retention", "3600", "--retention-bytes", "1000000").code == 0
     shown = cli("topic", "show", name, "--json").document
     assert (shown["retention_seconds"], shown["retention_bytes"]) == (3600, 1_000_000)
-    again = cli("topic", "create", name, "--retention", "3600")
+    again = cli("topic", "create", name, "--retention", "1h")
     assert again.code == 3
     assert "exists as normal with 8 queues, retention 3600 s and 1000000 bytes" in again.complaint
 

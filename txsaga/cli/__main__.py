@@ -134,7 +134,8 @@ def explained(failure: Exception) -> tuple[int, str]:
     match failure:
         case typer.TyperException():
             path = getattr(getattr(failure, "ctx", None), "command_path", PROGRAM)
-            return exits.USAGE, f"{failure.format_message().rstrip('.')} (see `{path} --help`)"
+            told = failure.format_message().replace("Value error, ", "").rstrip(".")
+            return exits.USAGE, f"{told} (see `{path} --help`)"
         case TxSagaError():
             return exits.code_of(failure), str(failure)
         case OSError():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txsaga.cli.home import given_url, with_namespace
-from txsaga.cli.options import LONGEST, Options, options_of
+from txsaga.cli.options import Options, options_of, span_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.config import Settings
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from txsaga.adapters.airflow.running import Host, PartStatus
 
 app = typer.Typer(help="An Airflow on this machine: database, four parts, engine.")
-PATIENCE = 180.0
+PATIENCE = timedelta(minutes=3)
 
 
 @app.command()
@@ -33,14 +34,19 @@ def up(
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Port of the user interface.")] = None,
     dags: Annotated[Path | None, typer.Option(help="Folder with DAG files; kept for the next start.")] = None,
     patience: Annotated[
-        float, typer.Option(min=1, max=LONGEST, help="Seconds to wait until all parts are healthy.")
-    ] = PATIENCE,
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="How long it may take; else 3m.")
+    ] = None,
 ) -> None:
     """Start Airflow and the engine, unless they run; return when every part is healthy."""
     options, host = options_of(context), _host()
     store = _store(options)
     keys = host.up(
-        store=store, port=port, dags=dags, patience=patience, env=os.environ, tell=lambda text: _tell(text, options)
+        store=store,
+        port=port,
+        dags=dags,
+        patience=(PATIENCE if patience is None else patience).total_seconds(),
+        env=os.environ,
+        tell=lambda text: _tell(text, options),
     )
     from txsaga.adapters.airflow.home import LOGIN
 
@@ -87,19 +93,22 @@ def status(context: typer.Context) -> None:
 
 
 @app.command()
-def keys() -> None:
+def keys(context: typer.Context) -> None:
     """Print fresh secrets for docker-compose.yml: `txsaga airflow keys > .env`, once."""
     from txsaga.adapters.airflow.home import Keys
 
     made = Keys.new(Path("dags"))
-    for name, value in (
-        ("POSTGRES_PASSWORD", Keys.new(Path("dags")).secret),
-        ("AIRFLOW_PASSWORD", made.password),
-        ("AIRFLOW_FERNET_KEY", made.fernet),
-        ("AIRFLOW_JWT_SECRET", made.jwt),
-        ("AIRFLOW_SECRET_KEY", made.secret),
-    ):
-        say(f"{name}={value}")
+    secrets = {
+        "POSTGRES_PASSWORD": Keys.new(Path("dags")).secret,
+        "AIRFLOW_PASSWORD": made.password,
+        "AIRFLOW_FERNET_KEY": made.fernet,
+        "AIRFLOW_JWT_SECRET": made.jwt,
+        "AIRFLOW_SECRET_KEY": made.secret,
+    }
+    if options_of(context).json:
+        document(secrets)
+    else:
+        say("\n".join(f"{name}={value}" for name, value in secrets.items()))
 
 
 def _shown(host: Host, keys: Keys | None, parts: list[PartStatus], *, brief: bool = False) -> dict[str, object]:

@@ -13,7 +13,7 @@ import typer
 from txsaga.cli import exits, tx
 from txsaga.cli.home import opened
 from txsaga.cli.mending import look, say_looks
-from txsaga.cli.options import MOST, options_of
+from txsaga.cli.options import MOST, options_of, span_of
 from txsaga.cli.printing import document, say, table
 from txsaga.errors import UnknownProducerGroup
 from txsaga.model.branch import HEURISTIC, OPEN, BranchId, BranchState
@@ -46,14 +46,14 @@ After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Go on behind 
 def recover(
     context: typer.Context,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Go on for so long, until nothing is left.")
-    ] = 0,
+        timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Go on for so long, until nothing is left.")
+    ] = None,
 ) -> None:
     """Tell resources now what is decided, with those that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
     from txsaga.engine.coordinator.orphans import LONE
     from txsaga.engine.coordinator.recovery import Recovery
 
-    options, until = options_of(context), time.monotonic() + wait
+    options, until = options_of(context), time.monotonic() + (wait.total_seconds() if wait else 0)
     with opened(options) as broker:
         recovery = Recovery(broker.kernel, patience=PATIENCE, fresh=timedelta(0), lone=LONE)
         recovery.run_once()

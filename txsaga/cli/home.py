@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 from txsaga.cli.options import Options
 from txsaga.config import Settings
@@ -97,9 +98,11 @@ def with_namespace(url: str, namespace: str | None) -> str:
     """Put a namespace into a URL, in the place of the one that is there."""
     if namespace is None:
         return url
+    if not namespace:
+        raise ConfigError("--namespace is empty; name one, or leave it out")
     address, _, query = url.partition("?")
     kept = [pair for pair in query.split("&") if pair and not pair.startswith("namespace=")]
-    return f"{address}?{'&'.join([*kept, f'namespace={namespace}'])}"
+    return f"{address}?{'&'.join([*kept, f'namespace={quote_plus(namespace)}'])}"
 
 
 def may_dispatch(broker: Broker) -> bool:

@@ -10,8 +10,13 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from txsaga.cli.options import LONGEST
+from txsaga.cli.options import span_of
 from txsaga.model.claim import MOST_ATTEMPTS
+
+
+def _span(told: str) -> Any:  # noqa: ANN401  # as typer has it
+    return typer.Option(parser=span_of, metavar="TIME", help=told)
+
 
 OPTIONS: dict[str, Any] = {
     "max_attempts": Annotated[
@@ -21,15 +26,11 @@ OPTIONS: dict[str, Any] = {
     "dead_letters": Annotated[
         bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep what fails to the end.")
     ],
-    "first_retry": Annotated[float | None, typer.Option(min=0, max=86_400, help="Seconds before the second delivery.")],
-    "longest_retry": Annotated[float | None, typer.Option(min=0, max=86_400, help="Seconds that it rests at most.")],
-    "expires": Annotated[
-        float | None,
-        typer.Option(min=0, max=LONGEST, help="Seconds without a member behind which it is forgotten; 0: never."),
-    ],
+    "first_retry": Annotated[timedelta | None, _span("Rest before the second delivery: 1s.")],
+    "longest_retry": Annotated[timedelta | None, _span("How long it rests at most: 5m.")],
+    "expires": Annotated[timedelta | None, _span("Time without a member behind which it is forgotten; 0: never.")],
 }
-SPANS = ("first_retry", "longest_retry", "expires")
-NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": 0}
+NONE: dict[str, object] = {"max_attempts": 0, "backout": "", "expires": timedelta(0)}
 """What stands for None on a command line."""
 
 
@@ -57,6 +58,4 @@ def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _meant(name: str, value: object) -> object:
-    if name in NONE and value == NONE[name]:
-        return None
-    return timedelta(seconds=value) if name in SPANS and isinstance(value, float) else value
+    return None if name in NONE and value == NONE[name] else value

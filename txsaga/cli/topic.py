@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import LONGEST, options_of
+from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.model.topic import MAX_RETENTION_BYTES, TopicType
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Create, alter, list and show topics.")
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
+Retention = Annotated[
+    timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="How long read messages stay: 90s, 12h, 30d.")
+]
+RetentionBytes = Annotated[
+    int | None, typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes that newer messages take before old ones go.")
+]
 
 
 @app.command()
@@ -25,19 +31,13 @@ def create(
     name: Name,
     type: Annotated[TopicType, typer.Option(help="What may be sent to it; it never changes.")] = TopicType.NORMAL,
     queues: Annotated[int, typer.Option(min=1, max=1024, help="Queues; they never change.")] = 8,
-    retention: Annotated[
-        float | None, typer.Option(min=0, max=LONGEST, help="Seconds for which read messages stay.")
-    ] = None,
-    retention_bytes: Annotated[
-        int | None,
-        typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes that newer messages take before old ones go."),
-    ] = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
 ) -> None:
     """Create a topic; the same again is no error."""
     options = options_of(context)
-    kept = None if retention is None else timedelta(seconds=retention)
     with opened(options) as broker:
-        topic = broker.create_topic(name, type, queues=queues, retention=kept, retention_bytes=retention_bytes)
+        topic = broker.create_topic(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
     if options.json:
         document({"name": topic.name, "type": topic.type, "queues": len(topic.qids)})
     else:
@@ -48,13 +48,8 @@ def create(
 def alter(
     context: typer.Context,
     name: Name,
-    retention: Annotated[
-        float | None, typer.Option(min=0, max=LONGEST, help="Seconds for which read messages stay.")
-    ] = None,
-    retention_bytes: Annotated[
-        int | None,
-        typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes that newer messages take before old ones go."),
-    ] = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep messages for ever.")] = False,
 ) -> None:
     """Change how long a topic keeps its messages; what is not said stays as it is."""
@@ -63,9 +58,9 @@ def alter(
     options = options_of(context)
     with opened(options) as broker:
         before = broker.kernel.store.registry.topic(name)
-        seconds = before.retention_seconds if retention is None else retention
         size = before.retention_bytes if retention_bytes is None else retention_bytes
-        limits = (None, None) if keep else (None if seconds is None else timedelta(seconds=seconds), size)
+        stood = None if before.retention_seconds is None else timedelta(seconds=before.retention_seconds)
+        limits = (None, None) if keep else (stood if retention is None else retention, size)
         topic = broker.alter_topic(name, retention=limits[0], retention_bytes=limits[1])
     shown = {"name": topic.name, "retention_seconds": topic.retention_seconds, "retention_bytes": topic.retention_bytes}
     (document if options.json else fields)(shown)

@@ -7,14 +7,14 @@ import pwd
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from txsaga.cli.check_options import MinAge
 from txsaga.cli.home import dispatch, opened
-from txsaga.cli.options import LONGEST, MOST, options_of
+from txsaga.cli.options import MOST, options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.timeline import say_timeline
 from txsaga.errors import UnknownTransaction
@@ -118,7 +118,7 @@ def rollback(context: typer.Context, id: Id, reason: Reason, force: Force = Fals
 @app.command()
 def settle(
     context: typer.Context,
-    min_age: Annotated[float, typer.Option(min=0, max=LONGEST, help="Leave younger ones alone (seconds).")] = 6.0,
+    min_age: MinAge = None,
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
     from txsaga.engine.check_back import CheckBack
@@ -127,7 +127,7 @@ def settle(
     options = options_of(context)
     with opened(options) as broker:
         dispatch(broker)
-        check_back = CheckBack(broker.kernel, CheckProfile(min_age=timedelta(seconds=min_age)))
+        check_back = CheckBack(broker.kernel, CheckProfile() if min_age is None else CheckProfile(min_age=min_age))
         check_back.run_once()
         settled, asked = (check_back.done[what] for what in ("settled", "asked"))
         left = broker.kernel.store.overview.undecided()
