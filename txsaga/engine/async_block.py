@@ -9,7 +9,7 @@ over. If the process dies, check-back settles the block as any other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -25,6 +25,22 @@ from txsaga.ports.loops import Loops
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+async def heard(work: Coroutine[Any, Any, T]) -> T:
+    """Let some work come to its end, whoever cancels the task that waits for it; it is told so behind the work."""
+    doing, cancelled = asyncio.ensure_future(work), None
+    while not doing.done():
+        try:
+            await asyncio.wait((doing,))
+        except asyncio.CancelledError as again:
+            cancelled = again
+    try:
+        if cancelled is not None:
+            raise cancelled from (None if doing.cancelled() else doing.exception())
+        return doing.result()
+    finally:
+        del cancelled, doing  # what they hold knows this very frame
 
 
 class Across(Generic[T]):
@@ -58,6 +74,16 @@ class Across(Generic[T]):
         entered = self._block.__enter__()
         self._entered = True
         return entered
+
+
+class Unbroken(Across[T]):
+    """One whose end works with connections that would heed a cancellation half-way."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Leave it, to the end."""
+        return await heard(super().__aexit__(kind, error, trace))
 
 
 class Block(Consuming, Protocol):
@@ -100,10 +126,12 @@ B = TypeVar("B", bound=Block)
 class AsyncBlock(Generic[B]):
     """One block, within an event loop."""
 
+    crossing: type[Across[Any]] = Across
+
     def __init__(self, block: B, in_loop: Loops) -> None:
         self._block, self._in_loop = block, in_loop
         self._one = asyncio.Lock()  # one task at a time: what is stored meanwhile is not added to
-        self._across = Across(block, in_loop, self._one)
+        self._across = self.crossing(block, in_loop, self._one)
 
     @property
     def txid(self) -> int | None:

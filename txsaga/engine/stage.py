@@ -18,6 +18,7 @@ class Stage(Enum):
     """Where a block stands."""
 
     NEW = auto()  # not entered yet
+    ENTERING = auto()  # its beginning is under way: whoever else enters it comes too late
     OPEN = auto()  # takes messages
     CLOSING = auto()  # its end is being written: whoever comes meanwhile comes too late
     BROKEN = auto()  # what was sent is not all stored: it can only roll back
@@ -36,7 +37,7 @@ class Stage(Enum):
         match self:
             case Stage.OPEN:
                 return
-            case Stage.NEW:
+            case Stage.NEW | Stage.ENTERING:
                 raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
             case Stage.BROKEN:
                 raise TransactionError(

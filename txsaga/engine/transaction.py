@@ -95,8 +95,12 @@ class Transaction(Gathering):
         """Open the transaction; with a key, join or refuse what the key already did."""
         self._stage.require_new()
         if self._key is not None:
-            key = self._key
-            away(lambda: self._contribution.enter(key))
+            key, self._stage = self._key, Stage.ENTERING
+            try:
+                away(lambda: self._contribution.enter(key))
+            except BaseException:
+                self._stage = Stage.NEW
+                raise
         self._stage = Stage.OPEN
         return self
 

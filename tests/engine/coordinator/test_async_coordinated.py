@@ -334,6 +334,22 @@ def test_a_block_is_used_once_and_told_so(looping: LoopedBank) -> None:
     assert looping.bank.told() == ["10"]
 
 
+def test_of_two_tasks_that_enter_a_block_at_once_one_does(looping: LoopedBank) -> None:
+    block = looping.bank.producer.coordinated("current", "mortgage")
+
+    async def transfer() -> None:
+        async with block as tx:
+            await looping.transfer(tx)
+
+    async def work() -> None:
+        outcomes = await asyncio.gather(transfer(), transfer(), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [type(None), TransactionClosed]
+
+    looping.run(work)
+    assert looping.bank.told() == ["10"]
+    assert looping.bank.balances() == {"current": START - 10, "mortgage": START + 10}
+
+
 def test_many_tasks_at_once(looping: LoopedBank) -> None:
     async def transfer(at: int) -> None:
         async with looping.bank.producer.coordinated("current", "mortgage") as tx:

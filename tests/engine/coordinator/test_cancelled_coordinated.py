@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from threading import Event
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import NullPool, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.engine.coordinator.bank import START
 from tests.engine.coordinator.looped import LoopedBank, move
-from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
+from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated, AsyncLane
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
@@ -57,6 +62,28 @@ async def cancelled_twice(transfer: asyncio.Task[None]) -> None:
         transfer.cancel()
         await asyncio.sleep(0.05)
         assert not transfer.done()  # what was handed over can't be withdrawn
+
+
+class Held:
+    """A file whose commits wait for a reader."""
+
+    def __init__(self, reader: sqlite3.Connection) -> None:
+        self._reader, self.reading = reader, Event()
+
+    def read(self) -> None:
+        self._reader.execute("begin")
+        self.rows()
+        self.reading.set()
+
+    def leave(self) -> None:
+        self._reader.execute("rollback")
+
+    def rows(self) -> list[tuple[int]]:
+        return self._reader.execute("select id from entry").fetchall()
+
+
+def cancel_soon(task: asyncio.Task[None]) -> None:
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 async def cancelled_after(transfer: asyncio.Task[None], seconds: float, times: int) -> None:
@@ -194,3 +221,71 @@ def test_at_any_moment_what_it_tells_is_what_happened(looping: LoopedBank) -> No
 
     looping.run(work)
     assert (len(looping.bank.told()), looping.bank.prepared()) == (paid, [])
+
+
+def test_behind_the_decision_every_session_is_given_back(looping: LoopedBank) -> None:
+    pools = [engine.sync_engine.pool for engine in looping.loops.values()]
+    kept = list[BaseException]()  # as a task that failed keeps what it raised
+
+    async def transfer() -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            tx.when_decided(lambda _: cancel_soon(me))
+            await looping.transfer(tx)
+
+    async def work() -> None:
+        for _ in range(3):
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await asyncio.ensure_future(transfer())
+            kept.append(cancelled.value)
+            assert [pool.checkedout() for pool in pools] == [0, 0]  # type: ignore[attr-defined]  # of a queue
+
+    looping.run(work)
+    assert len(looping.bank.told()) == 3
+    kept.clear()
+
+
+@pytest.fixture
+def held_book(looping: LoopedBank, tmp_path: Path) -> Iterator[Held]:
+    """Give a file of SQLite's whose commits wait for a reader."""
+    path = tmp_path / "book.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as reader:
+        reader.execute("create table entry (id int primary key)")
+        looping.bank.broker.register("book", create_async_engine(f"sqlite+aiosqlite:///{path}", poolclass=NullPool))
+        yield Held(reader)
+
+
+@pytest.mark.parametrize("lane", [False, True])
+def test_as_a_file_of_sqlites_commits_it_hears_that_too(looping: LoopedBank, held_book: Held, lane: bool) -> None:
+    told: list[AsyncCoordinated] = []
+
+    async def transfer() -> None:
+        async with looping.bank.producer.coordinated("current", *([] if lane else ["book"])) as tx:
+            told.append(tx)
+            async with tx.on("current") as connection:
+                await move(connection, -10)
+            of_book = await tx.lane("book") if lane else tx.on("book")
+            async with of_book as connection:
+                await connection.execute(text("insert into entry values (1)"))
+            held_book.read()
+            if isinstance(of_book, AsyncLane):
+                await of_book.commit()
+
+    async def work() -> None:
+        moving = asyncio.ensure_future(transfer())
+        await asyncio.to_thread(held_book.reading.wait, 10)
+        await asyncio.sleep(0.2)
+        await cancelled_twice(moving)
+        held_book.leave()
+        with pytest.raises(asyncio.CancelledError):
+            await moving
+
+    looping.run(work)
+    looping.bank.broker.kernel.notes.flush()
+    assert held_book.rows() == [(1,)]
+    assert told[0].decision is (Decision.ROLLBACK if lane else Decision.COMMIT)
+    assert looping.bank.balances()["current"] == START - (0 if lane else 10)
+    assert told[0].txid is not None
+    assert looping.bank.states(told[0].txid)["book"].name == "COMMITTED"
+    assert looping.bank.prepared() == []

@@ -89,12 +89,17 @@ def send(session: PGconn, text: str) -> None:
         raise SessionLost(" ".join(str(error).split())) from error
 
 
-def receive(session: PGconn, patience: float = math.inf) -> Sequence[Answer]:
-    """Wait so many seconds for the answer to each statement; one that failed is the last."""
+def receive(session: PGconn, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
+    """Wait so many seconds for the answer to each statement; one that failed is the last.
+
+    A task that is cancelled hears the answer first, unless there is nobody who would need it.
+    """
     me, aside = threading.get_ident(), stack()
     try:
         if aside is not None:
-            arrived: Sequence[Answer] = aside.wait(_arriving(session, patience, aside))
+            arrived: Sequence[Answer] = aside.wait(
+                _arriving(session, patience, aside if heard and patience < math.inf else None)
+            )
             return arrived
         _waiting.add(me)
         return _received(session, patience)
@@ -121,8 +126,8 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         answers.append(_answer(result))
 
 
-async def _arriving(session: PGconn, patience: float, aside: Aside) -> Sequence[Answer]:
-    """Wait as a task does; where patience has an end, one that is cancelled meanwhile hears the answer first."""
+async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Sequence[Answer]:
+    """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
     answers, loop = list[Answer](), asyncio.get_running_loop()
     deadline = loop.time() + patience
     while True:
@@ -131,9 +136,9 @@ async def _arriving(session: PGconn, patience: float, aside: Aside) -> Sequence[
                 if not await _is_readable(session.socket, deadline - loop.time()):
                     raise FellSilent(f"no answer for {patience:g} s")
             except asyncio.CancelledError as cancelled:
-                if patience == math.inf:
+                if hears is None:
                     raise
-                aside.cancelled = cancelled
+                hears.cancelled = cancelled
                 continue
             session.consume_input()
         elif (result := session.get_result()) is None:

@@ -32,7 +32,7 @@ from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of
 from txsaga.adapters.xa.rows import BranchRows
-from txsaga.engine.waiting import away
+from txsaga.engine.waiting import away, heed
 from txsaga.errors import (
     ConfigError,
     EvidenceMissing,
@@ -131,6 +131,7 @@ class PostgresParticipant:
         try:
             session = self._opened(opened).begin(texts, branch)
         except SessionLost:
+            heed()  # whoever was cancelled needs no other
             try:
                 session = self._opened(opened).begin(texts, branch)
             except SessionLost as lost:

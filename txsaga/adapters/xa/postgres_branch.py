@@ -13,6 +13,7 @@ line after PREPARE never runs, the branch stays prepared, with its locks, until 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
@@ -31,6 +32,8 @@ from txsaga.model.decision import Decision
 
 _BEFORE = "txsaga_before"
 """A savepoint: what follows it is taken back where our statements were dropped."""
+UNASKED = 5.0
+"""Seconds for the answer to the ROLLBACK of what never voted: the server rolls it back with its session, too."""
 
 
 class _Stage(Enum):
@@ -225,7 +228,7 @@ class PostgresBranch:
         return found
 
     def _rolled_back(self) -> Finish:
-        self._receive()
+        self._receive(UNASKED)
         self._session.forget_transaction()
         return Finish.DONE
 
@@ -238,9 +241,9 @@ class PostgresBranch:
         except SessionLost as lost:
             raise self._lost(lost) from lost
 
-    def _receive(self) -> Sequence[Answer]:
+    def _receive(self, patience: float = math.inf) -> Sequence[Answer]:
         try:
-            return self._session.receive()
+            return self._session.receive(patience)
         except SessionLost as lost:
             raise self._lost(lost) from lost
 

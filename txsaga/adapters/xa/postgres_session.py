@@ -9,6 +9,7 @@ session is gone, and the rest of it would be half a branch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
@@ -56,6 +57,9 @@ class Session:
             answer = self._begin(texts, branch)
         except SessionLost:
             self._discard()
+            raise
+        except BaseException:
+            self.give_back()  # nobody works in it yet
             raise
         if answer.state:
             self._pooled.close()
@@ -117,14 +121,14 @@ class Session:
         """Send statements."""
         libpq.send(self._driver.pgconn, text)
 
-    def receive(self) -> Sequence[Answer]:
-        """Wait for the answers."""
-        return libpq.receive(self._driver.pgconn, self._patience)
+    def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
+        """Wait for the answers, never longer than a session of this resource is waited for."""
+        return libpq.receive(self._driver.pgconn, min(patience, self._patience), heard=heard)
 
     def ask(self, text: str) -> Answer:
-        """Send statements and return the last answer."""
+        """Send statements and return the last answer; a task that is cancelled asks no more."""
         self.send(text)
-        return self.receive()[-1]
+        return self.receive(heard=False)[-1]
 
     def forget_transaction(self) -> None:
         """Let SQLAlchemy know that its transaction is over; the server hears nothing of it."""

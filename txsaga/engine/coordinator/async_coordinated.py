@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from txsaga.engine.async_block import Across, AsyncBlock
+from txsaga.engine.async_block import Across, AsyncBlock, Unbroken, heard
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.waiting import away
 from txsaga.model.ballot import Rule
@@ -47,15 +47,17 @@ class AsyncLane(AsyncOn):
 
     async def commit(self) -> None:
         """Commit the open unit now; without one there is nothing to do."""
-        await self.alone(self._lane.commit)
+        await heard(self.alone(self._lane.commit))
 
     async def roll_back(self) -> None:
         """Roll the open unit back; the main transaction goes on."""
-        await self.alone(self._lane.roll_back)
+        await heard(self.alone(self._lane.roll_back))
 
 
 class AsyncCoordinated(AsyncBlock["Coordinated"]):
     """One coordinated transaction of a producer, within an event loop."""
+
+    crossing = Unbroken
 
     def on(self, resource: str, *, driver: bool = False) -> AsyncOn:
         """Work in a resource: nothing of it is visible before the decision. The same session each time.

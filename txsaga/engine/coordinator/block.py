@@ -116,9 +116,11 @@ class Coordinated(Gathering):
     def __enter__(self) -> Self:
         """Take a number; with a key, name the branches, and join or refuse what the key already did."""
         self._stage.require_new()
+        self._stage = Stage.ENTERING
         try:
             self._owner.enter()
         except BaseException as error:
+            self._stage = Stage.NEW
             self._owner.abandon(error)
             raise
         self._stage = Stage.OPEN

@@ -269,9 +269,11 @@ class Owner:
 
     def leave(self) -> None:
         """Give every session back; from here on others may ask about it."""
-        if self.txid is not None:
-            self.work.leave()
-        self._kernel.running.end(self)
+        try:
+            if self.txid is not None:
+                self.work.leave()
+        finally:
+            self._kernel.running.end(self)
 
     def _own(self, life: Life, *, written: bool) -> None:
         self.life, self.written = life, written

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -225,9 +226,10 @@ class Work:
 
     def leave(self) -> None:
         """Give every session back."""
-        self.knots.close()
-        for key in self._parts:
-            self.drop(key)
+        with ExitStack() as each:  # one that is interrupted does not keep the others
+            for key in self._parts:
+                each.callback(self.drop, key)
+            self.knots.close()
 
     def drop(self, key: str) -> None:
         """Give one session back."""
