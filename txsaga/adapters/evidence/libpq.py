@@ -21,10 +21,15 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
+from txsaga.adapters.readable import is_readable
 from txsaga.engine.waiting import Aside, stack
 
 UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
+
+
+HEARD = 60.0
+"""Seconds for which a task that was cancelled waits for an answer at most."""
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -94,23 +99,37 @@ def receive(session: PGconn, patience: float = math.inf, *, heard: bool = True) 
 
     A task that is cancelled hears the answer first, unless there is nobody who would need it.
     """
+    return [_answer(result) for result in _results(session, patience, heard=heard and patience < math.inf)]
+
+
+def commit(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
+    """Commit past the driver, which finds itself idle behind it; return the tag, or raise what the driver would."""
+    send(driver.pgconn, "COMMIT")
+    result = _results(driver.pgconn)[-1]
+    if result.status == ExecStatus.COMMAND_OK:
+        return (result.command_status or b"").decode()
+    raise psycopg.errors.error_from_result(result)
+
+
+def _results(session: PGconn, patience: float = math.inf, *, heard: bool = True) -> Sequence[PGresult]:
     me, aside = threading.get_ident(), stack()
     try:
         if aside is not None:
-            arrived: Sequence[Answer] = aside.wait(
-                _arriving(session, patience, aside if heard and patience < math.inf else None)
-            )
-            return arrived
-        _waiting.add(me)
-        return _received(session, patience)
+            arrived: Sequence[PGresult] = aside.wait(_arriving(session, patience, aside if heard else None))
+        else:
+            _waiting.add(me)
+            arrived = _received(session, patience)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
     finally:
         _waiting.discard(me)
+    if not arrived:
+        raise SessionLost("the session ended without an answer")
+    return arrived
 
 
-def _received(session: PGconn, patience: float) -> Sequence[Answer]:
-    readable, deadline, answers = None, 0.0, list[Answer]()
+def _received(session: PGconn, patience: float) -> Sequence[PGresult]:
+    readable, deadline, answers = None, 0.0, list[PGresult]()
     while True:
         while session.is_busy():
             if readable is None:
@@ -123,46 +142,29 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         result = session.get_result()
         if result is None:
             return answers
-        answers.append(_answer(result))
+        answers.append(result)
 
 
-async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Sequence[Answer]:
+async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Sequence[PGresult]:
     """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
-    answers, loop = list[Answer](), asyncio.get_running_loop()
+    answers, loop = list[PGresult](), asyncio.get_running_loop()
     deadline = loop.time() + patience
     while True:
         if session.is_busy():
             try:
-                if not await _is_readable(session.socket, deadline - loop.time()):
+                if not await is_readable(session.socket, deadline - loop.time()):
                     raise FellSilent(f"no answer for {patience:g} s")
             except asyncio.CancelledError as cancelled:
                 if hears is None:
                     raise
-                hears.cancelled = cancelled
+                hears.cancelled, patience = cancelled, min(patience, HEARD)
+                deadline = min(deadline, loop.time() + patience)
                 continue
             session.consume_input()
         elif (result := session.get_result()) is None:
             return answers
         else:
-            answers.append(_answer(result))
-
-
-async def _is_readable(socket: int, patience: float) -> bool:
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[bool] = loop.create_future()
-    timer = None if patience == math.inf else loop.call_later(patience, _tell, told, False)
-    loop.add_reader(socket, _tell, told, True)
-    try:
-        return await told
-    finally:
-        loop.remove_reader(socket)
-        if timer is not None:
-            timer.cancel()
-
-
-def _tell(told: asyncio.Future[bool], readable: bool) -> None:
-    if not told.done():
-        told.set_result(readable)
+            answers.append(result)
 
 
 def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Sequence[Answer]:

@@ -1,0 +1,158 @@
+"""Waiting for sockets within a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from weakref import ref
+
+import pytest
+
+from txsaga.adapters import readable
+from txsaga.adapters.readable import is_readable
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@contextmanager
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture(params=[True, False], ids=["a set", "each time"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
+        monkeypatch.setattr(readable, "ONCE", 0)
+
+
+pytestmark = pytest.mark.usefixtures("_both_ways")
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def test_what_is_there_is_told_at_once_and_again() -> None:
+    async def work() -> None:
+        with pair() as (ours, theirs):
+            theirs.send(b"x")
+            for _ in range(3):
+                assert await is_readable(ours.fileno())
+            assert ours.recv(1) == b"x"
+            assert not await is_readable(ours.fileno(), 0.02)
+
+    run(work)
+
+
+def test_each_of_many_is_told_of_its_own() -> None:
+    async def work() -> None:
+        pairs = [socket.socketpair() for _ in range(5)]
+        told: list[int] = []
+
+        async def wait(at: int) -> None:
+            assert await is_readable(pairs[at][0].fileno(), 10)
+            told.append(at)
+
+        waiting = [asyncio.ensure_future(wait(at)) for at in range(5)]
+        for at in (3, 0, 4, 1, 2):
+            await asyncio.sleep(0.01)
+            pairs[at][1].send(b"x")
+            await waiting[at]
+        assert told == [3, 0, 4, 1, 2]
+        for each in pairs:
+            for end in each:
+                end.close()
+
+    run(work)
+
+
+def test_patience_ends_each_in_its_own_time() -> None:
+    async def work() -> None:
+        with pair() as (long, _), pair() as (short, _), pair() as (ever, last):
+            began, loop = asyncio.get_running_loop().time(), asyncio.get_running_loop()
+            patient = asyncio.ensure_future(is_readable(long.fileno(), 0.3))
+            endless = asyncio.ensure_future(is_readable(ever.fileno(), math.inf))
+            assert not await is_readable(short.fileno(), 0.1)
+            assert loop.time() - began >= 0.1
+            assert not patient.done()
+            assert not await patient
+            assert loop.time() - began >= 0.3
+            last.send(b"x")
+            assert await endless
+
+    run(work)
+
+
+def test_a_wait_that_was_cancelled_leaves_nothing_behind() -> None:
+    async def work() -> None:
+        with pair() as (ours, theirs):
+            dropped = asyncio.ensure_future(is_readable(ours.fileno(), 10))
+            await asyncio.sleep(0)
+            dropped.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await dropped
+            theirs.send(b"x")
+            await asyncio.sleep(0.01)
+            assert await is_readable(ours.fileno(), 10)
+
+    run(work)
+
+
+def test_a_number_that_was_another_sockets_is_waited_for_anew() -> None:
+    async def work() -> None:
+        for _ in range(3):
+            with pair() as (ours, theirs):
+                waiting = asyncio.ensure_future(is_readable(ours.fileno(), 10))
+                await asyncio.sleep(0)
+                theirs.send(b"x")
+                assert await waiting
+
+    run(work)
+
+
+def test_who_hangs_up_is_told() -> None:
+    async def work() -> None:
+        with pair() as (ours, theirs):
+            waiting = asyncio.ensure_future(is_readable(ours.fileno(), 10))
+            await asyncio.sleep(0)
+            theirs.close()
+            assert await waiting
+
+    run(work)
+
+
+def test_beside_a_reader_of_the_loops_own() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (ours, theirs):
+            assert not await is_readable(ours.fileno(), 0.01)
+            heard = loop.create_future()
+            loop.add_reader(ours.fileno(), lambda: heard.set_result(ours.recv(1)))
+            theirs.send(b"x")
+            assert await heard == b"x"
+            loop.remove_reader(ours.fileno())
+            theirs.send(b"y")
+            assert await is_readable(ours.fileno(), 10)
+
+    run(work)
+
+
+def test_a_loop_that_is_over_is_kept_by_nobody() -> None:
+    loop = asyncio.new_event_loop()
+    with pair() as (ours, _):
+        loop.run_until_complete(is_readable(ours.fileno(), 0.01))
+        waiting = loop.create_task(is_readable(ours.fileno(), 600))
+        loop.call_soon(waiting.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(waiting)
+    loop.close()
+    kept = ref(loop)
+    del loop, waiting
+    gc.collect()
+    assert kept() is None

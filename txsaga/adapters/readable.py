@@ -1,0 +1,97 @@
+"""
+Waiting within an event loop until a socket can be read: the loop is told of all of them once, not of each wait.
+
+The kernel keeps the set of sockets, and asking it for one more answer is a single call; telling the loop of a socket
+and taking it back again costs five times as much. Where the system has no such sets, the loop is told each time. If a
+wait is dropped, what comes for it wakes nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+from asyncio import AbstractEventLoop, Future, TimerHandle
+from weakref import WeakKeyDictionary, ref
+
+ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
+
+
+async def is_readable(socket: int, patience: float = math.inf) -> bool:
+    """Wait so many seconds; False when nothing came."""
+    loop = asyncio.get_running_loop()
+    if not ONCE:
+        return await _told_each_time(loop, socket, patience)
+    kept = _sets.get(loop)
+    found = kept() if kept is not None else None
+    if found is None:
+        found = _Sockets(loop)
+        _sets[loop] = ref(found)
+    return await found.wait(loop, socket, patience)
+
+
+class _Sockets:
+    """The sockets that are waited for in one loop, which keeps it till it is closed."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._set = select.epoll()
+        self._waiting: dict[int, tuple[Future[bool], float]] = {}
+        self._timer: TimerHandle | None = None  # one for all: most answers come long before their time is up
+        loop.add_reader(self._set.fileno(), self._tell)
+
+    async def wait(self, loop: AbstractEventLoop, socket: int, patience: float) -> bool:
+        try:
+            self._set.modify(socket, ONCE)
+        except FileNotFoundError:  # a new one, or one whose number was another's
+            self._set.register(socket, ONCE)
+        told: Future[bool] = loop.create_future()
+        until = math.inf if patience == math.inf else loop.time() + patience
+        self._waiting[socket] = told, until
+        if until < math.inf and (self._timer is None or until < self._timer.when()):
+            self._look_at(loop, until)
+        try:
+            return await told
+        finally:
+            if self._waiting.get(socket, (None,))[0] is told:
+                del self._waiting[socket]
+
+    def _tell(self) -> None:
+        for socket, _ in self._set.poll(0):
+            told, _ = self._waiting.pop(socket, (None, 0.0))
+            if told is not None and not told.done():
+                told.set_result(True)
+
+    def _look_at(self, loop: AbstractEventLoop, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._in_time, loop)
+
+    def _in_time(self, loop: AbstractEventLoop) -> None:
+        """Tell who has waited long enough, and look again when the next has."""
+        self._timer, now = None, loop.time()
+        for told, until in self._waiting.values():
+            if until <= now and not told.done():
+                told.set_result(False)
+        later = [until for told, until in self._waiting.values() if now < until < math.inf]
+        if later:
+            self._look_at(loop, min(later))
+
+
+_sets: WeakKeyDictionary[AbstractEventLoop, ref[_Sockets]] = WeakKeyDictionary()
+
+
+async def _told_each_time(loop: AbstractEventLoop, socket: int, patience: float) -> bool:
+    told: Future[bool] = loop.create_future()
+    timer = None if patience == math.inf else loop.call_later(patience, _tell, told, False)
+    loop.add_reader(socket, _tell, told, True)
+    try:
+        return await told
+    finally:
+        loop.remove_reader(socket)
+        if timer is not None:
+            timer.cancel()
+
+
+def _tell(told: Future[bool], readable: bool) -> None:
+    if not told.done():
+        told.set_result(readable)
