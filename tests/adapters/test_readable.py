@@ -8,6 +8,7 @@ import math
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from weakref import ref
 
 import pytest
@@ -114,6 +115,56 @@ def test_a_number_that_was_another_sockets_is_waited_for_anew() -> None:
                 assert await waiting
 
     run(work)
+
+
+def test_whoever_takes_a_socket_over_does_not_leave_the_other_waiting() -> None:
+    async def work() -> None:
+        with pair() as (ours, theirs):
+            first = asyncio.ensure_future(is_readable(ours.fileno(), 0.5))
+            await asyncio.sleep(0)
+            second = asyncio.ensure_future(is_readable(ours.fileno(), 10))
+            assert not await first
+            theirs.send(b"x")
+            if readable.ONCE:  # a loop has one reader of a socket, and the first took it away with it
+                assert await second
+            second.cancel()
+
+    run(work)
+
+
+def test_a_wait_without_any_patience_spoils_no_later_one() -> None:
+    async def work() -> None:
+        with pair() as (ours, theirs):
+            for patience in (0.0, -1.0, 0.0001):
+                assert not await is_readable(ours.fileno(), patience)
+            assert not await is_readable(ours.fileno(), 0.05)
+            theirs.send(b"x")
+            assert await is_readable(ours.fileno(), 0.05)
+
+    run(work)
+
+
+def test_loops_that_are_over_leave_no_descriptors_to_the_collector() -> None:
+    def held() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def work() -> None:
+        with pair() as (ours, theirs):
+            theirs.send(b"x")
+            assert await is_readable(ours.fileno(), 600)
+
+    if not Path("/proc/self/fd").exists():
+        return
+    run(work)
+    gc.collect()
+    gc.disable()
+    try:
+        before = held()
+        for _ in range(20):
+            run(work)
+        assert held() <= before + 2
+    finally:
+        gc.enable()
 
 
 def test_who_hangs_up_is_told() -> None:

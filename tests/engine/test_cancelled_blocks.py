@@ -19,14 +19,6 @@ from txsaga.engine.batcher import Batcher
 
 pytestmark = pytest.mark.postgres
 
-SLOW = (
-    "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(0.5); return null; end'",
-    "create constraint trigger slow after insert on entry deferrable initially deferred"
-    " for each row execute function slow()",
-)
-COMMITTING = """select exists (select from pg_stat_activity
-  where datname = current_database() and query = 'COMMIT' and state = 'active')"""
-
 
 @pytest.fixture
 def one(shop: Shop, engine_of: Callable[[str], Engine]) -> Looped:
@@ -112,30 +104,6 @@ def test_a_task_that_is_cancelled_while_its_decision_is_stored_hears_it_first(
     async def work() -> None:
         with held(one, monkeypatch, 2) as (came, go):
             await cancelled(asyncio.ensure_future(sell(one, told)), came, go)
-
-    one.run(work)
-    assert (one.entries(), one.shop.bodies()) == ([7], ["a chair"])
-    assert told[0].decision is Decision.COMMIT
-
-
-def test_a_task_that_is_cancelled_while_its_work_commits_hears_that_first(one: Looped) -> None:
-    told: list[AsyncTransaction] = []
-
-    async def work() -> None:
-        async with one.engine.begin() as connection:
-            for statement in SLOW:
-                await connection.exec_driver_sql(statement)
-        selling = asyncio.ensure_future(sell(one, told))
-        async with one.engine.connect() as looking:
-            await looking.execution_options(isolation_level="AUTOCOMMIT")
-            while not (await looking.exec_driver_sql(COMMITTING)).scalar_one():
-                await asyncio.sleep(0.01)
-            for _ in range(2):
-                selling.cancel()
-                await asyncio.sleep(0.02)
-                assert not selling.done()
-            with pytest.raises(asyncio.CancelledError):
-                await selling
 
     one.run(work)
     assert (one.entries(), one.shop.bodies()) == ([7], ["a chair"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import select
-from asyncio import AbstractEventLoop, Future, TimerHandle
+from asyncio import AbstractEventLoop, Future
 from weakref import WeakKeyDictionary, ref
 
 ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
@@ -36,7 +36,7 @@ class _Sockets:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._set = select.epoll()
         self._waiting: dict[int, tuple[Future[bool], float]] = {}
-        self._timer: TimerHandle | None = None  # one for all: most answers come long before their time is up
+        self._due = math.inf  # one look for all: most answers come long before their time is up
         loop.add_reader(self._set.fileno(), self._tell)
 
     async def wait(self, loop: AbstractEventLoop, socket: int, patience: float) -> bool:
@@ -46,8 +46,10 @@ class _Sockets:
             self._set.register(socket, ONCE)
         told: Future[bool] = loop.create_future()
         until = math.inf if patience == math.inf else loop.time() + patience
+        if socket in self._waiting:  # the number was another's, or two wait: the first is told no more
+            _tell(self._waiting[socket][0], False)
         self._waiting[socket] = told, until
-        if until < math.inf and (self._timer is None or until < self._timer.when()):
+        if until < self._due:
             self._look_at(loop, until)
         try:
             return await told
@@ -57,22 +59,22 @@ class _Sockets:
 
     def _tell(self) -> None:
         for socket, _ in self._set.poll(0):
-            told, _ = self._waiting.pop(socket, (None, 0.0))
-            if told is not None and not told.done():
-                told.set_result(True)
+            if socket in self._waiting:
+                _tell(self._waiting.pop(socket)[0], True)
 
     def _look_at(self, loop: AbstractEventLoop, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_at(when, self._in_time, loop)
+        self._due = when
+        loop.call_at(when, self._in_time, loop, when)  # not kept: it holds the loop, and this
 
-    def _in_time(self, loop: AbstractEventLoop) -> None:
-        """Tell who has waited long enough, and look again when the next has."""
-        self._timer, now = None, loop.time()
+    def _in_time(self, loop: AbstractEventLoop, when: float) -> None:
+        """Tell who has waited long enough, and look again when the next has; a look that was put forward is void."""
+        if when != self._due:
+            return
+        self._due, now = math.inf, max(when, loop.time())  # a loop may be a breath early
         for told, until in self._waiting.values():
-            if until <= now and not told.done():
-                told.set_result(False)
-        later = [until for told, until in self._waiting.values() if now < until < math.inf]
+            if until <= now:
+                _tell(told, False)
+        later = [until for _, until in self._waiting.values() if now < until < math.inf]
         if later:
             self._look_at(loop, min(later))
 

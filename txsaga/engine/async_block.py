@@ -28,7 +28,10 @@ U = TypeVar("U")
 
 
 async def heard(work: Coroutine[Any, Any, T]) -> T:
-    """Let some work come to its end, whoever cancels the task that waits for it; it is told so behind the work."""
+    """Let some work come to its end, whoever cancels the task that waits for it; it is told so behind the work.
+
+    A loop that is being closed cancels the work itself, too: then only what waits for a server's answer hears it first.
+    """
     doing, cancelled = asyncio.ensure_future(work), None
     while not doing.done():
         try:

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tests.engine.coordinator.bank import START
 from tests.engine.coordinator.looped import LoopedBank, move
 from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated, AsyncLane
+from txsaga.errors import TransactionClosed
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
@@ -289,3 +290,51 @@ def test_as_a_file_of_sqlites_commits_it_hears_that_too(looping: LoopedBank, hel
     assert told[0].txid is not None
     assert looping.bank.states(told[0].txid)["book"].name == "COMMITTED"
     assert looping.bank.prepared() == []
+
+
+@pytest.mark.parametrize("word", ["commit", "roll_back"])
+def test_a_lane_whose_task_is_cancelled_while_others_have_the_block_is_not_ended(
+    looping: LoopedBank, word: str
+) -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        async with looping.bank.producer.coordinated("current") as tx:
+            lane = await tx.lane("mortgage")
+            async with lane as connection:
+                await move(connection, 10)
+            unit, alone = lane._lane, lane._one
+            with pytest.MonkeyPatch.context() as patch:
+                for name in ("commit", "roll_back"):
+                    patch.setattr(unit, name, lambda name=name: ended.append(name))
+                async with alone:
+                    ending = asyncio.ensure_future(getattr(lane, word)())
+                    await asyncio.sleep(0.02)
+                    ending.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await asyncio.wait_for(asyncio.shield(ending), 5)
+            assert ended == []
+            await lane.roll_back()
+
+    looping.run(work)
+    assert looping.bank.balances()["mortgage"] == START
+
+
+def test_nobody_enters_a_block_whose_failed_beginning_is_being_undone(
+    looping: LoopedBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, undone = looping.bank.producer.coordinated("current"), list[BaseException]()
+
+    def fails() -> None:
+        raise KeyError("no beginning")
+
+    def abandon(error: BaseException) -> None:
+        with pytest.raises(TransactionClosed):
+            block.__enter__()
+        undone.append(error)
+
+    monkeypatch.setattr(block._owner, "enter", fails)
+    monkeypatch.setattr(block._owner, "abandon", abandon)
+    with pytest.raises(KeyError), block:
+        pass
+    assert len(undone) == 1

@@ -28,10 +28,6 @@ UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
 
 
-HEARD = 60.0
-"""Seconds for which a task that was cancelled waits for an answer at most."""
-
-
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _lookout = Lookout()
 _waiting = set[int]()
@@ -99,37 +95,23 @@ def receive(session: PGconn, patience: float = math.inf, *, heard: bool = True) 
 
     A task that is cancelled hears the answer first, unless there is nobody who would need it.
     """
-    return [_answer(result) for result in _results(session, patience, heard=heard and patience < math.inf)]
-
-
-def commit(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
-    """Commit past the driver, which finds itself idle behind it; return the tag, or raise what the driver would."""
-    send(driver.pgconn, "COMMIT")
-    result = _results(driver.pgconn)[-1]
-    if result.status == ExecStatus.COMMAND_OK:
-        return (result.command_status or b"").decode()
-    raise psycopg.errors.error_from_result(result)
-
-
-def _results(session: PGconn, patience: float = math.inf, *, heard: bool = True) -> Sequence[PGresult]:
     me, aside = threading.get_ident(), stack()
     try:
         if aside is not None:
-            arrived: Sequence[PGresult] = aside.wait(_arriving(session, patience, aside if heard else None))
-        else:
-            _waiting.add(me)
-            arrived = _received(session, patience)
+            arrived: Sequence[Answer] = aside.wait(
+                _arriving(session, patience, aside if heard and patience < math.inf else None)
+            )
+            return arrived
+        _waiting.add(me)
+        return _received(session, patience)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
     finally:
         _waiting.discard(me)
-    if not arrived:
-        raise SessionLost("the session ended without an answer")
-    return arrived
 
 
-def _received(session: PGconn, patience: float) -> Sequence[PGresult]:
-    readable, deadline, answers = None, 0.0, list[PGresult]()
+def _received(session: PGconn, patience: float) -> Sequence[Answer]:
+    readable, deadline, answers = None, 0.0, list[Answer]()
     while True:
         while session.is_busy():
             if readable is None:
@@ -142,12 +124,12 @@ def _received(session: PGconn, patience: float) -> Sequence[PGresult]:
         result = session.get_result()
         if result is None:
             return answers
-        answers.append(result)
+        answers.append(_answer(result))
 
 
-async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Sequence[PGresult]:
+async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Sequence[Answer]:
     """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
-    answers, loop = list[PGresult](), asyncio.get_running_loop()
+    answers, loop = list[Answer](), asyncio.get_running_loop()
     deadline = loop.time() + patience
     while True:
         if session.is_busy():
@@ -157,14 +139,13 @@ async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Se
             except asyncio.CancelledError as cancelled:
                 if hears is None:
                     raise
-                hears.cancelled, patience = cancelled, min(patience, HEARD)
-                deadline = min(deadline, loop.time() + patience)
+                hears.cancelled = cancelled
                 continue
             session.consume_input()
         elif (result := session.get_result()) is None:
             return answers
         else:
-            answers.append(result)
+            answers.append(_answer(result))
 
 
 def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Sequence[Answer]:

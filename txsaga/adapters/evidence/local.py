@@ -21,7 +21,6 @@ from sqlalchemy import Connection, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.answers import is_forbidden, refuses_commit
-from txsaga.adapters.evidence.last_word import commit_past
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.evidence.sessions import PLAIN
 from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionError
@@ -136,7 +135,6 @@ def _roll_back(transaction: RootTransaction) -> None:
 
 def _commit(transaction: RootTransaction, id: str) -> None:
     try:
-        commit_past(transaction.connection)
         transaction.commit()
     except Exception as error:  # whatever it is: the server may have committed
         transaction.connection.invalidate(error)

@@ -13,7 +13,7 @@ the process dies, recovery tells them what was decided.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -47,11 +47,15 @@ class AsyncLane(AsyncOn):
 
     async def commit(self) -> None:
         """Commit the open unit now; without one there is nothing to do."""
-        await heard(self.alone(self._lane.commit))
+        await self._settled(self._lane.commit)
 
     async def roll_back(self) -> None:
         """Roll the open unit back; the main transaction goes on."""
-        await heard(self.alone(self._lane.roll_back))
+        await self._settled(self._lane.roll_back)
+
+    async def _settled(self, end: Callable[[], None]) -> None:
+        async with self._one:  # who is cancelled in this line leaves it: nothing was begun
+            await heard(self._in_loop(end))
 
 
 class AsyncCoordinated(AsyncBlock["Coordinated"]):

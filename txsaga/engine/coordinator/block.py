@@ -120,8 +120,10 @@ class Coordinated(Gathering):
         try:
             self._owner.enter()
         except BaseException as error:
-            self._stage = Stage.NEW
-            self._owner.abandon(error)
+            try:
+                self._owner.abandon(error)
+            finally:
+                self._stage = Stage.NEW  # not before: another would have its own beginning undone
             raise
         self._stage = Stage.OPEN
         return self
