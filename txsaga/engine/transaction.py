@@ -116,7 +116,10 @@ class Transaction(Gathering):
     ) -> None:
         """Decide; only the task waits."""
         assert self._looped is not None
-        await self._looped.leave(kind, error, trace)
+        try:
+            await self._looped.leave(kind, error, trace)
+        finally:
+            self._looped = None  # it holds the block: both would wait for a collection of garbage
 
     def later(
         self,
