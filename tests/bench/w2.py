@@ -1,7 +1,8 @@
 """W2: one insert in each of two foreign databases, decided through us; and messages beside one foreign database.
 
-Ours works on psycopg's own connection, as the ceiling does; MariaDB through SQLAlchemy. Callers are tasks of asyncio's,
-on both sides; threads are where they are called so.
+Ours writes journals, since nobody reads what is inserted: what is to be done goes with the vote. By `sessions` it works
+on psycopg's own connection, statement by statement, as the ceiling does. Callers are tasks of asyncio's, on both
+sides; threads are where they are called so.
 Ceiling: the same driver with its own PREPARE and COMMIT PREPARED (XA on MariaDB), and no log: what dies in between
 there is never finished by anybody. `home + 1 foreign` is held to the ceiling of one branch.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
 from tests.services.mariadb import MariaServer, maria_server
 from txsaga import LocalState
+from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 
 TABLE = "CREATE TABLE IF NOT EXISTS booking(v bigint)"
 WORK = "INSERT INTO booking(v) VALUES (1)"
@@ -32,15 +34,34 @@ FIRST, SECOND = "other", "third"
 
 _numbers = itertools.count()
 
+Work = Callable[[AsyncCoordinated, str], Awaitable[None]]
+
+
+async def _journal(tx: AsyncCoordinated, name: str) -> None:
+    tx.journal(name).execute(WORK)
+
+
+async def _session(tx: AsyncCoordinated, name: str) -> None:
+    async with tx.on(name, driver=True) as connection:
+        await connection.execute(WORK)
+
+
+SHAPES: Mapping[str, Work] = {"": _journal, " by sessions": _session}
+
 
 def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
     home.server.database(SECOND)
     for database in (FIRST, SECOND):
         home.execute(TABLE, database)
     urls, rows = {name: home.url(name) for name in (FIRST, SECOND)}, []
-    for count in (1, 8, 32):
-        ours, ceiling = _ours_tasks(home, count, seconds, urls), _raw_tasks(home, count, seconds, FIRST, SECOND)
-        rows.append(alternate(f"{count} caller{'s' if count > 1 else ''}", rounds, ours, {"raw-2pc": ceiling}))
+    for shape, work in SHAPES.items():
+        for count in (1, 8, 32):
+            case = f"{count} caller{'s' if count > 1 else ''}{shape}"
+            ours, ceiling = (
+                _ours_tasks(home, count, seconds, urls, work),
+                _raw_tasks(home, count, seconds, FIRST, SECOND),
+            )
+            rows.append(alternate(case, rounds, ours, {"raw-2pc": ceiling}))
     for count in (1, 8, 32):
         ours, ceiling = _ours(home, count, seconds, urls), _raw(home, count, seconds, FIRST, SECOND)
         rows.append(alternate(f"{count} thread{'s' if count > 1 else ''}", rounds, ours, {"raw-2pc": ceiling}))
@@ -51,7 +72,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
         raw = {"raw-2pc": _raw(home, 8, seconds, FIRST, maria=maria)}
         rows.append(alternate("mariadb 8 threads", rounds, _ours(home, 8, seconds, urls), raw))
     url = {FIRST: home.url(FIRST)}
-    ours, ceiling = _ours_tasks(home, 8, seconds, url, tell=True), _raw_tasks(home, 8, seconds, FIRST)
+    ours, ceiling = _ours_tasks(home, 8, seconds, url, _journal, tell=True), _raw_tasks(home, 8, seconds, FIRST)
     rows.append(alternate("home + 1 foreign", rounds, ours, {"raw-2pc": ceiling}))
     ours, ceiling = _ours(home, 8, seconds, url, tell=True), _raw(home, 8, seconds, FIRST)
     rows.append(alternate("home + 1 foreign, threads", rounds, ours, {"raw-2pc": ceiling}))
@@ -59,7 +80,7 @@ def run(home: Home, seconds: float, rounds: int) -> tuple[list[Row], list[str]]:
 
 
 def _ours_tasks(
-    home: Home, count: int, seconds: float, urls: Mapping[str, str], *, tell: bool = False
+    home: Home, count: int, seconds: float, urls: Mapping[str, str], work: Work, *, tell: bool = False
 ) -> Callable[[], Mapping[str, float]]:
     def measure() -> Mapping[str, float]:
         with broker_of(home.namespace()) as broker:
@@ -71,8 +92,7 @@ def _ours_tasks(
             async def call(_: int) -> None:
                 async with producer.coordinated(*engines) as tx:
                     for name in engines:
-                        async with tx.on(name, driver=True) as connection:
-                            await connection.execute(WORK)
+                        await work(tx, name)
                     if tell:
                         await tx.send("orders", BODY)
 
@@ -122,13 +142,11 @@ def _ours(
 
             def call(_: int) -> None:
                 with producer.coordinated(*engines) as tx:
-                    for name, driver in drivers.items():
-                        with tx.on(name, driver=driver) as connection:
-                            (connection.execute if driver else connection.exec_driver_sql)(WORK)
+                    for name in engines:
+                        tx.journal(name).execute(WORK)
                     if tell:
                         tx.send("orders", BODY)
 
-            drivers = {name: engine.dialect.name == "postgresql" for name, engine in engines.items()}
             call(0)
             calls = threads(count, seconds, call)
         return {"txsaga": calls.rate, "p99_ms": calls.percentile_ms(0.99)}

@@ -22,6 +22,7 @@ from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.engine.coordinator.tidying import Tidying
 from txsaga.engine.producer import Producer
 from txsaga.errors import AlreadyCommitted
+from txsaga.errors.flows import RowsDiffer
 from txsaga.errors.xa import VotedNo
 from txsaga.ports.participants import Ages
 
@@ -76,6 +77,29 @@ def pay(broker: Broker, world: World) -> None:
             move(tx, id)
         world.note("acknowledged", f"{id} {tx.txid}")
     recover(broker, world)
+
+
+@TILL_TOLD
+def pay_by_journal(broker: Broker, world: World) -> None:
+    """Move money twice, all of it written down and done with the votes; then have a statement find no row."""
+    producer = teller(broker)
+    for id in fresh_ids(world):
+        with producer.coordinated(*BOTH) as tx:
+            write_down(tx, id)
+        world.note("acknowledged", f"{id} {tx.txid}")
+    with suppress(RowsDiffer), producer.coordinated(*BOTH) as tx:
+        write_down(tx, NEVER)
+        tx.journal(MORTGAGE).execute("DELETE FROM account WHERE id = -1")
+    recover(broker, world)
+
+
+def write_down(tx: Coordinated, id: str) -> None:
+    """Write into the journals what `move` does."""
+    for resource in BOTH:
+        journal = tx.journal(resource)
+        journal.execute("UPDATE account SET balance = balance + 1 WHERE id = :id", {"id": id}, rows=1)
+        journal.execute("INSERT INTO debit VALUES (:id, :half)", {"id": id, "half": str(tx.txid)})
+    tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
 
 
 @TILL_TOLD

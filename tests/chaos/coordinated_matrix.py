@@ -32,6 +32,16 @@ PAY = Scenario(
     check=agreed(*BOTH),
     end=nothing_more,
 )
+BY_JOURNAL = Scenario(
+    name="two journals and a message, recovered by two at once",
+    roles_from=ROLES,
+    sure=UNNAMED,
+    run=coordinated.pay_by_journal,
+    after=(coordinated.recover,),
+    copies=2,
+    check=agreed(*BOTH),
+    end=nothing_more,
+)
 BY_KEY = Scenario(
     name="the same under a key, recovered, then tried again",
     roles_from=ROLES,
@@ -174,9 +184,22 @@ SEND_BY_TURNS = Scenario(
 COORDINATED: tuple[tuple[Scenario, str], ...] = (
     *(
         (each, POSTGRESQL)
-        for each in (PAY, IN_LOOP, BY_KEY, BY_KEY_AT_ONCE, ALONE, ONE, FAIL, WORK_OFF, READ_OFF, RECOVER, TIDY)
+        for each in (
+            PAY,
+            IN_LOOP,
+            BY_JOURNAL,
+            BY_KEY,
+            BY_KEY_AT_ONCE,
+            ALONE,
+            ONE,
+            FAIL,
+            WORK_OFF,
+            READ_OFF,
+            RECOVER,
+            TIDY,
+        )
     ),
-    *((each, MYSQL) for each in (PAY, BY_KEY_AT_ONCE, TIDY)),
+    *((each, MYSQL) for each in (PAY, BY_JOURNAL, BY_KEY_AT_ONCE, TIDY)),
     *((each, SQLITE) for each in (PAY, BY_KEY, BY_KEY_AT_ONCE)),
     *((each, SERVICE) for each in (TAKE, TAKE_BY_KEY)),
     *((each, CLUSTER) for each in (SEND_TO_MANY, SEND_BY_TURNS)),

@@ -20,7 +20,7 @@ from tests.chaos.scenarios import CREDITS, HOLD, ORDERS
 from tests.chaos.world import BANK, MORTGAGE, World, database
 from txsaga.engine.broker import Broker
 from txsaga.engine.flows.flow import Flow
-from txsaga.engine.flows.journal import Journal
+from txsaga.engine.journal import Journal
 from txsaga.engine.roles import Dispatcher
 from txsaga.errors import AlreadyCommitted
 from txsaga.errors.flows import StepDone

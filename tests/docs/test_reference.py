@@ -21,10 +21,10 @@ from txsaga.engine.consumer import Consumer
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.flows.flow import Flow
-from txsaga.engine.flows.journal import Journal
 from txsaga.engine.flows.lanes import FlowLane
 from txsaga.engine.groups import DeadLetters
 from txsaga.engine.home_rows import HomeTable
+from txsaga.engine.journal import Journal
 from txsaga.engine.late import Slot
 from txsaga.engine.producer import Producer
 from txsaga.engine.received import Received

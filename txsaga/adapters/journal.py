@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, StatementError
 
 from txsaga.errors.flows import RowsDiffer
 from txsaga.errors.xa import OtherReason
@@ -24,18 +24,25 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
         try:
             with connection.execute(text(statement.text), read(statement.parameters)) as result:
                 count = result.rowcount
-        except DBAPIError as error:
-            if error.connection_invalidated:
+        except StatementError as error:  # of the database, or of a value that is missing or is none
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise
-            raise OtherReason(f"{_named(statement, place)} can't be done: {_why(error)}") from error
-        if not statement.agrees(count):
-            due = "at least one" if statement.rows is None else str(statement.rows)
-            raise RowsDiffer(f"{_named(statement, place)} changed {count} rows instead of {due}")
+            raise OtherReason(f"{named(statement, place)} can't be done: {_why(error)}") from error
+        require_rows(statement, place, count)
 
 
-def _named(statement: Journalled, place: str) -> str:
-    return f"statement {statement.step}.{statement.seq} of the journal for {place!r}"
+def require_rows(statement: Journalled, place: str, count: int) -> None:
+    """Raise `RowsDiffer` where a statement changed another number of rows than it was to."""
+    if not statement.agrees(count):
+        due = "at least one" if statement.rows is None else str(statement.rows)
+        raise RowsDiffer(f"{named(statement, place)} changed {count} rows instead of {due}")
 
 
-def _why(error: DBAPIError) -> str:
+def named(statement: Journalled, place: str) -> str:
+    """Name a statement as people find it: by its step, if it has one, and its place in the journal."""
+    number = f"{statement.step}.{statement.seq}" if statement.step else str(statement.seq)
+    return f"statement {number} of the journal for {place!r}"
+
+
+def _why(error: StatementError) -> str:
     return " ".join(str(error.orig).split())

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from math import isfinite
+from typing import TypeVar
 from uuid import UUID
 
 from txsaga.errors import ConfigError
 from txsaga.model.keeping import as_json
+
+T = TypeVar("T")
 
 _SILENT = re.compile(
     r"--[^\n]*"  # a comment to the end of the line
@@ -27,8 +31,16 @@ _SILENT = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_LONG = 2_000
 _READING = frozenset({"SELECT", "SHOW", "VALUES", "TABLE", "EXPLAIN", "FETCH", "DESCRIBE", "PRAGMA"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
+_LOCKING = frozenset({"CONFLICT", "DUPLICATE", "UPDATE", "SHARE"})  # ON CONFLICT …, SELECT … FOR UPDATE
+
+
+def of_short(made: Callable[[str], T]) -> Callable[[str], T]:
+    """Remember what was made of the last short texts: a program writes the same few again and again."""
+    remembered = lru_cache(maxsize=512)(made)
+    return lambda text: (remembered if len(text) <= _LONG else made)(text)
 
 
 def reading(text: str) -> str | None:
@@ -58,6 +70,17 @@ def require_journalled(text: str) -> None:
     """Refuse what can't be done later, by somebody else, in the middle of other statements."""
     if not isinstance(text, str) or not text.strip():
         raise ConfigError("a journal takes the text of one statement")
+    _words(text)
+
+
+def only_adds(text: str) -> bool:
+    """Tell whether a journalled statement locks no row that is there; what a trigger of its table does nobody tells."""
+    words = _words(text)
+    return words[0] == "INSERT" and _LOCKING.isdisjoint(words)
+
+
+@of_short
+def _words(text: str) -> Sequence[str]:
     as_json(text, "the statement")
     parts = [words for part in _SILENT.sub(" ", text).split(";") if (words := _WORD.findall(part))]
     if len(parts) != 1:
@@ -65,11 +88,12 @@ def require_journalled(text: str) -> None:
     if word := reading(text):
         raise ConfigError(
             f"a journal can't take {word}: nobody is there to read its rows when it is done; "
-            'read in a step with hold="prepared"'
+            'read in a step with hold="prepared", or by tx.on(…)'
         )
-    first = parts[0][0].upper()
-    if first not in _CHANGING and first != "WITH":
-        raise ConfigError(f"a journal can't take {first}: it takes {', '.join(sorted(_CHANGING))} alone")
+    words = [word.upper() for word in parts[0]]
+    if words[0] not in _CHANGING and words[0] != "WITH":
+        raise ConfigError(f"a journal can't take {words[0]}: it takes {', '.join(sorted(_CHANGING))} alone")
+    return words
 
 
 def written(parameters: Mapping[str, object]) -> dict[str, object]:

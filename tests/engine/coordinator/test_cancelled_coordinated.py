@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import NullPool, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.engine.coordinator.bank import START
+from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.coordinator.looped import LoopedBank, move
 from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated, AsyncLane
 from txsaga.errors import TransactionClosed
@@ -26,6 +26,7 @@ UNTOUCHED = {"current": START, "mortgage": START}
 PAID = {"current": START - 10, "mortgage": START + 10}
 HELD = 77
 """An advisory lock, by which a test holds what a server does."""
+MOVE = "update account set balance = balance + :change where id = 1"
 MOMENTS = 60
 """At which a transfer is cancelled."""
 
@@ -196,13 +197,21 @@ def test_as_it_opens_a_session_it_gives_it_back(looping: LoopedBank) -> None:
     assert (looping.bank.balances(), looping.bank.prepared()) == (UNTOUCHED, [])
 
 
-def test_at_any_moment_what_it_tells_is_what_happened(looping: LoopedBank) -> None:
+@pytest.mark.parametrize(
+    ("way", "both"), [("by connections", {Decision.COMMIT, Decision.ROLLBACK}), ("by journals", {Decision.COMMIT})]
+)
+def test_at_any_moment_what_it_tells_is_what_happened(looping: LoopedBank, way: str, both: set[Decision]) -> None:
     chance, paid = random.Random(3), 0
 
     async def transfer(told: list[AsyncCoordinated]) -> None:
         async with looping.bank.producer.coordinated("current", "mortgage") as tx:
             told.append(tx)
-            await looping.transfer(tx)
+            if way == "by connections":
+                await looping.transfer(tx)
+            else:
+                for name, change in (("current", -10), ("mortgage", 10)):
+                    tx.journal(name).execute(MOVE, {"change": change}, rows=1)
+                await tx.send(TRANSFERS, b"10")
 
     async def work() -> None:
         nonlocal paid
@@ -218,7 +227,7 @@ def test_at_any_moment_what_it_tells_is_what_happened(looping: LoopedBank) -> No
             paid += decision is Decision.COMMIT
             outcomes.add(decision)
             assert looping.bank.balances() == {"current": START - 10 * paid, "mortgage": START + 10 * paid}
-        assert {Decision.COMMIT, Decision.ROLLBACK} <= outcomes
+        assert both <= outcomes  # nothing of a journal is sent before its votes, and these are heard
 
     looping.run(work)
     assert (len(looping.bank.told()), looping.bank.prepared()) == (paid, [])

@@ -81,10 +81,10 @@ def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], given:
     return " ".join(words)
 
 
-def send(session: PGconn, text: str) -> None:
+def send(session: PGconn, text: str | bytes) -> None:
     """Send statements; together they are one round trip."""
     try:
-        session.send_query(text.encode())
+        session.send_query(text.encode() if isinstance(text, str) else text)
         _flush(session)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error

@@ -7,15 +7,17 @@ asked in threads, by the other engine. If both led to different databases, the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
+from txsaga.adapters.xa.postgres_journal import PostgresJournal
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.errors import ConfigError
 from txsaga.model.branch import BranchId
+from txsaga.model.flow_step import Journalled
 from txsaga.ports.participants import Enlisted
 
 Shown = Callable[[Connection], object]
@@ -45,9 +47,10 @@ class PostgresInLoop:
         self,
         engine: AsyncEngine,
         enlisted: Callable[[BranchId, Callable[[], Session]], PostgresBranch],
+        noted: Callable[[BranchId, Sequence[Journalled], Engine, bool], PostgresJournal],
         patience: float,
     ) -> None:
-        self._engine, self._enlisted, self._patience = engine, enlisted, patience
+        self.engine, self._enlisted, self._noted, self._patience = engine, enlisted, noted, patience
 
     def enlist(self, branch: BranchId) -> PostgresBranch:
         """Open a transaction for a branch; its handle is SQLAlchemy's asynchronous connection."""
@@ -55,11 +58,15 @@ class PostgresInLoop:
 
     def enlist_driver(self, branch: BranchId) -> PostgresBranch:
         """Do the same for a user who works with the driver's own connection."""
-        return self._enlisted(branch, lambda: DriverSession(self._engine.sync_engine, self._patience))
+        return self._enlisted(branch, lambda: DriverSession(self.engine.sync_engine, self._patience))
+
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> PostgresJournal:
+        """Open a session for a branch whose work goes with its vote."""
+        return self._noted(branch, statements, self.engine.sync_engine, together)
 
     def _opened(self) -> Session:
-        connection = self._engine.sync_engine.connect()
-        return Session(connection, self._patience, AsyncConnection(self._engine, connection))
+        connection = self.engine.sync_engine.connect()
+        return Session(connection, self._patience, AsyncConnection(self.engine, connection))
 
 
 class SqliteInLoop:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
@@ -28,6 +28,7 @@ from txsaga.adapters.xa import codes
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.looping import PostgresInLoop, loops_of
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
+from txsaga.adapters.xa.postgres_journal import PostgresJournal
 from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.adapters.xa.postgres_waits import PostgresLook, PostgresWaits, connection_of
@@ -49,6 +50,8 @@ from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 from txsaga.ports.participants import Ages, Enlisted, Over
+
+S = TypeVar("S", bound=Session)
 
 PATIENCE = 60.0
 """Seconds that a vote or its second phase may take: constraints that wait for the end are checked in them."""
@@ -88,6 +91,7 @@ class PostgresParticipant:
         self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
         self._patience = patience
         self.loops = loops
+        self._looping: PostgresInLoop | None = None
         self._written_for: tuple[Place, Texts] | None = None
 
     @property
@@ -122,23 +126,52 @@ class PostgresParticipant:
         """Do the same for a user who works with the driver's own connection."""
         return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
 
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> PostgresJournal:
+        """Open a session for a branch whose work goes with its vote."""
+        return self._noted(branch, statements, self._engine, together)
+
     def in_loop(self) -> PostgresInLoop:
         """Return what opens them on a stack that waits as a task does."""
-        return PostgresInLoop(loops_of(self.name, self.loops, "psycopg"), self._enlisted, self._patience)
+        if self._looping is None or self._looping.engine is not self.loops:
+            engine = loops_of(self.name, self.loops, "psycopg")
+            self._looping = PostgresInLoop(engine, self._enlisted, self._noted, self._patience)
+        return self._looping
 
     def _enlisted(self, branch: BranchId, opened: Callable[[], Session]) -> PostgresBranch:
         texts = self._texts
+        session = self._ready(opened, lambda session: session.begin(texts, branch))
+        return PostgresBranch(session, branch, texts, self._elsewhere(branch))
+
+    def _noted(
+        self, branch: BranchId, statements: Sequence[Journalled], engine: Engine, together: bool
+    ) -> PostgresJournal:
+        texts = self._texts
+        session = self._ready(
+            lambda: DriverSession(engine, self._patience), lambda session: session.wait_for_all(texts)
+        )
         try:
-            session = self._opened(opened).begin(texts, branch)
+            return PostgresJournal(
+                session, branch, texts, self._elsewhere(branch), statements, place=self.name, together=together
+            )
+        except BaseException:
+            session.give_back()
+            raise
+
+    def _elsewhere(self, branch: BranchId) -> Callable[[Decision], Finish]:
+        return lambda decision: away(lambda: self.finish(branch, decision))
+
+    def _ready(self, opened: Callable[[], S], made_ready: Callable[[S], S]) -> S:
+        """Open a session; one that the pool kept too long is replaced, once."""
+        try:
+            return made_ready(self._opened(opened))
         except SessionLost:
             heed()  # whoever was cancelled needs no other
             try:
-                session = self._opened(opened).begin(texts, branch)
+                return made_ready(self._opened(opened))
             except SessionLost as lost:
                 raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
-        return PostgresBranch(session, branch, texts, lambda decision: away(lambda: self.finish(branch, decision)))
 
-    def _opened(self, opened: Callable[[], Session]) -> Session:
+    def _opened(self, opened: Callable[[], S]) -> S:
         with edge(self.name):
             return opened()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -36,7 +37,9 @@ UNASKED = 5.0
 """Seconds for the answer to the ROLLBACK of what never voted: the server rolls it back with its session, too."""
 
 
-class _Stage(Enum):
+class Stage(Enum):
+    """Where a branch stands on its session."""
+
     OPEN = auto()
     ASKED = auto()  # PREPARE was sent
     PREPARED = auto()
@@ -58,7 +61,7 @@ class PostgresBranch:
         self._branch = branch
         self._texts = texts
         self._elsewhere = elsewhere
-        self._stage = _Stage.OPEN
+        self._stage = Stage.OPEN
         self._main: Sequence[str] = ()  # the row of the transaction itself, where this commit decides
         self._word = "COMMIT"  # the last one that it says
 
@@ -74,36 +77,36 @@ class PostgresBranch:
 
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; a branch that is rolled back already is refused before."""
-        if self._stage is not _Stage.OPEN:
+        if self._stage is not Stage.OPEN:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
-        self._stage = _Stage.ASKED
+        self._stage = Stage.ASKED
         self._word = f"PREPARE TRANSACTION '{self._branch.gid}'"
         self._send(self._ended())
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Send what was decided; a branch that has not voted yes can only be rolled back."""
-        if self._stage is _Stage.ASKED:
+        if self._stage is Stage.ASKED:
             self._hear_out()
-        if self._stage is _Stage.PREPARED:
+        if self._stage is Stage.PREPARED:
             return self._second_phase(decision)
-        if self._stage is _Stage.UNKNOWN:
+        if self._stage is Stage.UNKNOWN:
             raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
         if decision is Decision.COMMIT:
             raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
-        if self._stage is _Stage.OPEN and not self._session.gone:
-            self._stage = _Stage.OVER
+        if self._stage is Stage.OPEN and not self._session.gone:
+            self._stage = Stage.OVER
             self._send("ROLLBACK")
             return self._rolled_back
         return lambda: Finish.DONE  # the server rolls back what lost its session
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Send the evidence and COMMIT; with the transaction's own row, that commit is the decision."""
-        if self._stage is not _Stage.OPEN:
+        if self._stage is not Stage.OPEN:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
-        self._stage = _Stage.UNKNOWN
+        self._stage = Stage.UNKNOWN
         try:
             self._main = [self._texts.main(self._branch)] if transaction else []
             self._session.send(self._ended())
@@ -157,7 +160,7 @@ class PostgresBranch:
             self._send("ROLLBACK")
             self._receive()
         self._session.forget_transaction()
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
         if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
             raise DecidedOtherwise(int(self._branch.transaction.rpartition("-")[2], 16), Decision.ROLLBACK.name)
         if ELSEWHERE in answer.why:
@@ -172,33 +175,38 @@ class PostgresBranch:
 
     def _vote(self) -> Vote:
         """Wait for the answer to PREPARE."""
-        self._stage = _Stage.UNKNOWN
+        self._stage = Stage.UNKNOWN
         try:
             answers = self._heard()
         except SessionLost as lost:
             raise self._lost(lost) from lost
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
+        self._refuse_no(answers)
+        self._stage = Stage.PREPARED
+        return self._voted(answers)
+
+    def _refuse_no(self, answers: Sequence[Answer]) -> None:
         refuse_no(answers[-1], self._branch)
-        self._stage = _Stage.PREPARED
+
+    def _voted(self, answers: Sequence[Answer]) -> Vote:
+        """Tell whether what is prepared holds anything."""
         if answers[-2].tag == "INSERT 0 0":
-            self._take_back(Decision.COMMIT)
+            self._let_go()
             return Vote.READ_ONLY
         return Vote.PREPARED
 
-    def _take_back(self, decision: Decision) -> None:
+    def _let_go(self) -> None:
         """End at once what holds nothing of the branch."""
-        self._send(self._ending(decision))
+        self._send(self._ending(Decision.COMMIT))
         answer = self._receive()[-1]
         if answer.state:
             raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be ended: {answer.why}")
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
 
     def _hear_out(self) -> None:
         """Take the answer to PREPARE that nobody waited for."""
-        try:
+        with suppress(xa.VotedNo, xa.DuplicateBranch):
             self._vote()
-        except (xa.VotedNo, xa.DuplicateBranch):
-            self._stage = _Stage.OVER
 
     def _second_phase(self, decision: Decision) -> Callable[[], Finish]:
         if self._session.lost or self._session.state != TransactionStatus.IDLE:  # the handle was used after the vote
@@ -218,13 +226,13 @@ class PostgresBranch:
             return self._from_elsewhere(decision)
         if answer.state:  # somebody else finished it, or is about to
             return self._from_elsewhere(decision)
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
         return Finish.DONE
 
     def _from_elsewhere(self, decision: Decision) -> Finish:
         self._session.give_back()  # the pool may have no other
         found = self._elsewhere(decision)
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
         return found
 
     def _rolled_back(self) -> Finish:
@@ -248,8 +256,8 @@ class PostgresBranch:
             raise self._lost(lost) from lost
 
     def _lost(self, lost: SessionLost) -> xa.ResourceManagerFailed:
-        if self._stage is _Stage.ASKED:
-            self._stage = _Stage.UNKNOWN
+        if self._stage is Stage.ASKED:
+            self._stage = Stage.UNKNOWN
         return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {lost}")
 
 

@@ -74,15 +74,23 @@ class Session:
     def _begin(self, texts: Texts, branch: BranchId) -> Answer:
         if self.state == TransactionStatus.INTRANS:  # a failure would be one of what is under way
             return self.ask(texts.mark(branch, prepared=False))
-        self._statements = self._pooled.info.setdefault(texts.name, Prepared())
-        self.prepared = self._statements.use(lambda: self._prepare(texts))
-        begin = libpq.begin(self._driver, self._given)
-        answer = self.ask(f"{begin}; {texts.mark(branch, prepared=self.prepared)}")
+        self._know(texts)
+        answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=self.prepared)}")
         if answer.state == libpq.UNPREPARED:
             self.ask("ROLLBACK")
             self.lose_statements()
-            answer = self.ask(f"{begin}; {texts.mark(branch, prepared=False)}")
+            answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=False)}")
         return answer
+
+    @property
+    def beginning(self) -> str:
+        """What begins a transaction in it."""
+        return libpq.begin(self._driver, self._given)
+
+    def _know(self, texts: Texts) -> None:
+        """Find out whether the server knows our statements."""
+        self._statements = self._pooled.info.setdefault(texts.name, Prepared())
+        self.prepared = self._statements.use(lambda: self._prepare(texts))
 
     def lose_statements(self) -> None:
         """Note that the server knows ours no more."""
@@ -119,7 +127,11 @@ class Session:
 
     def send(self, text: str) -> None:
         """Send statements."""
-        libpq.send(self._driver.pgconn, text)
+        libpq.send(self._driver.pgconn, self.encode(text))
+
+    def encode(self, text: str) -> bytes:
+        """Write a text as the server reads it from this session."""
+        return text.encode() if text.isascii() else text.encode(self._driver.info.encoding)
 
     def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
         """Wait for the answers, never longer than a session of this resource is waited for."""
@@ -164,6 +176,31 @@ class DriverSession(Session):
         if level is not None:
             given["isolation_level"] = _LEVELS.get(level)
         self._given = {} if level == "AUTOCOMMIT" else given
+
+    def wait_for_all(self, texts: Texts) -> Self:
+        """Begin nothing yet; `SessionLost` where the pool kept a dead session."""
+        try:
+            if self.gone:
+                raise SessionLost("the server has closed it")
+            if self.state == TransactionStatus.IDLE:  # else the pool's own listener has begun something
+                self._know(texts)
+        except SessionLost:
+            self._discard()
+            raise
+        except BaseException:
+            self.give_back()
+            raise
+        return self
+
+    @property
+    def cursor(self) -> psycopg.ClientCursor[Any] | psycopg.AsyncClientCursor[Any]:
+        """What writes values as this session reads them."""
+        driver = self._driver
+        return (
+            psycopg.ClientCursor(driver)
+            if isinstance(driver, psycopg.Connection)
+            else psycopg.AsyncClientCursor(driver)
+        )
 
     @property
     def lost(self) -> bool:

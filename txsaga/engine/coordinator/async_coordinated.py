@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from txsaga.engine.async_block import Across, AsyncBlock, Unbroken, heard
 from txsaga.engine.coordinator.lanes import Lane
+from txsaga.engine.journal import Journal
 from txsaga.engine.waiting import away
 from txsaga.model.ballot import Rule
 from txsaga.ports.loops import Loops
@@ -70,6 +71,10 @@ class AsyncCoordinated(AsyncBlock["Coordinated"]):
         in it; in different resources they work side by side.
         """
         return AsyncOn(self._block.on(resource, driver=driver), self._in_loop, self._one)
+
+    def journal(self, resource: str) -> Journal:
+        """Write down what a resource is to do when it is asked for its vote: `execute` waits for nobody."""
+        return self._block.journal(resource)
 
     async def lane(self, resource: str) -> AsyncLane:
         """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""

@@ -36,6 +36,7 @@ from txsaga.engine.coordinator.owner import PART, Owner
 from txsaga.engine.coordinator.work import Told
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.home_rows import HomeTable
+from txsaga.engine.journal import Journal
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
@@ -140,7 +141,10 @@ class Coordinated(Gathering):
     ) -> None:
         """Decide; only the task waits."""
         assert self._looped is not None
-        await self._looped.leave(kind, error, trace)
+        try:
+            await self._looped.leave(kind, error, trace)
+        finally:
+            self._looped = None  # it holds the block: both would wait for a collection of garbage
 
     def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
         """Work in a resource: nothing of it is visible before the decision. The same session each time.
@@ -153,6 +157,17 @@ class Coordinated(Gathering):
             lambda: self._worked_in(resource, driver=driver),
             lambda error: self._owner.work.refuse_own_lock(resource, error),
         )
+
+    def journal(self, resource: str) -> Journal:
+        """Write down what a resource is to do when it is asked for its vote: nothing of it is sent before.
+
+        For what nobody reads: it takes a round trip for all of it, and its locks begin there. A resource is worked in
+        by `on` or by its journal.
+        """
+        what = "write into a journal"
+        self._require_open(what)
+        check_kind(resource, str, "the resource", "give the name of a registered one")
+        return self._owner.work.journal(resource, partial(self._require_open, what))
 
     def _worked_in(self, resource: str, *, driver: bool) -> object:
         self._require_open("work in a resource")
@@ -254,6 +269,7 @@ class Coordinated(Gathering):
     def _commit(self) -> None:
         work = self._owner.work
         work.refuse_open_units()
+        work.take_journals()
         rows = self._outbox.take_whole()
         # With messages a vote costs less than an end: the decision is then the only thing that is written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from txsaga.engine.waiting import away, sent_away
+from txsaga.engine.waiting import away, sent_away, stack
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.ports.participants import Enlisted, Looping, Opens
@@ -20,6 +20,11 @@ from txsaga.ports.participants import Enlisted, Looping, Opens
 def looped(opens: Opens) -> Opens:
     """Return what opens the sessions of a participant within a loop; `ConfigError` where it takes none there."""
     return cast(Looping, opens).in_loop() if hasattr(opens, "in_loop") else _InThreads(opens)
+
+
+def away_with(opened: Callable[[], Enlisted]) -> Enlisted:
+    """Open a session that blocks; within a loop in a thread, as whatever it is asked."""
+    return opened() if stack() is None else _Away(away(opened))
 
 
 class _InThreads:
@@ -43,6 +48,11 @@ class _Away:
     def handle(self) -> object:
         """What the user works with; where it blocks, by `asyncio.to_thread`."""
         return self._session.handle
+
+    @property
+    def number(self) -> int | None:
+        """How the server numbers it."""
+        return getattr(self._session, "number", None)
 
     def prepare(self) -> Callable[[], Vote]:
         """Ask for the vote."""

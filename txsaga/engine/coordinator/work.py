@@ -9,7 +9,7 @@ this process dies, what was not prepared is rolled back by its resource, and wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,14 +17,24 @@ from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
 from txsaga.engine.announce import Announcer
+from txsaga.engine.coordinator.journals import (
+    Swift,
+    enlist_journal,
+    go_together,
+    require_journal,
+    statements_of,
+    waited,
+)
 from txsaga.engine.coordinator.knots import Knots
 from txsaga.engine.coordinator.looped import looped
+from txsaga.engine.journal import Journal, taken
 from txsaga.engine.patience import patiently
 from txsaga.engine.waiting import stack
 from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
 from txsaga.ports.branches import Noted, Voted
 from txsaga.ports.participants import Driven, Enlisted, Opens, Participant, Traced
 
@@ -49,6 +59,8 @@ class Part:
     participant: Participant
     aux: bool = False  # a unit of an auxiliary lane
     session: Enlisted | None = None
+    journal: Journal | None = None
+    statements: Sequence[Journalled] = ()  # of the journal, once nothing is added any more
     driven: bool = False  # its user works with the driver's own connection
     used: bool = False  # a session was opened, whatever became of it
     asked: bool = False  # for its vote
@@ -76,6 +88,7 @@ class Work:
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
         self._parts: dict[str, Part] = {}
+        self._together = False  # its journals are done at the same time
         self.knots = Knots(txid)
 
     def add(self, key: str, part: Part) -> None:
@@ -117,16 +130,43 @@ class Work:
 
     def handle(self, key: str, *, driver: bool = False) -> object:
         """Return what the user works with in a branch, opening its session."""
-        part = self._parts.get(key)
-        if part is None:
-            known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
-            raise TransactionError(
-                f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
-            )
+        part = self._named_part(key)
+        if part.journal:
+            raise _two_ways(key)
         session = part.session or self._opened(key, part, driver=driver)
         if part.driven is not driver:
             raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
         return session.handle
+
+    def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
+        """Return what a resource is to do at its vote: the same each time."""
+        part = self._named_part(key)
+
+        def require_one_way() -> None:
+            require_open()
+            if part.used:
+                raise _two_ways(key)
+
+        with part.opening:
+            require_one_way()
+            if part.journal is None:
+                require_journal(part.participant)
+                part.journal = Journal(require_one_way)
+            return part.journal
+
+    def take_journals(self) -> None:
+        """Take what was written down, and open the sessions in which it is done with the votes."""
+        noted = {key: part for key, part in self._parts.items() if part.journal is not None}
+        for key, part in noted.items():
+            assert part.journal is not None
+            part.statements = statements_of(key, taken(part.journal))
+            if part.statements and part.used:
+                raise _two_ways(key)
+        parts = {key: part for key, part in noted.items() if part.statements}
+        self._together = len(parts) > 1 and go_together({part.participant: part.statements for part in parts.values()})
+        for key, part in parts.items():
+            opened = partial(enlist_journal, part.participant, part.branch, part.statements, together=self._together)
+            self._open(key, part, opened)
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
@@ -159,11 +199,29 @@ class Work:
         return votes
 
     def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
-        """Ask these branches for their votes; each has its answer."""
-        asked = set(keys)
-        for key in asked:
+        """Ask these branches for their votes; each has its answer, but journals whose turn does not come any more."""
+        due = set(keys)
+        journals = [key for key, part in self._parts.items() if key in due and part.statements]
+        in_turn = [] if self._together else journals[1:]
+        answers = self._asked(due.difference(in_turn))
+        if self._together and waited(answers.values()) and self._taken_back(journals):
+            answers = {key: answer for key, answer in answers.items() if key not in journals}
+            in_turn = journals
+        for key in in_turn:
+            if any(isinstance(answer, Exception) for answer in answers.values()):
+                break
+            answers |= self._asked({key})
+        return answers
+
+    def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
+        for key in keys:
             self._parts[key].asked = True
-        return self._each(facts.Voting, asked, lambda session: session.prepare())
+        return self._each(facts.Voting, keys, lambda session: session.prepare())
+
+    def _taken_back(self, journals: Iterable[str]) -> bool:
+        """Roll journals back for another try; tell whether it worked."""
+        told = self._each(None, set(journals), lambda session: cast(Swift, session).take_back())
+        return not any(isinstance(each, Exception) for each in told.values())
 
     def take_out(self, key: str) -> Enlisted:
         """Let one branch take no part any more; whoever takes it out rolls it back."""
@@ -227,8 +285,9 @@ class Work:
     def leave(self) -> None:
         """Give every session back."""
         with ExitStack() as each:  # one that is interrupted does not keep the others
-            for key in self._parts:
+            for key, part in self._parts.items():
                 each.callback(self.drop, key)
+                part.journal = None  # it holds the block
             self.knots.close()
 
     def drop(self, key: str) -> None:
@@ -251,11 +310,25 @@ class Work:
                     raise TransactionError(
                         f"the session in {key!r} is over; it is never opened again in its transaction"
                     )
-                with self.knots.room(key, part.participant, unit=part.aux):
-                    session = patiently(partial(_enlisted, part, driver=driver), self._patience)
-                part.driven, part.used, part.session = driver, True, session  # the session last: it is looked at first
-                self.knots.enter(key, part.participant, session, unit=part.aux)
+                part.driven = driver
+                self._open(key, part, partial(_enlisted, part, driver=driver))
+            assert part.session is not None
             return part.session
+
+    def _open(self, key: str, part: Part, enlisted: Callable[[], Enlisted]) -> None:
+        with self.knots.room(key, part.participant, unit=part.aux):
+            session = patiently(enlisted, self._patience)
+        part.used, part.session = True, session  # the session last: it is looked at first
+        self.knots.enter(key, part.participant, session, unit=part.aux)
+
+    def _named_part(self, key: str) -> Part:
+        part = self._parts.get(key)
+        if part is None:
+            known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
+            raise TransactionError(
+                f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
+            )
+        return part
 
     def _note(self, told: Told, part: Part, decision: Decision, found: Finish) -> None:
         told.notes.append(noted(self._txid, part.branch, decision, found, part.participant))
@@ -266,14 +339,14 @@ class Work:
             told.against.append(error)
 
     def _each(
-        self, fact: type[facts.Fact], keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
+        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
     ) -> dict[str, Answer | Exception]:
         """Send to all of them, then wait for each."""
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}
         for key, part in self._parts.items():
             if key in keys and part.session is not None:
-                if self._announce:
+                if self._announce and fact is not None:
                     self._tell(fact, part)
                 try:
                     waiting[key] = send(part.session)
@@ -285,7 +358,7 @@ class Work:
             except Exception as error:  # noqa: BLE001  # the same
                 found[key] = error
             else:
-                if self._announce:
+                if self._announce and fact is not None:
                     self._tell(facts.AFTER[fact], self._parts[key])
         return found
 
@@ -303,6 +376,13 @@ def _enlisted(part: Part, *, driver: bool) -> Enlisted:
             f"resource {part.participant.name!r} has no connection of a driver to work with; leave driver=True out"
         )
     return cast(Driven, opens).enlist_driver(part.branch)
+
+
+def _two_ways(key: str) -> TransactionError:
+    return TransactionError(
+        f"resource {key!r} is worked in by tx.on and by tx.journal; take one of them for it: what tx.on has done would "
+        "stand before what the journal does at the end"
+    )
 
 
 def _silent_vote(part: Part) -> Vote:

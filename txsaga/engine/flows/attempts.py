@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from txsaga.engine.flows.journal import Entry
 from txsaga.engine.flows.opening import entered, require_joined
+from txsaga.engine.journal import Entry
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.patience import patiently
 from txsaga.errors import OutcomeUnknown, Superseded

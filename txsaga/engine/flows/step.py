@@ -20,10 +20,10 @@ from typing import Any
 from txsaga.engine.consuming import Portion
 from txsaga.engine.coordinator.work import noted
 from txsaga.engine.flows.attempts import Attempts, Begun, Place
-from txsaga.engine.flows.journal import Journal, entries
 from txsaga.engine.flows.presence import Presence
 from txsaga.engine.flows.tables import FlowTables
 from txsaga.engine.flows.watching import Watch
+from txsaga.engine.journal import Journal, taken
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.portion import bind_all
@@ -167,7 +167,7 @@ class StepWork:
             self._fail(no)
             raise
         try:
-            self._attempts.done(step, vote=vote, entries=entries(self._journal), rows=self.outbox.take_whole())
+            self._attempts.done(step, vote=vote, entries=taken(self._journal), rows=self.outbox.take_whole())
         except (OutcomeUnknown, StoreUnavailable) as unknown:
             self._put_back(unknown)  # it may be done; if not, the next attempt takes it back
             raise

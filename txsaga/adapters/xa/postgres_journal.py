@@ -1,0 +1,165 @@
+"""
+A branch whose work is a journal: all of it is one message to PostgreSQL, from BEGIN to PREPARE.
+
+    BEGIN, evidence row, the journal's statements, PREPARE    one round trip, in which its locks begin
+    COMMIT PREPARED                                           one round trip, on the same session
+
+No answer is read before the branch has voted, so what was not done as it was written makes the vote a no, and what is
+prepared already is rolled back. No mark is needed: a journal takes nothing that ends a transaction, and one answer too
+many tells of what got past it. If the message never arrives, nothing was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import psycopg
+from sqlalchemy import Dialect, text
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
+
+from txsaga.adapters.evidence import libpq
+from txsaga.adapters.evidence.libpq import Answer, SessionLost
+from txsaga.adapters.journal import named, require_rows
+from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.postgres_branch import PostgresBranch, Stage, refuse_no
+from txsaga.adapters.xa.postgres_session import DriverSession
+from txsaga.adapters.xa.postgres_texts import Texts
+from txsaga.errors import xa
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
+from txsaga.model.journal import of_short, read
+
+TOGETHER, IN_TURN = "1s", "5s"
+"""How long a statement waits for somebody's lock: while other databases are asked at the same time, and else."""
+_BEFORE = 2
+"""Answers before those of the journal: to BEGIN and to the evidence row."""
+_DIALECT: Dialect = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
+
+
+class PostgresJournal(PostgresBranch):
+    """The work of one branch, of which nothing was sent before its vote is asked."""
+
+    _session: DriverSession
+
+    def __init__(
+        self,
+        session: DriverSession,
+        branch: BranchId,
+        texts: Texts,
+        elsewhere: Callable[[Decision], Finish],
+        statements: Sequence[Journalled],
+        *,
+        place: str,
+        together: bool,
+    ) -> None:
+        super().__init__(session, branch, texts, elsewhere)
+        self._statements, self._place = statements, place
+        self._wait = TOGETHER if together else IN_TURN
+        self._work = "\n;".join([_rendered(session, each, place) for each in statements])  # behind a comment, too
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Send what was decided, if the server was asked for anything."""
+        if self._stage is Stage.OPEN and decision is Decision.ROLLBACK:
+            self._stage = Stage.OVER
+            return lambda: Finish.DONE
+        return super().finish(decision)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Do the statements, look at what they did, and send the evidence and COMMIT behind them."""
+        if self._stage is not Stage.OPEN:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._stage = Stage.OVER
+        try:
+            self._session.begin(self._texts, self._branch)
+            self._session.send(f"set local lock_timeout = '{IN_TURN}'; {self._work}")
+            answers = self._session.receive()
+        except SessionLost as lost:
+            raise xa.CommunicationFailed(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
+        self._refuse_statement(answers, before=1)
+        self._require_rows(answers[1:])
+        return PostgresBranch(self._session, self._branch, self._texts, self._elsewhere).commit(transaction)
+
+    def take_back(self) -> Callable[[], None]:
+        """Send what rolls back whatever it voted; once that is waited for, it can be asked again."""
+        if self._stage not in (Stage.PREPARED, Stage.OVER) or self._session.lost:
+            raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
+        self._send(self._ending(Decision.ROLLBACK) if self._stage is Stage.PREPARED else "ROLLBACK")
+        return self._taken_back
+
+    def _taken_back(self) -> None:
+        answer = self._receive()[-1]
+        if answer.state:
+            raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back: {answer.why}")
+        self._stage, self._wait = Stage.OPEN, IN_TURN
+
+    def _refuse_broken(self) -> None:
+        """Let the vote tell: nothing is broken by what was not sent."""
+
+    def _ended(self) -> str:
+        session = self._session
+        row = self._texts.first_row(self._branch, self._wait, prepared=session.prepared)
+        return f"{session.beginning}; {row}; {self._work}\n;{self._word}"
+
+    def _heard(self) -> Sequence[Answer]:
+        session = self._session
+        answers = session.receive()
+        if answers[-1].state == libpq.UNPREPARED and len(answers) == _BEFORE:
+            session.ask("ROLLBACK")
+            session.lose_statements()
+            session.send(self._ended())
+            answers = session.receive()
+        return answers
+
+    def _refuse_no(self, answers: Sequence[Answer]) -> None:
+        self._refuse_statement(answers, before=_BEFORE)
+        if not answers[-1].state and answers[-1].tag != self._word.partition(" '")[0]:
+            raise self._more_than_written()
+        refuse_no(answers[-1], self._branch)
+
+    def _voted(self, answers: Sequence[Answer]) -> Vote:
+        self._require_rows(answers[_BEFORE:-1])
+        return Vote.PREPARED
+
+    def _refuse_statement(self, answers: Sequence[Answer], *, before: int) -> None:
+        state, at = answers[-1].state, len(answers) - before - 1
+        if state and 0 <= at < len(self._statements):
+            which = named(self._statements[at], self._place)
+            raise codes.of_state(state)(f"branch {self._branch.gid} votes no: {which} can't be done: {answers[-1].why}")
+
+    def _require_rows(self, answers: Sequence[Answer]) -> None:
+        counts = [answer.tag.rpartition(" ")[2] for answer in answers]
+        if len(counts) != len(self._statements) or not all(count.isdigit() for count in counts):
+            raise self._more_than_written()
+        for statement, count in zip(self._statements, counts, strict=True):
+            require_rows(statement, self._place, int(count))
+
+    def _more_than_written(self) -> xa.RolledBack:
+        return xa.RolledBack(
+            f"the journal for {self._place!r} holds other statements than it seems to, as by a backslash in a text; "
+            "what they committed by themselves stays: give each to an execute of its own, and values as parameters"
+        )
+
+
+class _Form(NamedTuple):
+    """A statement as psycopg reads it."""
+
+    text: str
+    open: bool  # there are places for values in it
+
+
+@of_short
+def _formed(statement: str) -> _Form:
+    compiled = text(statement).compile(dialect=_DIALECT)
+    return _Form(str(compiled), True) if compiled.params else _Form(str(compiled).replace("%%", "%"), False)
+
+
+def _rendered(session: DriverSession, statement: Journalled, place: str) -> str:
+    form = _formed(statement.text)
+    try:
+        whole = session.cursor.mogrify(form.text, read(statement.parameters)) if form.open else form.text
+        session.encode(whole)
+    except (psycopg.Error, UnicodeEncodeError) as error:
+        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
+    return whole
