@@ -42,9 +42,9 @@ class Journal:
         if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 0):
             raise ConfigError(f"rows is {rows!r}; give the number of rows that the statement changes, or leave it out")
         entry = Entry(text, written(parameters) if parameters else {}, rows)
+        if self._require_open is not None:
+            self._require_open()  # a forked child finds the lock as its parent had it
         with self._turn:
-            if self._require_open is not None:
-                self._require_open()
             if self._taken:
                 raise TransactionError("the journal is taken to be done; write into it before its step or block ends")
             self._entries.append(entry)

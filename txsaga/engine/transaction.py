@@ -107,9 +107,10 @@ class Transaction(Gathering):
     async def __aenter__(self) -> AsyncTransaction:
         """Open the transaction within an event loop."""
         self._stage.require_new()
-        self._looped = AsyncTransaction(self, self._kernel.in_loop)
-        await self._looped.enter()
-        return self._looped
+        looped = AsyncTransaction(self, self._kernel.in_loop)
+        await looped.enter()
+        self._looped = looped
+        return looped
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -23,7 +23,7 @@ from txsaga.model.keeping import as_json
 T = TypeVar("T")
 
 _SILENT = re.compile(
-    r"--[^\n]*"  # a comment to the end of the line
+    r"--[^\n\r]*"  # a comment to the end of the line
     r"|/\*.*?\*/"  # a comment
     r"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"  # a text between dollars
     r"|'(?:[^']|'')*'"  # a text

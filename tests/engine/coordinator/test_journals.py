@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.work import Work
 from txsaga.errors import ConfigError, TransactionClosed, TransactionError
 from txsaga.errors.flows import RowsDiffer
-from txsaga.errors.xa import IntegrityViolated, OtherReason, VotedNo
+from txsaga.errors.xa import IntegrityViolated, OtherReason
 from txsaga.model.branch import BranchState, Vote
 from txsaga.model.decision import Decision
 
@@ -97,21 +99,27 @@ def test_a_statement_without_a_number_changes_at_least_one_row(opened: OpenBank,
     assert bank.balances()[first] == START + 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ("insert into account values (1, 5)", IntegrityViolated),
+        ("insert into nowhere values (1, 5)", OtherReason),
+        ("insert into account valves (1, 5)", OtherReason),
+    ],
+)
 @each_kind
-def test_a_statement_that_cant_be_done_names_itself_and_undoes_all(opened: OpenBank, kinds: tuple[str, ...]) -> None:
+def test_a_statement_that_cant_be_done_names_itself_and_undoes_all(
+    opened: OpenBank, kinds: tuple[str, ...], wrong: str, error: type[Exception]
+) -> None:
     bank = opened(*kinds)
     last = list(bank.engines)[-1]
-    for wrong, error in (
-        ("insert into account values (1, 5)", VotedNo),
-        ("insert into nowhere values (1)", VotedNo),
-        ("insert into account valves (1)", VotedNo),
-    ):
-        with pytest.raises(error) as raised, bank.producer.coordinated(*bank.engines) as tx:
-            change_all(tx, bank.engines)
-            tx.journal(last).execute(wrong)
-        if "valves" not in wrong or not last.startswith("postgresql"):  # what can't be parsed is no statement yet
-            assert f"statement 2 of the journal for '{last}' can't be done" in str(raised.value)
-        assert (bank.balances(), bank.prepared()) == (balances(bank, START), [])
+    with pytest.raises(error) as raised, bank.producer.coordinated(*bank.engines) as tx:
+        change_all(tx, bank.engines)
+        tx.journal(last).execute(wrong)
+    unread = "valves" in wrong and last.startswith("postgresql")  # it refuses the whole message
+    due = "syntax error" if unread else f"statement 2 of the journal for '{last}' can't be done"
+    assert due in str(raised.value)
+    assert (bank.balances(), bank.prepared(), tx.decision) == (balances(bank, START), [], Decision.ROLLBACK)
 
 
 def test_one_resource_is_worked_in_one_way(bank: Bank) -> None:
@@ -129,6 +137,50 @@ def test_one_resource_is_worked_in_one_way(bank: Bank) -> None:
         with pytest.raises(TransactionError, match=r"tx\.on and by tx\.journal"):
             empty.execute(CHANGE, {"amount": 1})
     assert bank.balances() == {"current": START + 1, "mortgage": START + 1}
+
+
+def test_while_a_session_is_waited_for_no_journal_takes_its_place(bank: Bank) -> None:
+    name, url = "narrow", bank.engines["current"].url
+    narrow = create_engine(url, pool_size=1, max_overflow=0)
+    bank.broker.register(name, narrow)
+    with bank.producer.coordinated(name) as warm, warm.on(name) as connection:
+        pay(connection, 0)
+
+    def work() -> None:
+        with tx.on(name) as connection:
+            pay(connection, 1)
+
+    with ThreadPoolExecutor(1) as other, bank.producer.coordinated(name) as tx:
+        with narrow.connect():
+            working = other.submit(work)
+            while (
+                narrow.pool.status().find("Current Checked out connections: 1") < 0 or not tx._owner.work._written._ways
+            ):
+                time.sleep(0.01)
+            with pytest.raises(TransactionError, match=r"tx\.on and by tx\.journal"):
+                tx.journal(name).execute(CHANGE, {"amount": 1_000})
+        working.result()
+    narrow.dispose()
+    assert bank.balances()["current"] == START + 1
+
+
+def test_a_task_that_opens_a_session_keeps_no_journal_waiting(looping: LoopedBank) -> None:
+    async def work() -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+
+            async def on() -> None:
+                async with tx.on("current") as connection:
+                    await move(connection, 1)
+
+            async def note() -> None:
+                with pytest.raises(TransactionError, match=r"tx\.on and by tx\.journal"):
+                    tx.journal("current").execute(CHANGE, {"amount": 1_000})
+                tx.journal("mortgage").execute(CHANGE, {"amount": 1})
+
+            await asyncio.gather(on(), note())
+
+    looping.run(work)
+    assert looping.bank.balances() == {"current": START + 1, "mortgage": START + 1}
 
 
 def test_a_journal_beside_work_on_a_connection_is_one_outcome(bank: Bank) -> None:
@@ -165,18 +217,19 @@ def test_what_is_written_while_the_votes_are_under_way_is_refused(bank: Bank, mo
     ask, refused = Work.ask, list[str]()
 
     def ask_late(work: Work, keys: Iterable[str]) -> dict[str, Vote | Exception]:
-        with pytest.raises(TransactionError) as late:
-            journal.execute(CHANGE, {"amount": 1_000})
-        refused.append(str(late.value))
+        for late in (journal.execute, lambda *given: tx.journal("mortgage").execute(*given)):
+            with pytest.raises(TransactionError) as no:
+                late(CHANGE, {"amount": 1_000})
+            refused.append(str(no.value))
         return ask(work, keys)
 
     monkeypatch.setattr(Work, "ask", ask_late)
-    with bank.producer.coordinated("current") as tx:
+    with bank.producer.coordinated("current", "mortgage") as tx:
         journal = tx.journal("current")
         journal.execute(CHANGE, {"amount": 1})
         tx.send(TRANSFERS, b"with a message it votes")
-    assert len(refused) == 1
-    assert bank.balances()["current"] == START + 1
+    assert len(refused) == 2
+    assert bank.balances() == {"current": START + 1, "mortgage": START}
 
 
 @pytest.mark.parametrize(

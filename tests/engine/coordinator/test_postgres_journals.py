@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +15,12 @@ from sqlalchemy import Engine, create_engine, event
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank
 from txsaga.adapters.xa import postgres_journal
-from txsaga.errors.xa import IntegrityViolated, OtherReason, RolledBack, TimedOut
+from txsaga.engine.coordinator.work import Work
+from txsaga.errors import InDoubt
+from txsaga.errors.flows import RowsDiffer
+from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, OtherReason, RolledBack, TimedOut
+from txsaga.model.branch import BranchState
+from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
 
@@ -60,7 +65,7 @@ def registered(bank: Bank, foreign_databases: Callable[[], str]) -> Iterator[Cal
 
 
 @pytest.mark.req("IBM-57")
-@pytest.mark.parametrize("ends", ["commit", "commit; begin"])
+@pytest.mark.parametrize("ends", ["commit", "commit; begin", "commit; begin; select 1 / 0"])
 def test_a_statement_that_hides_others_is_no_vote(bank: Bank, current: Engine, ends: str) -> None:
     hidden = rf"insert into note values (E'\''); {ends}; insert into note values ('x')"
     with (
@@ -69,8 +74,71 @@ def test_a_statement_that_hides_others_is_no_vote(bank: Bank, current: Engine, e
     ):
         tx.journal("current").execute(hidden)
         tx.journal("mortgage").execute(CHANGE, {"amount": 1})
-    assert (bank.balances()["mortgage"], bank.prepared()) == (START, [])
-    assert notes(current) in (["'"], ["'", "x"])  # it committed itself, and is told so
+    assert (bank.balances()["mortgage"], bank.prepared(), notes(current)) == (START, [], ["'"])  # it stands, and is told so
+    assert tx.txid is not None
+    assert bank.states(tx.txid)["current"] is BranchState.HEURISTIC_COMMITTED
+
+
+def test_a_lone_statement_that_hides_others_is_not_committed(bank: Bank, current: Engine) -> None:
+    hidden = r"insert into note values (E'\''); commit; insert into note values ('x')"
+    with (
+        pytest.raises(RolledBack, match="holds other statements than it seems to"),
+        bank.producer.coordinated("current", key="alone") as tx,
+    ):
+        tx.journal("current").execute(hidden)
+    assert (tx.decision, bank.prepared()) == (Decision.ROLLBACK, [])
+
+
+@pytest.mark.parametrize("key", [None, "once"])
+@pytest.mark.parametrize("options", [{"pool_reset_on_return": None}, {"isolation_level": "AUTOCOMMIT"}])
+@pytest.mark.parametrize(
+    ("text", "rows", "error"),
+    [
+        ("insert into note values ('never')", 7, RowsDiffer),
+        ("insert into note select 'never' where 1 / 0 = 1", None, OtherReason),
+        ("insert into note valves ('never')", None, OtherReason),
+    ],
+)
+def test_a_session_goes_back_with_nothing_in_it(
+    bank: Bank,
+    registered: Callable[..., Engine],
+    text: str,
+    rows: int | None,
+    error: type[Exception],
+    key: str | None,
+    options: Mapping[str, object],
+) -> None:
+    engine = registered("unreset", pool_size=1, max_overflow=0, **options)
+    with pytest.raises(error) as raised, bank.producer.coordinated("unreset", key=key) as tx:
+        tx.journal("unreset").execute(text, rows=rows)
+    assert not isinstance(raised.value, InDoubt)
+    assert tx.decision is Decision.ROLLBACK
+    with bank.producer.coordinated("unreset") as tx:
+        tx.journal("unreset").execute(NOTE, {"what": "after"})
+    assert (notes(engine), bank.prepared()) == (["after"], [])
+
+
+def test_a_session_that_dies_before_its_vote_leaves_nothing_to_find_out(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Work.ask
+
+    def ask_the_dead(work: Work, keys: Iterable[str]) -> object:
+        with bank.engines["mortgage"].connect() as connection:
+            connection.exec_driver_sql(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = "
+                f"'{bank.engines['current'].url.database}'"
+            )
+        return ask(work, keys)
+
+    monkeypatch.setattr(Work, "ask", ask_the_dead)
+    with pytest.raises(CommunicationFailed), bank.producer.coordinated("current", "mortgage") as tx:
+        for name in bank.engines:
+            tx.journal(name).execute(CHANGE, {"amount": 1})
+    assert tx.txid is not None
+    assert set(bank.states(tx.txid).values()) == {BranchState.ROLLED_BACK}
+    bank.engines["current"].dispose()
+    assert (bank.balances(), bank.prepared()) == ({"current": START, "mortgage": START}, [])
 
 
 def test_values_arrive_as_they_are(bank: Bank, current: Engine) -> None:
@@ -233,3 +301,4 @@ def test_triggers_that_lock_the_same_rows_end_in_turn(bank: Bank, log_of: list[s
     with ThreadPoolExecutor(4) as callers:
         list(callers.map(enter, range(12)))
     assert bank.balances() == {"current": START + 12, "mortgage": START + 12}
+    assert log_of.count("Voting") >= 24

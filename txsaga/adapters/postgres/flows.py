@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, and_, delete, func, insert, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from txsaga.adapters import journal
 from txsaga.adapters.postgres import declaring, schema
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.flow_rounds import AMENDS, FlowRounds
+from txsaga.adapters.xa import journal
 from txsaga.errors import EffectConflict, TransactionClosed
 from txsaga.errors.xa import VotedNo
 from txsaga.model.amendment import Amendment

@@ -62,6 +62,15 @@ _NUMBERS: Mapping[int, type[xa.XaError]] = MappingProxyType(
         1613: xa.TimedOut,
         1614: xa.Deadlocked,
         1213: xa.Deadlocked,
+        5: xa.TimedOut,  # SQLite's own have one or two digits
+        6: xa.TimedOut,
+        19: xa.IntegrityViolated,
+        1048: xa.IntegrityViolated,
+        1062: xa.IntegrityViolated,
+        1451: xa.IntegrityViolated,
+        1452: xa.IntegrityViolated,
+        3819: xa.IntegrityViolated,
+        4025: xa.IntegrityViolated,
         1205: xa.TimedOut,
         1969: xa.TimedOut,
         3024: xa.TimedOut,
@@ -72,3 +81,8 @@ _NUMBERS: Mapping[int, type[xa.XaError]] = MappingProxyType(
 def of_number(number: object) -> type[xa.XaError]:
     """Return what an error number of MariaDB or MySQL means for a branch."""
     return _NUMBERS.get(number, xa.OtherReason) if isinstance(number, int) else xa.OtherReason
+
+
+def of_code(code: object) -> type[xa.XaError]:
+    """Return what either of them means for a statement."""
+    return of_state(code) if isinstance(code, str) else of_number(code)

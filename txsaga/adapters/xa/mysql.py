@@ -18,12 +18,11 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import commit_each, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.adapters.xa import codes
+from txsaga.adapters.xa import codes, journal
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.looping import loops_of
 from txsaga.adapters.xa.mysql_branch import MysqlBranch

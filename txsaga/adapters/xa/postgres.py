@@ -18,13 +18,12 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import code_of, edge, reached
 from txsaga.adapters.evidence.creation import Place, missing
 from txsaga.adapters.evidence.libpq import Answer, SessionLost, ask_each
 from txsaga.adapters.evidence.sessions import commit_each, settle_level
 from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.adapters.xa import codes
+from txsaga.adapters.xa import codes, journal
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.looping import PostgresInLoop, loops_of
 from txsaga.adapters.xa.postgres_branch import PostgresBranch
@@ -147,7 +146,7 @@ class PostgresParticipant:
     ) -> PostgresJournal:
         texts = self._texts
         session = self._ready(
-            lambda: DriverSession(engine, self._patience), lambda session: session.wait_for_all(texts)
+            lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts)
         )
         try:
             return PostgresJournal(

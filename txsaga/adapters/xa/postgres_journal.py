@@ -5,8 +5,9 @@ A branch whose work is a journal: all of it is one message to PostgreSQL, from B
     COMMIT PREPARED                                           one round trip, on the same session
 
 No answer is read before the branch has voted, so what was not done as it was written makes the vote a no, and what is
-prepared already is rolled back. No mark is needed: a journal takes nothing that ends a transaction, and one answer too
-many tells of what got past it. If the message never arrives, nothing was done.
+prepared already is rolled back. No mark is needed: a journal takes nothing that ends a transaction, and an answer that
+is none of a statement's tells of what got past it: then the row is asked what it has committed. A branch that commits
+in one phase is begun, done and looked at before it does. If the message never arrives, nothing was done.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
-from txsaga.adapters.journal import named, require_rows
 from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.journal import named, require_rows
 from txsaga.adapters.xa.postgres_branch import PostgresBranch, Stage, refuse_no
 from txsaga.adapters.xa.postgres_session import DriverSession
 from txsaga.adapters.xa.postgres_texts import Texts
@@ -33,6 +34,7 @@ from txsaga.model.journal import of_short, read
 
 TOGETHER, IN_TURN = "1s", "5s"
 """How long a statement waits for somebody's lock: while other databases are asked at the same time, and else."""
+_ROLLBACK, _PREPARED = "ROLLBACK", "PREPARE TRANSACTION"
 _BEFORE = 2
 """Answers before those of the journal: to BEGIN and to the evidence row."""
 _DIALECT: Dialect = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
@@ -57,11 +59,14 @@ class PostgresJournal(PostgresBranch):
         super().__init__(session, branch, texts, elsewhere)
         self._statements, self._place = statements, place
         self._wait = TOGETHER if together else IN_TURN
+        self._escaped = False  # something in it may have committed by itself
         self._work = "\n;".join([_rendered(session, each, place) for each in statements])  # behind a comment, too
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Send what was decided, if the server was asked for anything."""
-        if self._stage is Stage.OPEN and decision is Decision.ROLLBACK:
+        if self._escaped:
+            return lambda: self._from_elsewhere(decision)
+        if decision is Decision.ROLLBACK and self._stage is Stage.OPEN:
             self._stage = Stage.OVER
             return lambda: Finish.DONE
         return super().finish(decision)
@@ -74,18 +79,16 @@ class PostgresJournal(PostgresBranch):
         try:
             self._session.begin(self._texts, self._branch)
             self._session.send(f"set local lock_timeout = '{IN_TURN}'; {self._work}")
-            answers = self._session.receive()
+            self._refuse_undone(self._session.receive())
         except SessionLost as lost:
             raise xa.CommunicationFailed(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
-        self._refuse_statement(answers, before=1)
-        self._require_rows(answers[1:])
         return PostgresBranch(self._session, self._branch, self._texts, self._elsewhere).commit(transaction)
 
     def take_back(self) -> Callable[[], None]:
         """Send what rolls back whatever it voted; once that is waited for, it can be asked again."""
         if self._stage not in (Stage.PREPARED, Stage.OVER) or self._session.lost:
             raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
-        self._send(self._ending(Decision.ROLLBACK) if self._stage is Stage.PREPARED else "ROLLBACK")
+        self._send(self._ending(Decision.ROLLBACK) if self._stage is Stage.PREPARED else _ROLLBACK)
         return self._taken_back
 
     def _taken_back(self) -> None:
@@ -95,7 +98,10 @@ class PostgresJournal(PostgresBranch):
         self._stage, self._wait = Stage.OPEN, IN_TURN
 
     def _refuse_broken(self) -> None:
-        """Let the vote tell: nothing is broken by what was not sent."""
+        if self._session.gone:
+            raise xa.CommunicationFailed(
+                f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
+            )
 
     def _ended(self) -> str:
         session = self._session
@@ -106,40 +112,59 @@ class PostgresJournal(PostgresBranch):
         session = self._session
         answers = session.receive()
         if answers[-1].state == libpq.UNPREPARED and len(answers) == _BEFORE:
-            session.ask("ROLLBACK")
             session.lose_statements()
-            session.send(self._ended())
-            answers = session.receive()
+            session.send(f"{_ROLLBACK}; {self._ended()}")
+            answers = session.receive()[1:]
         return answers
 
     def _refuse_no(self, answers: Sequence[Answer]) -> None:
-        self._refuse_statement(answers, before=_BEFORE)
-        if not answers[-1].state and answers[-1].tag != self._word.partition(" '")[0]:
+        last = answers[-1]
+        if last.state:
+            self._refuse_failed(answers, before=_BEFORE)
+        elif last.tag != _PREPARED:
             raise self._more_than_written()
-        refuse_no(answers[-1], self._branch)
+        refuse_no(last, self._branch)
 
     def _voted(self, answers: Sequence[Answer]) -> Vote:
         self._require_rows(answers[_BEFORE:-1])
         return Vote.PREPARED
 
-    def _refuse_statement(self, answers: Sequence[Answer], *, before: int) -> None:
-        state, at = answers[-1].state, len(answers) - before - 1
-        if state and 0 <= at < len(self._statements):
+    def _refuse_undone(self, answers: Sequence[Answer]) -> None:
+        """Refuse to commit what was not done as it was written."""
+        if answers[-1].state:
+            self._refuse_failed(answers, before=1)
+            refuse_no(answers[-1], self._branch)
+        self._require_rows(answers[1:])
+
+    def _refuse_failed(self, answers: Sequence[Answer], *, before: int) -> None:
+        """Name the statement that failed, unless it is one of ours."""
+        *done, last = answers
+        if _counts(done[before:]) is None:
+            raise self._more_than_written()
+        at = len(done) - before
+        if 0 <= at < len(self._statements):
             which = named(self._statements[at], self._place)
-            raise codes.of_state(state)(f"branch {self._branch.gid} votes no: {which} can't be done: {answers[-1].why}")
+            raise codes.of_state(last.state)(f"branch {self._branch.gid} votes no: {which} can't be done: {last.why}")
 
     def _require_rows(self, answers: Sequence[Answer]) -> None:
-        counts = [answer.tag.rpartition(" ")[2] for answer in answers]
-        if len(counts) != len(self._statements) or not all(count.isdigit() for count in counts):
+        counts = _counts(answers)
+        if counts is None or len(counts) != len(self._statements):
             raise self._more_than_written()
         for statement, count in zip(self._statements, counts, strict=True):
-            require_rows(statement, self._place, int(count))
+            require_rows(statement, self._place, count)
 
     def _more_than_written(self) -> xa.RolledBack:
+        self._escaped = True
         return xa.RolledBack(
             f"the journal for {self._place!r} holds other statements than it seems to, as by a backslash in a text; "
             "what they committed by themselves stays: give each to an execute of its own, and values as parameters"
         )
+
+
+def _counts(answers: Sequence[Answer]) -> Sequence[int] | None:
+    """Return how many rows each statement changed; None where one is no statement of a journal."""
+    counts = [answer.tag.rpartition(" ")[2] for answer in answers]
+    return [int(count) for count in counts] if all(count.isdigit() for count in counts) else None
 
 
 class _Form(NamedTuple):

@@ -33,6 +33,7 @@ _OPTIONS = {
     "postgresql_deferrable": "deferrable",
 }
 _LEVELS = {level.name.replace("_", " "): level for level in psycopg.IsolationLevel}
+_BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
 
 
@@ -62,7 +63,7 @@ class Session:
             self.give_back()  # nobody works in it yet
             raise
         if answer.state:
-            self._pooled.close()
+            self.give_back()
             raise StoreError(f"no transaction can be begun: {answer.why}")
         return self
 
@@ -177,8 +178,8 @@ class DriverSession(Session):
             given["isolation_level"] = _LEVELS.get(level)
         self._given = {} if level == "AUTOCOMMIT" else given
 
-    def wait_for_all(self, texts: Texts) -> Self:
-        """Begin nothing yet; `SessionLost` where the pool kept a dead session."""
+    def make_ready(self, texts: Texts) -> Self:
+        """Look for our statements in it, and begin nothing; `SessionLost` where the pool kept a dead session."""
         try:
             if self.gone:
                 raise SessionLost("the server has closed it")
@@ -216,16 +217,21 @@ class DriverSession(Session):
         """There is nobody who counts its transactions."""
 
     def give_back(self) -> None:
-        """Give it back to its pool, rolled back; with an answer under way it is closed."""
+        """Give it back to its pool, rolled back; in the middle of something it is closed."""
         if self._given_back:
             return
         self._given_back = True
         driver: Any = self._driver
         driver.row_factory, driver.cursor_factory, driver.prepare_threshold = self._read_by
-        if self._driver.closed or self.state in _AT_WORK:
-            self._pooled.invalidate()
-        else:
-            self._pooled.close()
+        try:
+            if self.state in _BEGUN:  # a pool need not roll back what it is given
+                with suppress(SessionLost):
+                    self.ask("ROLLBACK")
+        finally:
+            if self._driver.closed or self.state != TransactionStatus.IDLE:
+                self._pooled.invalidate()
+            else:
+                self._pooled.close()
 
     def _discard(self) -> None:
         """Close it as stale, and with it whatever the pool has kept as long."""

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from txsaga.adapters import journal
 from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.adapters.evidence.creation import missing
 from txsaga.adapters.evidence.sessions import begin_now, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
+from txsaga.adapters.xa import journal
 from txsaga.adapters.xa.looping import Shown, SqliteInLoop, loops_of
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.errors import ConfigError, OutcomeUnknown, xa

@@ -132,9 +132,10 @@ class Coordinated(Gathering):
     async def __aenter__(self) -> AsyncCoordinated:
         """Do the same within an event loop."""
         self._stage.require_new()
-        self._looped = AsyncCoordinated(self, self._kernel.in_loop)
-        await self._looped.enter()
-        return self._looped
+        looped = AsyncCoordinated(self, self._kernel.in_loop)
+        await looped.enter()
+        self._looped = looped
+        return looped
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,13 +11,15 @@ taken back and asked again in that order. If a journal is never done, nothing of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from functools import partial
+from threading import Lock
 from typing import Protocol, cast
 
 from txsaga.engine.coordinator.looped import away_with, looped
-from txsaga.engine.journal import Entry
+from txsaga.engine.journal import Journal, taken
 from txsaga.engine.waiting import stack
-from txsaga.errors import ConfigError, xa
+from txsaga.errors import ConfigError, TransactionError, xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import MAIN, Journalled
@@ -43,26 +45,72 @@ class TakesJournals(Protocol):
         """Open a session for a branch; `together` where others are asked at the same time, and may wait in turn."""
 
 
-def statements_of(resource: str, entries: Sequence[Entry]) -> Sequence[Journalled]:
-    """Number what a journal holds."""
-    return [Journalled(NO_STEP, at, resource, MAIN, *each) for at, each in enumerate(entries, 1)]
+class Way(Enum):
+    """How a resource is worked in; whoever is first says."""
+
+    SESSION = auto()
+    JOURNAL = auto()
 
 
-def require_journal(participant: Participant) -> None:
-    """Refuse a resource that takes no statements."""
-    if not hasattr(participant, "do"):
-        raise ConfigError(f"{participant.name!r} takes no statements; work in it by tx.on({participant.name!r})")
+class WrittenDown:
+    """What the resources of one transaction are to do at their votes.
 
+    Threads and tasks write at once, so nothing here waits: not for a session, nor for who opens one.
+    """
 
-def go_together(journals: Mapping[Participant, Sequence[Journalled]]) -> bool:
-    """Tell whether journals can be done at the same time."""
-    return all(hasattr(each, "enlist_journal") for each in journals) and all(
-        only_adds(statement.text) for journal in journals.values() for statement in journal
-    )
+    def __init__(self) -> None:
+        self._journals: dict[str, Journal] = {}
+        self._ways: dict[str, Way] = {}
+        self._taken, self._turn = False, Lock()
+        self.together = False  # they are done at the same time
+
+    def claim(self, key: str, way: Way) -> None:
+        """Have a resource be worked in one way; refuse the other."""
+        if self._ways.setdefault(key, way) is not way:
+            raise TransactionError(
+                f"resource {key!r} is worked in by tx.on and by tx.journal; take one of them for it: what tx.on has "
+                "done would stand before what the journal does at the end"
+            )
+
+    def journal(self, key: str, participant: Participant, require_open: Callable[[], None]) -> Journal:
+        """Return the journal of a resource: the same each time."""
+        if not hasattr(participant, "do"):
+            raise ConfigError(f"{key!r} takes no statements; work in it by tx.on({key!r})")
+
+        def require_writable() -> None:
+            require_open()
+            self.claim(key, Way.JOURNAL)
+
+        if key in self._ways:
+            self.claim(key, Way.JOURNAL)
+        with self._turn:
+            if self._taken:
+                raise TransactionError("the votes are under way; let all threads end before the block does")
+            return self._journals.setdefault(key, Journal(require_writable))
+
+    def take(self, participants: Mapping[str, Participant]) -> Mapping[str, Sequence[Journalled]]:
+        """Return the statements of each resource that has some, in the order of these; none is added any more."""
+        with self._turn:
+            self._taken = True
+        found = {
+            key: [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(taken(self._journals[key]), 1)]
+            for key in participants
+            if key in self._journals
+        }
+        found = {key: statements for key, statements in found.items() if statements}
+        self.together = len(found) > 1 and all(
+            hasattr(participants[key], "enlist_journal") and all(only_adds(each.text) for each in statements)
+            for key, statements in found.items()
+        )
+        return found
+
+    def forget(self) -> None:
+        """Let go of the journals: they hold their block."""
+        self._journals.clear()
 
 
 def waited(answers: Iterable[object]) -> bool:
-    """Tell whether journals may have waited for each other, and nothing else is wrong."""
+    """Tell whether journals may have waited for each other, and nothing else is wrong with them."""
     wrong = [each for each in answers if isinstance(each, Exception)]
     return bool(wrong) and all(isinstance(each, WAITED) for each in wrong)
 

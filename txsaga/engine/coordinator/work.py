@@ -17,17 +17,10 @@ from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
 from txsaga.engine.announce import Announcer
-from txsaga.engine.coordinator.journals import (
-    Swift,
-    enlist_journal,
-    go_together,
-    require_journal,
-    statements_of,
-    waited,
-)
+from txsaga.engine.coordinator.journals import Swift, Way, WrittenDown, enlist_journal, waited
 from txsaga.engine.coordinator.knots import Knots
 from txsaga.engine.coordinator.looped import looped
-from txsaga.engine.journal import Journal, taken
+from txsaga.engine.journal import Journal
 from txsaga.engine.patience import patiently
 from txsaga.engine.waiting import stack
 from txsaga.errors import TransactionError, xa
@@ -59,8 +52,7 @@ class Part:
     participant: Participant
     aux: bool = False  # a unit of an auxiliary lane
     session: Enlisted | None = None
-    journal: Journal | None = None
-    statements: Sequence[Journalled] = ()  # of the journal, once nothing is added any more
+    statements: Sequence[Journalled] = ()  # of its journal, which are done with its vote
     driven: bool = False  # its user works with the driver's own connection
     used: bool = False  # a session was opened, whatever became of it
     asked: bool = False  # for its vote
@@ -88,7 +80,7 @@ class Work:
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
         self._parts: dict[str, Part] = {}
-        self._together = False  # its journals are done at the same time
+        self._written = WrittenDown()
         self.knots = Knots(txid)
 
     def add(self, key: str, part: Part) -> None:
@@ -131,8 +123,7 @@ class Work:
     def handle(self, key: str, *, driver: bool = False) -> object:
         """Return what the user works with in a branch, opening its session."""
         part = self._named_part(key)
-        if part.journal:
-            raise _two_ways(key)
+        self._written.claim(key, Way.SESSION)
         session = part.session or self._opened(key, part, driver=driver)
         if part.driven is not driver:
             raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
@@ -140,33 +131,16 @@ class Work:
 
     def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
         """Return what a resource is to do at its vote: the same each time."""
-        part = self._named_part(key)
-
-        def require_one_way() -> None:
-            require_open()
-            if part.used:
-                raise _two_ways(key)
-
-        with part.opening:
-            require_one_way()
-            if part.journal is None:
-                require_journal(part.participant)
-                part.journal = Journal(require_one_way)
-            return part.journal
+        return self._written.journal(key, self._named_part(key).participant, require_open)
 
     def take_journals(self) -> None:
         """Take what was written down, and open the sessions in which it is done with the votes."""
-        noted = {key: part for key, part in self._parts.items() if part.journal is not None}
-        for key, part in noted.items():
-            assert part.journal is not None
-            part.statements = statements_of(key, taken(part.journal))
-            if part.statements and part.used:
-                raise _two_ways(key)
-        parts = {key: part for key, part in noted.items() if part.statements}
-        self._together = len(parts) > 1 and go_together({part.participant: part.statements for part in parts.values()})
-        for key, part in parts.items():
-            opened = partial(enlist_journal, part.participant, part.branch, part.statements, together=self._together)
-            self._open(key, part, opened)
+        participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
+        for key, statements in self._written.take(participants).items():
+            part = self._parts[key]
+            part.statements = statements
+            together = self._written.together
+            self._open(key, part, partial(enlist_journal, part.participant, part.branch, statements, together=together))
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
@@ -202,9 +176,10 @@ class Work:
         """Ask these branches for their votes; each has its answer, but journals whose turn does not come any more."""
         due = set(keys)
         journals = [key for key, part in self._parts.items() if key in due and part.statements]
-        in_turn = [] if self._together else journals[1:]
+        together = self._written.together
+        in_turn = [] if together else journals[1:]
         answers = self._asked(due.difference(in_turn))
-        if self._together and waited(answers.values()) and self._taken_back(journals):
+        if together and waited(answers[key] for key in journals) and self._taken_back(journals):
             answers = {key: answer for key, answer in answers.items() if key not in journals}
             in_turn = journals
         for key in in_turn:
@@ -285,10 +260,10 @@ class Work:
     def leave(self) -> None:
         """Give every session back."""
         with ExitStack() as each:  # one that is interrupted does not keep the others
-            for key, part in self._parts.items():
+            for key in self._parts:
                 each.callback(self.drop, key)
-                part.journal = None  # it holds the block
             self.knots.close()
+            self._written.forget()
 
     def drop(self, key: str) -> None:
         """Give one session back."""
@@ -376,13 +351,6 @@ def _enlisted(part: Part, *, driver: bool) -> Enlisted:
             f"resource {part.participant.name!r} has no connection of a driver to work with; leave driver=True out"
         )
     return cast(Driven, opens).enlist_driver(part.branch)
-
-
-def _two_ways(key: str) -> TransactionError:
-    return TransactionError(
-        f"resource {key!r} is worked in by tx.on and by tx.journal; take one of them for it: what tx.on has done would "
-        "stand before what the journal does at the end"
-    )
 
 
 def _silent_vote(part: Part) -> Vote:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
+from txsaga.adapters.evidence.answers import code_of
+from txsaga.adapters.xa.codes import of_code
 from txsaga.errors.flows import RowsDiffer
-from txsaga.errors.xa import OtherReason
 from txsaga.model.flow_step import Journalled
 from txsaga.model.journal import read
 
@@ -27,7 +28,7 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
         except StatementError as error:  # of the database, or of a value that is missing or is none
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise
-            raise OtherReason(f"{named(statement, place)} can't be done: {_why(error)}") from error
+            raise of_code(code_of(error))(f"{named(statement, place)} can't be done: {_why(error)}") from error
         require_rows(statement, place, count)
 
 
