@@ -74,7 +74,11 @@ def test_a_statement_that_hides_others_is_no_vote(bank: Bank, current: Engine, e
     ):
         tx.journal("current").execute(hidden)
         tx.journal("mortgage").execute(CHANGE, {"amount": 1})
-    assert (bank.balances()["mortgage"], bank.prepared(), notes(current)) == (START, [], ["'"])  # it stands, and is told so
+    assert (bank.balances()["mortgage"], bank.prepared(), notes(current)) == (
+        START,
+        [],
+        ["'"],
+    )  # it stands, and is told so
     assert tx.txid is not None
     assert bank.states(tx.txid)["current"] is BranchState.HEURISTIC_COMMITTED
 

@@ -145,9 +145,7 @@ class PostgresParticipant:
         self, branch: BranchId, statements: Sequence[Journalled], engine: Engine, together: bool
     ) -> PostgresJournal:
         texts = self._texts
-        session = self._ready(
-            lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts)
-        )
+        session = self._ready(lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts))
         try:
             return PostgresJournal(
                 session, branch, texts, self._elsewhere(branch), statements, place=self.name, together=together
