@@ -183,6 +183,26 @@ def test_a_task_that_opens_a_session_keeps_no_journal_waiting(looping: LoopedBan
     assert looping.bank.balances() == {"current": START + 1, "mortgage": START + 1}
 
 
+def test_a_session_that_could_not_be_opened_leaves_room_for_a_journal(opened: OpenBank) -> None:
+    bank = opened("mariadb")
+    (name,) = bank.engines
+    with bank.producer.coordinated(name) as tx:
+        with pytest.raises(TransactionError, match="no connection of a driver"), tx.on(name, driver=True):
+            pass
+        tx.journal(name).execute(CHANGE, {"amount": 1})
+    assert bank.balances() == {name: START + 1}
+
+
+@each_kind
+def test_what_parameters_hold_is_shown_to_nobody(opened: OpenBank, kinds: tuple[str, ...]) -> None:
+    bank = opened(*kinds)
+    last = list(bank.engines)[-1]
+    for wrong in ("insert into nowhere values (1, :word)", "insert into account valves (1, :word)"):
+        with pytest.raises(OtherReason) as raised, bank.producer.coordinated(*bank.engines) as tx:
+            tx.journal(last).execute(wrong, {"word": "open sesame"})
+        assert "sesame" not in str(raised.value)
+
+
 def test_a_journal_beside_work_on_a_connection_is_one_outcome(bank: Bank) -> None:
     with pytest.raises(IntegrityViolated), bank.producer.coordinated("current", "mortgage") as tx:
         with tx.on("current") as connection:

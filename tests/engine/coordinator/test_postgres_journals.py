@@ -15,12 +15,14 @@ from sqlalchemy import Engine, create_engine, event
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank
 from txsaga.adapters.xa import postgres_journal
+from txsaga.adapters.xa.postgres import PostgresParticipant
 from txsaga.engine.coordinator.work import Work
 from txsaga.errors import InDoubt
 from txsaga.errors.flows import RowsDiffer
 from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, OtherReason, RolledBack, TimedOut
-from txsaga.model.branch import BranchState
+from txsaga.model.branch import BranchId, BranchState, Finish
 from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
 
 pytestmark = pytest.mark.postgres
 
@@ -91,6 +93,19 @@ def test_a_lone_statement_that_hides_others_is_not_committed(bank: Bank, current
     ):
         tx.journal("current").execute(hidden)
     assert (tx.decision, bank.prepared()) == (Decision.ROLLBACK, [])
+
+
+@pytest.mark.parametrize("ends", ["commit; begin", "commit; begin; select 1 / 0"])
+def test_what_committed_by_itself_is_found_though_nobody_heard_the_vote(bank: Bank, current: Engine, ends: str) -> None:
+    text = rf"insert into note values (E'\''); {ends}; insert into note values ('x')"
+    participant = bank.broker.kernel.participant("current")[1]
+    assert isinstance(participant, PostgresParticipant)
+    branch = BranchId(bank.broker.identity.transaction(7), 1, 1)
+    session = participant.enlist_journal(branch, [Journalled(0, 1, "current", 0, text, {})], together=False)
+    session.prepare()
+    assert session.finish(Decision.ROLLBACK)() is Finish.COMMITTED
+    session.leave()
+    assert (notes(current), bank.prepared()) == (["'"], [])
 
 
 @pytest.mark.parametrize("key", [None, "once"])

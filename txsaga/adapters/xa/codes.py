@@ -67,6 +67,8 @@ _NUMBERS: Mapping[int, type[xa.XaError]] = MappingProxyType(
         19: xa.IntegrityViolated,
         1048: xa.IntegrityViolated,
         1062: xa.IntegrityViolated,
+        1216: xa.IntegrityViolated,
+        1217: xa.IntegrityViolated,
         1451: xa.IntegrityViolated,
         1452: xa.IntegrityViolated,
         3819: xa.IntegrityViolated,
@@ -84,5 +86,6 @@ def of_number(number: object) -> type[xa.XaError]:
 
 
 def of_code(code: object) -> type[xa.XaError]:
-    """Return what either of them means for a statement."""
-    return of_state(code) if isinstance(code, str) else of_number(code)
+    """Return what either of them means for a statement: a no in any case."""
+    kind = of_state(code) if isinstance(code, str) else of_number(code)
+    return kind if issubclass(kind, xa.VotedNo) else xa.OtherReason

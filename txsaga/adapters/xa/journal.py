@@ -7,6 +7,7 @@ commits nothing; whoever opened the transaction ends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
@@ -17,6 +18,9 @@ from txsaga.adapters.xa.codes import of_code
 from txsaga.errors.flows import RowsDiffer
 from txsaga.model.flow_step import Journalled
 from txsaga.model.journal import read
+
+_QUOTED = re.compile(r" (?:DETAIL|LINE \d+|CONTEXT|QUERY): | near [\"']")
+_ENTRY = re.compile(r"Duplicate entry '.*'(?= for key)")
 
 
 def do(connection: Connection, statements: Sequence[Journalled], place: str) -> None:
@@ -45,5 +49,10 @@ def named(statement: Journalled, place: str) -> str:
     return f"statement {number} of the journal for {place!r}"
 
 
+def untold(why: str) -> str:
+    """Leave out what a server quotes of a statement or a row: values stand in it that are never shown."""
+    return _ENTRY.sub("Duplicate entry", _QUOTED.split(" ".join(why.split()), maxsplit=1)[0])
+
+
 def _why(error: StatementError) -> str:
-    return " ".join(str(error.orig).split())
+    return untold(str(error.orig))

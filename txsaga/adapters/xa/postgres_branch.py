@@ -25,7 +25,7 @@ from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, FellSilent, SessionLost
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.postgres_session import Session
+from txsaga.adapters.xa.postgres_session import UNASKED, Session
 from txsaga.adapters.xa.postgres_texts import ELSEWHERE, Texts
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, xa
 from txsaga.model.branch import BranchId, Finish, Vote
@@ -33,8 +33,6 @@ from txsaga.model.decision import Decision
 
 _BEFORE = "txsaga_before"
 """A savepoint: what follows it is taken back where our statements were dropped."""
-UNASKED = 5.0
-"""Seconds for the answer to the ROLLBACK of what never voted: the server rolls it back with its session, too."""
 
 
 class Stage(Enum):

@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.journal import named, require_rows
+from txsaga.adapters.xa.journal import named, require_rows, untold
 from txsaga.adapters.xa.postgres_branch import PostgresBranch, Stage, refuse_no
 from txsaga.adapters.xa.postgres_session import DriverSession
 from txsaga.adapters.xa.postgres_texts import Texts
@@ -64,6 +64,8 @@ class PostgresJournal(PostgresBranch):
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Send what was decided, if the server was asked for anything."""
+        if self._stage is Stage.ASKED:
+            self._hear_out()
         if self._escaped:
             return lambda: self._from_elsewhere(decision)
         if decision is Decision.ROLLBACK and self._stage is Stage.OPEN:
@@ -79,7 +81,7 @@ class PostgresJournal(PostgresBranch):
         try:
             self._session.begin(self._texts, self._branch)
             self._session.send(f"set local lock_timeout = '{IN_TURN}'; {self._work}")
-            self._refuse_undone(self._session.receive())
+            self._refuse_undone(_untold(self._session.receive()))
         except SessionLost as lost:
             raise xa.CommunicationFailed(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
         return PostgresBranch(self._session, self._branch, self._texts, self._elsewhere).commit(transaction)
@@ -115,7 +117,7 @@ class PostgresJournal(PostgresBranch):
             session.lose_statements()
             session.send(f"{_ROLLBACK}; {self._ended()}")
             answers = session.receive()[1:]
-        return answers
+        return _untold(answers)
 
     def _refuse_no(self, answers: Sequence[Answer]) -> None:
         last = answers[-1]
@@ -144,7 +146,7 @@ class PostgresJournal(PostgresBranch):
         at = len(done) - before
         if 0 <= at < len(self._statements):
             which = named(self._statements[at], self._place)
-            raise codes.of_state(last.state)(f"branch {self._branch.gid} votes no: {which} can't be done: {last.why}")
+            raise codes.of_code(last.state)(f"branch {self._branch.gid} votes no: {which} can't be done: {last.why}")
 
     def _require_rows(self, answers: Sequence[Answer]) -> None:
         counts = _counts(answers)
@@ -159,6 +161,11 @@ class PostgresJournal(PostgresBranch):
             f"the journal for {self._place!r} holds other statements than it seems to, as by a backslash in a text; "
             "what they committed by themselves stays: give each to an execute of its own, and values as parameters"
         )
+
+
+def _untold(answers: Sequence[Answer]) -> Sequence[Answer]:
+    *done, last = answers
+    return [*done, last._replace(why=untold(last.why))] if last.state else answers
 
 
 def _counts(answers: Sequence[Answer]) -> Sequence[int] | None:
@@ -185,6 +192,6 @@ def _rendered(session: DriverSession, statement: Journalled, place: str) -> str:
     try:
         whole = session.cursor.mogrify(form.text, read(statement.parameters)) if form.open else form.text
         session.encode(whole)
-    except (psycopg.Error, UnicodeEncodeError) as error:
+    except (psycopg.Error, UnicodeError) as error:
         raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
     return whole

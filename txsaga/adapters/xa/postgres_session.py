@@ -27,6 +27,8 @@ from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
 from txsaga.model.branch import BranchId
 
+UNASKED = 5.0
+"""Seconds for the answer to the ROLLBACK of what never voted: the server rolls it back with its session, too."""
 _OPTIONS = {
     "isolation_level": "isolation_level",
     "postgresql_readonly": "read_only",
@@ -132,7 +134,8 @@ class Session:
 
     def encode(self, text: str) -> bytes:
         """Write a text as the server reads it from this session."""
-        return text.encode() if text.isascii() else text.encode(self._driver.info.encoding)
+        encoding = "utf-8" if text.isascii() else self._driver.info.encoding
+        return text.encode("utf-8" if encoding == "ascii" else encoding)  # ascii: the server takes it as it is
 
     def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
         """Wait for the answers, never longer than a session of this resource is waited for."""
@@ -226,7 +229,8 @@ class DriverSession(Session):
         try:
             if self.state in _BEGUN:  # a pool need not roll back what it is given
                 with suppress(SessionLost):
-                    self.ask("ROLLBACK")
+                    self.send("ROLLBACK")
+                    self.receive(UNASKED)
         finally:
             if self._driver.closed or self.state != TransactionStatus.IDLE:
                 self._pooled.invalidate()

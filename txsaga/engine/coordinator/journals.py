@@ -72,6 +72,10 @@ class WrittenDown:
                 "done would stand before what the journal does at the end"
             )
 
+    def unclaim(self, key: str) -> None:
+        """Let a resource be worked in either way again: nothing was done in it."""
+        self._ways.pop(key, None)
+
     def journal(self, key: str, participant: Participant, require_open: Callable[[], None]) -> Journal:
         """Return the journal of a resource: the same each time."""
         if not hasattr(participant, "do"):

@@ -131,7 +131,10 @@ class Work:
 
     def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
         """Return what a resource is to do at its vote: the same each time."""
-        return self._written.journal(key, self._named_part(key).participant, require_open)
+        part = self._named_part(key)
+        if part.aux:
+            raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
+        return self._written.journal(key, part.participant, require_open)
 
     def take_journals(self) -> None:
         """Take what was written down, and open the sessions in which it is done with the votes."""
@@ -179,7 +182,7 @@ class Work:
         together = self._written.together
         in_turn = [] if together else journals[1:]
         answers = self._asked(due.difference(in_turn))
-        if together and waited(answers[key] for key in journals) and self._taken_back(journals):
+        if together and waited(answers.values()) and self._taken_back(journals):
             answers = {key: answer for key, answer in answers.items() if key not in journals}
             in_turn = journals
         for key in in_turn:
@@ -285,8 +288,13 @@ class Work:
                     raise TransactionError(
                         f"the session in {key!r} is over; it is never opened again in its transaction"
                     )
+                self._written.claim(key, Way.SESSION)
                 part.driven = driver
-                self._open(key, part, partial(_enlisted, part, driver=driver))
+                try:
+                    self._open(key, part, partial(_enlisted, part, driver=driver))
+                except BaseException:
+                    self._written.unclaim(key)
+                    raise
             assert part.session is not None
             return part.session
 
