@@ -16,7 +16,7 @@ from txsaga.engine.flows.ending import Ending
 from txsaga.engine.flows.flow import Flow
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.errors.flows import OwnLock, RowsDiffer
-from txsaga.errors.xa import OtherReason
+from txsaga.errors.xa import IntegrityViolated
 from txsaga.model.branch import BranchState
 
 pytestmark = pytest.mark.postgres
@@ -159,7 +159,7 @@ def test_a_statement_that_fails_at_the_end_votes_no(desks: Desks) -> None:
     txid = desks.begin("current")
     with desks.joined(txid) as flow, flow.step("x", on="current", hold="journal") as journal:
         journal.execute("insert into account values (1, 1)")
-    with pytest.raises(OtherReason, match=r"statement 1.1 of the journal .* duplicate key"):
+    with pytest.raises(IntegrityViolated, match=r"statement 1.1 of the journal .* duplicate key"):
         desks.end(txid)
 
 
