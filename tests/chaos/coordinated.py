@@ -7,7 +7,7 @@ each, and tells of both in one message: whoever looks later sees what belongs to
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from unittest.mock import patch
@@ -71,22 +71,23 @@ def book(connection: Connection, id: str, txid: int) -> None:
 @TILL_TOLD
 def pay(broker: Broker, world: World) -> None:
     """Move money twice, without a key, from account to account that nobody has used."""
-    producer = teller(broker)
+    pay_twice(teller(broker), world, move)
+    recover(broker, world)
+
+
+def pay_twice(producer: Producer, world: World, work: Callable[[Coordinated, str], None]) -> None:
+    """Do two transfers, each in a transaction, and note which of them were acknowledged."""
     for id in fresh_ids(world):
         with producer.coordinated(*BOTH) as tx:
-            move(tx, id)
+            work(tx, id)
         world.note("acknowledged", f"{id} {tx.txid}")
-    recover(broker, world)
 
 
 @TILL_TOLD
 def pay_by_journal(broker: Broker, world: World) -> None:
     """Move money twice, all of it written down and done with the votes; then have a statement find no row."""
     producer = teller(broker)
-    for id in fresh_ids(world):
-        with producer.coordinated(*BOTH) as tx:
-            write_down(tx, id)
-        world.note("acknowledged", f"{id} {tx.txid}")
+    pay_twice(producer, world, write_down)
     with suppress(RowsDiffer), producer.coordinated(*BOTH) as tx:
         write_down(tx, NEVER)
         tx.journal(MORTGAGE).execute("DELETE FROM account WHERE id = -1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.chaos import coordinated, looping, members
 from tests.chaos.agreement import agreed, all_of, cursor_follows, exactly, orders_follow
 from tests.chaos.coordinated import BOTH, TAKEN
@@ -32,16 +34,7 @@ PAY = Scenario(
     check=agreed(*BOTH),
     end=nothing_more,
 )
-BY_JOURNAL = Scenario(
-    name="two journals and a message, recovered by two at once",
-    roles_from=ROLES,
-    sure=UNNAMED,
-    run=coordinated.pay_by_journal,
-    after=(coordinated.recover,),
-    copies=2,
-    check=agreed(*BOTH),
-    end=nothing_more,
-)
+BY_JOURNAL = replace(PAY, name="two journals and a message, recovered by two at once", run=coordinated.pay_by_journal)
 BY_KEY = Scenario(
     name="the same under a key, recovered, then tried again",
     roles_from=ROLES,

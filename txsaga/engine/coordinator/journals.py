@@ -16,7 +16,7 @@ from functools import partial
 from threading import Lock
 from typing import Protocol, cast
 
-from txsaga.engine.coordinator.looped import away_with, looped
+from txsaga.engine.coordinator.looped import Behind, away_with, looped
 from txsaga.engine.journal import Journal, taken
 from txsaga.engine.waiting import stack
 from txsaga.errors import ConfigError, TransactionError, xa
@@ -129,22 +129,12 @@ def enlist_journal(
     return away_with(partial(_DoneFirst, participant, branch, statements))
 
 
-class _DoneFirst:
+class _DoneFirst(Behind):
     """A session in which a journal is done before whatever it is asked."""
 
     def __init__(self, participant: Participant, branch: BranchId, statements: Sequence[Journalled]) -> None:
+        super().__init__(participant.enlist(branch))
         self._participant, self._statements = participant, statements
-        self._session = participant.enlist(branch)
-
-    @property
-    def handle(self) -> object:
-        """What the statements are done with."""
-        return self._session.handle
-
-    @property
-    def number(self) -> int | None:
-        """How the server numbers it."""
-        return getattr(self._session, "number", None)
 
     def prepare(self) -> Callable[[], Vote]:
         """Do the journal and ask for the vote."""

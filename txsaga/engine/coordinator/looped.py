@@ -38,8 +38,8 @@ class _InThreads:
         return _Away(away(partial(self._opens.enlist, branch)))
 
 
-class _Away:
-    """A session that blocks."""
+class Behind:
+    """A session behind which another one does the work."""
 
     def __init__(self, session: Enlisted) -> None:
         self._session = session
@@ -53,6 +53,10 @@ class _Away:
     def number(self) -> int | None:
         """How the server numbers it."""
         return getattr(self._session, "number", None)
+
+
+class _Away(Behind):
+    """A session that blocks."""
 
     def prepare(self) -> Callable[[], Vote]:
         """Ask for the vote."""
