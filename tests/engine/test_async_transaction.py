@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +15,7 @@ from tests.engine.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
 from txsaga.engine.async_transaction import AsyncTransaction
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.waiting import pause
 from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
@@ -268,7 +268,7 @@ def test_the_loop_goes_on_while_a_block_waits_for_its_store(
 
     def after_a_while(call: Callable[..., object]) -> Callable[..., object]:
         def waiting(*given: object, **named: object) -> object:
-            time.sleep(slow)
+            pause(slow)
             return call(*given, **named)
 
         return waiting

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import math
 import select
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop, CancelledError, Future
 from weakref import WeakKeyDictionary, ref
+
+from txsaga.engine.waiting import Aside
 
 ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
 
@@ -28,6 +30,17 @@ async def is_readable(socket: int, patience: float = math.inf) -> bool:
         found = _Sockets(loop)
         _sets[loop] = ref(found)
     return await found.wait(loop, socket, patience)
+
+
+def until_readable(aside: Aside, socket: int) -> None:
+    """Wait on a stack, whose task hears what comes before it heeds a cancellation."""
+    while True:
+        try:
+            aside.wait(is_readable(socket))
+        except CancelledError as cancelled:
+            aside.cancelled = cancelled
+        else:
+            return
 
 
 class _Sockets:

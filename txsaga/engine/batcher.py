@@ -4,7 +4,8 @@ Group commit: many callers, one durable statement.
 While one batch is under way the next one gathers; there is no timer. A lone caller runs its own batch in
 its own thread (`call`), so it pays no hand-over; callers that can't block use `submit` and get a future.
 
-* One batch is in flight at a time, so calls are stored in the order they came in.
+* One batch is in flight at a time, so calls are stored in the order they came in. A loop whose store waits as a task
+  does has batches of its own: calls of two loops, or of a loop and of threads, are stored in any order.
 * A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
   `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
@@ -17,21 +18,26 @@ If a batch never runs (the process dies), its callers were never answered and no
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
 import weakref
+from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
+from txsaga.engine.loop_batches import LoopBatches
 from txsaga.engine.pending import Pending, wake
-from txsaga.engine.waiting import stack
+from txsaga.engine.waiting import pause, stack
 from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Caller = TypeVar("Caller")
 
 FEW = 32
 """So many calls go at once. Of more it is the first half: its callers go on while the second is at the server."""
@@ -54,12 +60,13 @@ class Batcher(Generic[Item, Answer]):
         weight: int = 16 * 1024 * 1024,
         capacity: int = 20_000,
         patience: float = 30.0,
+        in_loops: bool = False,
     ) -> None:
         self.name = name
         self._run = run
         self._limit, self._weigh, self._weight = limit, weigh, weight
         self._capacity = capacity
-        self._patience = patience
+        self._patience, self._has_loops = patience, in_loops
         self.reset()
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
@@ -76,7 +83,7 @@ class Batcher(Generic[Item, Answer]):
         """Run a call to its end: in this thread when nobody else is at work."""
         aside = stack()
         if aside is not None:
-            return aside.until(self.submit(item))
+            return aside.until(self.submit(item)) if self._loops is None else self._in_loop().call(aside, item)
         if threading.current_thread() is self._worker:
             with self._turn:  # a callback of a finished call: nobody else would ever run this one
                 return self._alone(item)
@@ -100,8 +107,9 @@ class Batcher(Generic[Item, Answer]):
         if worker is not None:
             self._signal()
             worker.join()
+        self._wait_for_loops()
         with self._turn:  # also waits for a lone caller
-            while batch := self._gathered():
+            while batch := self._gathered(self._waiting):
                 self._finish(batch, self._answers([item for item, _ in batch]))
 
     def reset(self) -> None:
@@ -112,6 +120,9 @@ class Batcher(Generic[Item, Answer]):
         self._asleep.acquire()
         self._worker: threading.Thread | None = None
         self._worker_awake = self._closed = False
+        self._loops: WeakKeyDictionary[AbstractEventLoop, LoopBatches[Item]] | None = (
+            WeakKeyDictionary() if self._has_loops else None
+        )
 
     def _alone(self, item: Item) -> Answer:
         if self._closed:
@@ -125,7 +136,7 @@ class Batcher(Generic[Item, Answer]):
 
     def _enqueue(self, item: Item) -> Pending[Answer]:
         if len(self._waiting) >= self._capacity:
-            self._wait_for_room()
+            self._wait_for_room(self._waiting, self._wake_worker)
         call: Pending[Answer] = Pending()
         with self._lock:
             if self._closed:
@@ -133,16 +144,36 @@ class Batcher(Generic[Item, Answer]):
             self._waiting.append((item, call))
         return call
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, waiting: Sized, nudge: Callable[[], None] = lambda: None) -> None:
         end = time.monotonic() + self._patience
-        while len(self._waiting) >= self._capacity:
+        while len(waiting) >= self._capacity:
             if time.monotonic() > end:
                 raise StoreBusy(
                     f"{self.name}: {self._capacity} calls wait already and none left within "
                     f"{self._patience:g} s; send less or retry later"
                 )
-            self._wake_worker()
-            time.sleep(0.002)
+            nudge()
+            pause(0.002)
+
+    def _in_loop(self) -> LoopBatches[Item]:
+        """Return the batches of the loop that runs here."""
+        assert self._loops is not None
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            found = self._loops[loop] = LoopBatches(self._gathered, self._answers)
+        if len(found.waiting) >= self._capacity:
+            self._wait_for_room(found.waiting)
+        if self._closed:
+            raise BrokerClosed
+        return found
+
+    def _wait_for_loops(self) -> None:
+        """Wait for what loops in other threads have queued; that of this thread goes on when it may."""
+        end, mine = time.monotonic() + self._patience, asyncio._get_running_loop()
+        for loop, batches in list((self._loops or {}).items()):
+            while batches.led and loop is not mine and loop.is_running() and time.monotonic() < end:
+                time.sleep(0.002)
 
     def _start_worker(self) -> None:
         with self._lock:
@@ -178,7 +209,7 @@ class Batcher(Generic[Item, Answer]):
                 self._worker_awake = True
                 while self._waiting:
                     with self._turn:
-                        batch = self._gathered()
+                        batch = self._gathered(self._waiting)
                         answers = self._answers([item for item, _ in batch])
                     self._finish(batch, answers)
                 self._worker_awake = False
@@ -187,10 +218,9 @@ class Batcher(Generic[Item, Answer]):
             if self._closed:
                 return
 
-    def _gathered(self) -> list[tuple[Item, Pending[Answer]]]:
+    def _gathered(self, waiting: deque[tuple[Item, Caller]]) -> list[tuple[Item, Caller]]:
         """Take calls in their order: at most `limit`, and no more than `weight` unless one alone has it."""
-        waiting, weight = self._waiting, 0
-        batch: list[tuple[Item, Pending[Answer]]] = []
+        weight, batch = 0, list[tuple[Item, Caller]]()
         limit = min(self._limit, max(FEW, len(waiting) // 2))
         while waiting and len(batch) < limit:
             weight += self._weigh(waiting[0][0])

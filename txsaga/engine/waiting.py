@@ -15,17 +15,27 @@ import os
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any, TypeVar
-
-from txsaga.engine.pending import Pending
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+Answer = TypeVar("Answer", covariant=True)
 
 THREADS = 32
 """So much may block at once; the rest waits for its turn."""
+
+
+class Handed(Protocol[Answer]):
+    """A call that was handed over, and is awaited as often as its task is cancelled."""
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        """Wait for the answer."""
+
+    def cancelled(self) -> bool:
+        """Tell whether it was withdrawn."""
+
 
 Await = Callable[[Awaitable[Any]], Any]
 """Puts the running stack aside until something is there."""
@@ -40,7 +50,7 @@ class Aside:
         self.wait = wait
         self.cancelled: CancelledError | None = None
 
-    def until(self, call: Pending[T] | asyncio.Future[T]) -> T:
+    def until(self, call: Handed[T]) -> T:
         """Wait for the answer of a call that can't be withdrawn."""
         while True:
             try:

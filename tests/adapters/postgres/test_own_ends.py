@@ -14,7 +14,7 @@ from sqlalchemy import text
 from tests.adapters.postgres.past import SPAN
 from tests.adapters.postgres.past import Scene as Past
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import batch, halves, schema
+from txsaga.adapters.postgres import batch, half_session, schema
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.hot import Form
 from txsaga.adapters.postgres.values import Value
@@ -200,7 +200,7 @@ def test_halves_that_are_alike_and_that_are_not_lie_as_they_were_given(scene: Sc
 
 
 def test_only_so_many_are_remembered(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(halves, "ISSUED", 2)
+    monkeypatch.setattr(half_session, "ISSUED", 2)
     receipts = [scene.prepared() for _ in range(4)]
     assert [decided(scene.store, end_of(each, COMMIT)).won for each in receipts] == [True] * 4
     assert scene.short == [each.txid for each in receipts[2:]]
@@ -265,7 +265,8 @@ class TestLone:
 
     def test_whoever_sees_the_pads_sees_nothing(self, scene: Scene) -> None:
         scene.prepared()
-        assert repr(scene.store.halves._pads) == "Pads()"
+        with scene.store.halves._sessions.taken() as session:
+            assert repr(session._pads) == "Pads()"
 
     def test_it_is_refused_while_the_store_rejects(self, scene: Scene) -> None:
         scene.prepared()

@@ -26,6 +26,7 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
 from tests.engine.stored import Stored
 from txsaga.adapters.clock import wall_clock
 from txsaga.adapters.postgres.connection import parse_url
+from txsaga.adapters.postgres.halves import PostgresHalves
 from txsaga.engine.broker import Broker
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.checkers import Question
@@ -154,10 +155,11 @@ class TestProducer:
     def test_a_batch_whose_answer_was_lost_is_found(self, producing: Broker) -> None:
         producer = producing.producer("shop", checker=lambda _: None)
         receipt = producer.prepare_now("orders", b"a")
-        ((txid, token),) = producing.kernel.store.halves._line.execute(  # type: ignore[attr-defined]
-            producing.kernel.store.halves._hot.batch.replace("$1", "0").replace("batch = $2", "batch <> 0"),  # type: ignore[attr-defined]
-            {},
-        )
+        halves = producing.kernel.store.halves
+        assert isinstance(halves, PostgresHalves)
+        look = halves._hot.batch.replace("$1", "0").replace("batch = $2", "batch <> 0")
+        with halves._sessions.taken() as session:
+            ((txid, token),) = session._line.execute(look, {})
         assert (txid, token) == (receipt.txid, receipt.token)
 
     def test_consumes_transforms_and_produces_with_the_consumer_right(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
+from tests.engine.looped import while_it_runs
+from txsaga.adapters.aio import in_loop
 from txsaga.adapters.postgres.connection import make_engine, parse_url
-from txsaga.adapters.postgres.values import int4
+from txsaga.adapters.postgres.values import byteas, int4
 from txsaga.adapters.postgres.wire import Call, Wire
 
 pytestmark = pytest.mark.postgres
@@ -46,3 +49,53 @@ def test_only_who_is_alone_looks_out(wire: Wire, monkeypatch: pytest.MonkeyPatch
 def test_a_session_that_ends_while_it_is_looked_out_for_is_told(wire: Wire, home_url: str) -> None:
     with pytest.raises(psycopg.OperationalError):
         wire.exchange([Call("SELECT pg_terminate_backend(pg_backend_pid()), $1", [int4(1)])], alone=True)
+
+
+def test_within_a_loop_only_the_task_waits(wire: Wire) -> None:
+    rows, turns = asyncio.run(while_it_runs(in_loop(lambda: wire.exchange([SLOW, QUICK, SLOW]))))
+    assert rows == [[(2,)]] * 3
+    assert turns > 8
+
+
+def test_within_a_loop_nobody_looks_out(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_yield", pytest.fail)
+    assert asyncio.run(in_loop(lambda: wire.exchange([SLOW], alone=True))) == [[(2,)]]
+
+
+def test_within_a_loop_a_cancellation_comes_behind_the_answer_and_the_session_serves_the_next(wire: Wire) -> None:
+    heard = []
+
+    async def work() -> None:
+        waiting = asyncio.ensure_future(in_loop(lambda: heard.append(wire.exchange([SLOW, SLOW]))))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        heard.append(await in_loop(lambda: wire.exchange([QUICK])))
+
+    asyncio.run(work())
+    assert heard == [[[(2,)]] * 2, [[(2,)]]]
+
+
+@pytest.mark.parametrize("others", [[], [QUICK]])
+def test_within_a_loop_a_session_that_ends_is_told(wire: Wire, others: list[Call]) -> None:
+    end = Call("SELECT pg_terminate_backend(pg_backend_pid()), $1", [int4(1)])
+    with pytest.raises(psycopg.OperationalError):
+        asyncio.run(in_loop(lambda: wire.exchange([end, *others])))
+
+
+def test_within_a_loop_what_can_not_be_prepared_is_told_and_the_session_serves_the_next(wire: Wire) -> None:
+    async def work() -> object:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await in_loop(lambda: wire.exchange([Call("SELECT * FROM nowhere", [])]))
+        return await in_loop(lambda: wire.exchange([QUICK]))
+
+    assert asyncio.run(work()) == [[(2,)]]
+
+
+def test_within_a_loop_it_goes_on_while_the_server_takes_nothing_in(wire: Wire) -> None:
+    big = Call("SELECT length($1)", [byteas([bytes(32 * 1024 * 1024)])])
+    rows, turns = asyncio.run(while_it_runs(in_loop(lambda: wire.exchange([SLOW] * 4 + [big]))))
+    assert rows == [[(2,)]] * 4 + [[(32 * 1024 * 1024,)]]
+    assert turns > 20

@@ -1,79 +1,48 @@
 """
 The hot path on PostgreSQL: halves, plain messages and decisions, a batch of all three in one commit.
 
-If a batch never runs, its callers were never answered and nothing of it is there.
+Batches of one caller stand behind each other; the threads are one, and so is each event loop. If a batch never runs,
+its callers were never answered and nothing of it is there.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby, repeat
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, Engine, any_, func, literal, select
 
 from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.batch import Batch, Kind, kind_of, standing
 from txsaga.adapters.postgres.connection import by_index, transaction
+from txsaga.adapters.postgres.half_session import HalfSession
 from txsaga.adapters.postgres.hot import Hot
-from txsaga.adapters.postgres.line import Line, until_answered
-from txsaga.adapters.postgres.pads import Pads
-from txsaga.adapters.postgres.values import int4, uuid
-from txsaga.adapters.postgres.wire import Call, Rows
+from txsaga.adapters.postgres.line import Lent
 from txsaga.engine.patience import PATIENCE
-from txsaga.errors import (
-    EndRefused,
-    StoreError,
-    StoreUnavailable,
-    TransactionsRejected,
-    TxSagaError,
-    UnknownTransaction,
-)
 from txsaga.model.decision import Decision
 from txsaga.model.identity import HalfId, StoreId
-from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
+from txsaga.model.records import Content, End, Half, HalfView
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.ports.halves import HalfStore, Written
 
 _half = schema.half.c
 SHOWN = (_half.txid, _half.part, _half.attempt, _half.qid, _half.chunk, _half.n, _half.born, _half.keyed)
 """Of a half: never the body, which may be megabytes."""
-ISSUED = 65_536
-"""So many undecided halves of a session are known to it, in some 20 MB; the others are looked up."""
 
 
 class PostgresHalves(HalfStore):
-    """Batches on one line."""
+    """Batches, each in a session that nobody else has meanwhile."""
 
     def __init__(self, engine: Engine, hot: Hot, identity: StoreId, patience: float = PATIENCE) -> None:
         self._engine, self._hot, self._identity = engine, hot, identity
-        self._line = Line(engine, patience)
-        self._low: int | None = None
-        self._pads: Pads | None = None
-        self._here = (uuid(identity.uuid), int4(identity.incarnation))
-        self._issued: OrderedDict[int, Receipt] = OrderedDict()  # to what this session stored and has not decided
-        self._session: object = None
+        self._sessions = Lent(lambda: HalfSession(engine, hot, identity, patience))
 
     def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
         """Store halves and write decisions; the first durable one stands."""
         if not halves and not ends:
             return Written([], [])
-        wanted = sorted({end.txid: end for end in reversed(ends)}.values()) if ends else []  # the first of each number
-        with self._line.lock:
-            low = self._newest() if halves else 0
-            own = self._hot.decide_own if self._own(wanted) else None
-            lone = self._lone() if len(halves) == 1 and not ends and kind_of(halves[0]) is Kind.HELD else None
-            batch = Batch(self._hot, halves, wanted, own, lone)
-            stored, decided = batch.answered(self._line, low, self._here)
-            if batch.own is not own:
-                self._issued.clear()  # what is known of the others may be as old
-            # The batch is written: from here on what fails is an answer at its place, never the whole.
-            standings = self._standings(wanted, decided) if ends else {}
-            receipts = self._stored(halves, batch, stored) if halves else []
-        if len(wanted) == len(ends):
-            return Written(receipts, [standings[end.txid] for end in ends])
-        return Written(receipts, self._repeated(ends, standings))
+        with self._sessions.taken() as session:
+            return session.write(halves, ends)
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
@@ -105,104 +74,8 @@ class PostgresHalves(HalfStore):
             return [Content(topic, bytes(body)) for topic, body in rows]
 
     def close(self) -> None:
-        """Close the line."""
-        self._line.close()
-
-    def _own(self, ends: Sequence[End]) -> bool:
-        """Tell whether all of these are ends of what this session stored itself."""
-        session = self._line.session()
-        if session is not self._session:  # behind it may be a store that was put back to an earlier state
-            self._session, self._issued = session, OrderedDict()
-        own, youngest = bool(ends), (self._low or 0) // schema.SPAN
-        for end in ends:
-            receipt = self._issued.pop(end.txid, None)
-            known = receipt is not None and (receipt.group, receipt.token) == (end.group, end.token)
-            own = own and known and end.txid // schema.SPAN == youngest and not (end.from_check or end.recalls)
-        return own
-
-    def _lone(self) -> str | None:
-        """Return the statement for a lone half, where this session can make its token."""
-        if self._hot.lone is None:
-            return None
-        if self._pads is None:
-            call = Call(self._hot.lone.pads, self._here)
-            (found,) = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call]))
-            self._pads = Pads(*found[0]) if found else None
-        return self._hot.lone.store if self._pads is not None else None
-
-    def _issue(self, halves: Sequence[Half], receipts: Sequence[Receipt | TxSagaError]) -> None:
-        """Remember what may be decided without a look at it; the oldest are forgotten."""
-        if self._hot.decide_own is None or self._line.wire is not self._session:
-            return
-        for half, receipt in zip(halves, receipts, strict=True):
-            if half.immunity is None and isinstance(receipt, Receipt):
-                self._issued[receipt.txid] = receipt
-        while len(self._issued) > ISSUED:
-            self._issued.popitem(last=False)
-
-    def _newest(self) -> int:
-        """Return a number below which nothing of ours is looked for after a lost answer."""
-        if self._low is None:
-            newest = until_answered(self._line, self._line.patience, lambda: self._line.execute(self._hot.newest, {}))
-            self._low = int(newest[0][0])
-        return self._low
-
-    def _stored(
-        self, halves: Sequence[Half], batch: Batch, stored: Mapping[Kind, Rows]
-    ) -> Sequence[Receipt | TxSagaError]:
-        receipts = {kind: self._receipts(batch.stored[kind], rows) for kind, rows in stored.items()}
-        if Kind.HELD in receipts:
-            self._issue(batch.stored[Kind.HELD], receipts[Kind.HELD])
-        if len(receipts) == 1:
-            return receipts.popitem()[1]
-        answers = {kind: iter(given) for kind, given in receipts.items()}
-        return [next(answers[kind_of(half)]) for half in halves]
-
-    def _receipts(self, halves: Sequence[Half], rows: Rows) -> list[Receipt | TxSagaError]:
-        tokens = self._tokens(halves, rows)
-        if not tokens:
-            return [TransactionsRejected(str(self._identity)) for _ in halves]
-        if len(tokens) != len(halves):
-            damage = f"{len(halves)} transactions were stored as {len(tokens)}; the schema is damaged"
-            return [StoreError(damage) for _ in halves]
-        numbers = sorted(tokens)
-        self._low = max(self._low or 0, numbers[-1])
-        return [Receipt(txid, half.group, tokens[txid]) for txid, half in zip(numbers, halves, strict=True)]
-
-    def _tokens(self, halves: Sequence[Half], rows: Rows) -> Mapping[int, bytes]:
-        if self._pads is not None and rows and len(rows[0]) == 1:
-            return {txid: self._pads.token(half.group, txid) for half, (txid,) in zip(halves, rows, strict=True)}
-        return dict(rows)
-
-    def _standings(self, ends: Sequence[End], decided: Rows) -> dict[int, Standing | TxSagaError]:
-        won, answers = dict.fromkeys(chain.from_iterable(decided)), dict[int, Standing | TxSagaError]()
-        for end in ends:
-            if end.txid in won:
-                answers[end.txid] = Standing(end.txid, end.decision, True)
-        if len(answers) == len(ends):
-            return answers
-        lost = [end for end in ends if end.txid not in won]
-        call = standing(self._hot, lost)
-        try:
-            rows = until_answered(self._line, self._line.patience, lambda: self._line.exchange([call])[0])
-        except TxSagaError as reason:
-            silent = StoreUnavailable(f"what stands was not answered: {reason}; asking again is safe")
-            return answers | {end.txid: silent for end in lost}
-        stands = {row[0]: row[1:] for row in rows}
-        return answers | {end.txid: _lost(end, *stands[end.txid]) for end in lost}
-
-    def _repeated(
-        self, ends: Sequence[End], standings: dict[int, Standing | TxSagaError]
-    ) -> Sequence[Standing | TxSagaError]:
-        """Ask for the later ends of a number once its first one stands."""
-        told = [standings.pop(end.txid, None) for end in ends]
-        later = [end for end, answer in zip(ends, told, strict=True) if answer is None]
-        answers: Iterator[Standing | TxSagaError]
-        try:
-            answers = iter(self.decide(later))
-        except TxSagaError as reason:
-            answers = repeat(reason)
-        return [next(answers) if answer is None else answer for answer in told]
+        """Close the sessions that nobody has; the others are closed when they come back."""
+        self._sessions.close()
 
     def _view(self, row: Any) -> HalfView:
         counts = not row.keyed or row.winner == row.attempt  # what a superseded attempt left never does
@@ -220,30 +93,3 @@ class PostgresHalves(HalfStore):
             count=row.n,
             born=row.born,
         )
-
-
-def _lost(
-    end: End, decision: int | None, group: int | None, keyed: bool | None, genuine: bool
-) -> Standing | TxSagaError:
-    refusal = _refusal(end, group, keyed, genuine)
-    if refusal is not None:
-        return refusal
-    if decision is None:
-        reason = "the message's own immunity has passed; the check decides"
-        return EndRefused("ILLEGAL_OPERATION", f"transaction {end.txid}: {reason}")
-    return Standing(end.txid, Decision(decision), False)
-
-
-def _refusal(end: End, group: int | None, keyed: bool | None, genuine: bool) -> TxSagaError | None:
-    reason = None
-    if group is None:
-        reason = f"half not found: transaction {end.txid} is not in this store"
-    elif group != end.group:
-        reason = f"producer group wrong: transaction {end.txid} belongs to another group"
-    elif keyed:
-        reason = f"transaction {end.txid} is keyed; its own transaction decides it"
-    if reason is not None:
-        return EndRefused("SYSTEM_ERROR", reason)
-    if not genuine:
-        return UnknownTransaction(f"the token is not that of transaction {end.txid}; nothing was changed")
-    return None

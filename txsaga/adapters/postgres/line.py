@@ -11,8 +11,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, Generic, Protocol, TypeVar
 
 import psycopg
 from sqlalchemy import Engine
@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import is_lost, translated, translating
 from txsaga.adapters.postgres.wire import Call, Rows, Wire
 from txsaga.engine.patience import PATIENCE, patiently
+from txsaga.engine.waiting import away
 from txsaga.errors import ConfigError, StoreUnavailable
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
@@ -28,6 +29,7 @@ BACKEND = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backen
 THIS_BACKEND = "FROM pg_stat_activity WHERE pid = %(pid)s AND backend_start = %(started)s"
 
 Answer = TypeVar("Answer")
+Kept = TypeVar("Kept", bound="Closes")
 
 _open_lines: weakref.WeakSet[Line] = weakref.WeakSet()
 _parents: list[object] = []  # kept, since closing one would end the parent's session
@@ -95,7 +97,7 @@ class Line:
         """Return the open connection, opening one when there is none."""
         if self._connection is None:
             with translating():
-                opened = self._open()
+                opened = away(self._open)
             self.wire = Wire(opened)
             self._connection = opened
         return self._connection
@@ -149,34 +151,52 @@ class Line:
         self._backend = connection.execute(BACKEND).fetchone()
 
 
-class Lines:
+class Closes(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Let it go."""
+
+
+class Lent(Generic[Kept]):
+    """As many of a kind as there are callers at the same time; the one that came back last is lent first."""
+
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self._make, self._closed = make, False
+        self._free: list[Kept] = []
+
+    @contextmanager
+    def taken(self) -> Iterator[Kept]:
+        """Lend one."""
+        try:
+            one = self._free.pop()
+        except IndexError:  # asking first would not do: another thread may take the last one between
+            one = self._make()
+        try:
+            yield one
+        finally:
+            self._free.append(one)
+            if self._closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close those that nobody has; the others when they come back."""
+        self._closed = True
+        with suppress(IndexError):
+            while True:
+                self._free.pop().close()
+
+
+class Lines(Lent[Line]):
     """As many lines as there are callers at the same time."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._free: list[Line] = []
+        super().__init__(lambda: Line(engine))
 
     def exchange(self, calls: Sequence[Call]) -> list[Rows]:
         """Run prepared statements in one transaction, on a line of its own."""
         with self.taken() as line:
             return line.exchange(calls)
-
-    @contextmanager
-    def taken(self) -> Iterator[Line]:
-        """Lend a line."""
-        try:
-            line = self._free.pop()
-        except IndexError:  # asking first would not do: another thread may take the last one between
-            line = Line(self._engine)
-        try:
-            yield line
-        finally:
-            self._free.append(line)
-
-    def close(self) -> None:
-        """Close those that nobody has."""
-        for line in self._free:
-            line.close()
 
 
 def until_answered(line: Line, patience: float, ask: Callable[[], Answer]) -> Answer:

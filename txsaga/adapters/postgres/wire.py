@@ -1,7 +1,8 @@
 """
 Prepared statements straight on libpq: the driver's cursors cost as much per call as the server's insert.
 
-`exchange` sends all its calls in one round trip; outside a transaction they are ONE implicit transaction.
+`exchange` sends all its calls in one round trip; outside a transaction they are ONE implicit transaction. Within a loop
+it waits as a task does, whose cancellation comes behind the answer.
 Errors are the driver's own; whoever owns the connection knows what a broken one means.
 """
 
@@ -18,6 +19,8 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
 from txsaga.adapters.postgres.values import Value
+from txsaga.adapters.readable import until_readable
+from txsaga.engine.waiting import away, stack
 
 Rows = Sequence[tuple[Any, ...]]
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -66,7 +69,9 @@ class Wire:
         if name is None:
             name = b"txsaga_%d" % len(self._prepared)
             types = [0 if value is None else value.oid for value in call.values]
-            _require_success(self._pgconn.prepare(name, call.sql.encode(), types))
+            self._pgconn.send_prepare(name, call.sql.encode(), types)
+            for result in self._results():
+                _require_success(result)
             self._prepared[call.sql] = name
         return name
 
@@ -80,8 +85,11 @@ class Wire:
     def _single(self, call: Call, *, alone: bool) -> list[PGresult]:
         """Run one statement without a pipeline; what went wrong at its COMMIT comes behind its own result."""
         self._pgconn.send_query_prepared(self.prepared(call), call.values, [1] * len(call.values), 1)
+        return self._results(alone=alone)
+
+    def _results(self, *, alone: bool = False) -> list[PGresult]:
         self._flush()
-        if alone:
+        if alone and stack() is None:
             self._lookout.look(self._readable)
         results = list[PGresult]()
         while (result := self._received()) is not None:
@@ -98,7 +106,7 @@ class Wire:
             pgconn.send_query_prepared(name, given, [1] * len(given), 1)
         pgconn.pipeline_sync()
         self._flush()
-        if alone:
+        if alone and stack() is None:
             self._lookout.look(self._readable)
         while True:
             result = self._received()
@@ -112,15 +120,24 @@ class Wire:
     def _received(self) -> PGresult | None:
         """Wait for what comes next; None at the end of an answer."""
         while self._pgconn.is_busy():
-            self._readable.poll()
+            aside = stack()
+            if aside is None:
+                self._readable.poll()
+            else:
+                until_readable(aside, self._pgconn.socket)
             self._pgconn.consume_input()
         return self._pgconn.get_result()
 
     def _flush(self) -> None:
-        """Send all; the server may want to be read meanwhile."""
+        """Send all."""
+        if self._pgconn.flush():
+            away(self._flush_slowly)
+
+    def _flush_slowly(self) -> None:
+        """Send the rest; the server may want to be read meanwhile."""
+        ready = select.poll()
+        ready.register(self._pgconn.socket, select.POLLIN | select.POLLOUT)
         while self._pgconn.flush():
-            ready = select.poll()
-            ready.register(self._pgconn.socket, select.POLLIN | select.POLLOUT)
             ready.poll()
             self._pgconn.consume_input()
 

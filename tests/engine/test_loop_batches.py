@@ -1,0 +1,330 @@
+"""Group commit within an event loop: who runs a batch, who is answered, and what becomes of those who leave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from tests.engine.looped import while_it_runs
+from txsaga.adapters.aio import in_loop
+from txsaga.engine.batcher import Batcher
+from txsaga.engine.loop_batches import LoopBatches
+from txsaga.engine.waiting import Aside, away
+from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, TxSagaError
+from txsaga.testing.samples import start
+
+
+class Gate:
+    """A batch function that waits at a gate as a store does, and remembers what it ran and where."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.threads: set[threading.Thread] = set()
+        self.open, self.entered = threading.Event(), threading.Event()
+
+    def __call__(self, items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        self.batches.append(list(items))
+        self.threads.add(threading.current_thread())
+        self.entered.set()
+        assert away(lambda: self.open.wait(10))
+        return [item * 10 for item in items]
+
+    def opened(self) -> Gate:
+        self.open.set()
+        return self
+
+
+Run = Callable[[Sequence[int]], Sequence[int | TxSagaError]]
+
+
+def batcher_of(run: Run, **given: int | float | Callable[[int], int]) -> Batcher[int, int]:
+    return Batcher("test", run, in_loops=True, **given)  # type: ignore[arg-type]  # each by its name
+
+
+def call(batcher: Batcher[int, int], item: int) -> Awaitable[int]:
+    return in_loop(lambda: batcher.call(item))
+
+
+async def begun(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
+    """Let tasks call, each once the one before it stands in the line."""
+    tasks = []
+    for item in items:
+        tasks.append(asyncio.ensure_future(call(batcher, item)))
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def behind(batcher: Batcher[int, int], gate: Gate, *items: int) -> list[asyncio.Task[int]]:
+    """Let a first call be held at the gate and others stand behind it."""
+    first = await begun(batcher, 0)
+    await asyncio.to_thread(gate.entered.wait, 10)
+    return first + await begun(batcher, *items)
+
+
+def test_a_lone_task_runs_its_own_batch_in_the_thread_of_its_loop() -> None:
+    gate = Gate().opened()
+    assert asyncio.run(in_loop(lambda: batcher_of(gate).call(4))) == 40
+    assert gate.threads == {threading.current_thread()}
+
+
+def test_calls_that_come_while_a_batch_runs_make_the_next_batch_in_their_order() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate)
+
+    async def work() -> list[int]:
+        tasks = await behind(batcher, gate, 1, 2, 3)
+        gate.open.set()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(work()) == [0, 10, 20, 30]
+    assert gate.batches == [[0], [1, 2, 3]]
+    assert gate.threads == {threading.current_thread()}
+
+
+def test_the_loop_goes_on_while_a_batch_waits() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate)
+
+    async def work() -> tuple[int, int]:
+        asyncio.get_running_loop().call_later(0.2, gate.open.set)
+        return await while_it_runs(call(batcher, 1))
+
+    answer, turns = asyncio.run(work())
+    assert answer == 10
+    assert turns > 10
+
+
+def test_many_tasks_are_all_answered_with_their_own_answer() -> None:
+    batcher = batcher_of(Gate().opened())
+
+    async def one(first: int) -> list[int]:
+        return [await call(batcher, item) - 10 * item for item in range(first, first + 40)]
+
+    async def work() -> list[list[int]]:
+        return await asyncio.gather(*(one(1000 * at) for at in range(12)))
+
+    assert asyncio.run(work()) == [[0] * 40] * 12
+
+
+def test_one_bad_item_never_fails_its_neighbours() -> None:
+    gate = Gate()
+
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        answers = gate(items)
+        if 3 in items:
+            raise InvalidMessage("three is bad")
+        return [InvalidMessage("odd") if item == 5 else answer for item, answer in zip(items, answers, strict=True)]
+
+    batcher = batcher_of(run)
+
+    async def work() -> list[int | BaseException]:
+        tasks = await behind(batcher, gate, 1, 3, 5)
+        gate.open.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [str(answer) for answer in asyncio.run(work())] == ["0", "10", "three is bad", "odd"]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_task_that_is_cancelled_hears_its_answer_first_and_harms_nobody(at: int) -> None:
+    gate, heard = Gate(), list[int]()
+    batcher = batcher_of(gate)
+
+    async def work() -> list[int | BaseException]:
+        tasks = await behind(batcher, gate, 1, 2, 3)
+        for _ in range(2):
+            tasks[at].cancel()
+            await asyncio.sleep(0.01)
+            assert not tasks[at].done()
+        gate.open.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        heard.append(await call(batcher, 4))
+        return answers
+
+    answers = asyncio.run(work())
+    assert isinstance(answers.pop(at), asyncio.CancelledError)
+    assert answers == [item * 10 for item in range(4) if item != at]
+    assert heard == [40]
+    assert gate.batches == [[0], [1, 2, 3], [4]]
+
+
+def test_a_loop_that_stands_still_holds_up_neither_threads_nor_other_loops() -> None:
+    gate, still = Gate(), threading.Event()
+
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        return gate(items) if 0 in items else list(items)
+
+    batcher = batcher_of(run)
+
+    async def stand_still() -> int:
+        (task,) = await begun(batcher, 0)
+        await asyncio.to_thread(gate.entered.wait, 10)
+        still.wait(10)  # the whole loop, in the middle of its batch
+        return await task
+
+    standing = start(lambda: asyncio.run(stand_still()))
+    assert gate.entered.wait(10)
+    assert batcher.call(1) == 1
+    assert batcher.submit(2).result(10) == 2
+    assert asyncio.run(in_loop(lambda: batcher.call(3))) == 3
+    gate.open.set()
+    still.set()
+    assert standing.result(10) == 0
+
+
+def test_batches_respect_their_limit_and_their_weight() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate, limit=3, weigh=lambda item: item, weight=10)
+
+    async def work() -> None:
+        tasks = await behind(batcher, gate, 1, 1, 1, 1, 9, 4, 30, 2)
+        gate.open.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(work())
+    assert gate.batches == [[0], [1, 1, 1], [1, 9], [4], [30], [2]]
+
+
+def test_a_full_line_waits_and_then_says_what_to_do_while_the_loop_goes_on() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate, capacity=2, patience=0.1)
+
+    async def work() -> tuple[int, list[int]]:
+        tasks = await behind(batcher, gate, 1, 2)
+
+        async def refused() -> None:
+            with pytest.raises(StoreBusy, match=r"2 calls wait already.*retry later"):
+                await call(batcher, 3)
+
+        _, turns = await while_it_runs(refused())
+        gate.open.set()
+        return turns, await asyncio.gather(*tasks)
+
+    turns, answers = asyncio.run(work())
+    assert answers == [0, 10, 20]
+    assert turns > 5
+
+
+def test_closing_waits_for_the_loops_of_other_threads_and_refuses_more() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate)
+
+    async def work() -> list[int]:
+        tasks = await behind(batcher, gate, 1, 2)
+        queued.set()
+        answers = await asyncio.gather(*tasks)
+        await asyncio.to_thread(over.wait, 10)
+        with pytest.raises(BrokerClosed, match="open another"):
+            await call(batcher, 3)
+        return answers
+
+    queued, over = threading.Event(), threading.Event()
+    working = start(lambda: asyncio.run(work()))
+    assert queued.wait(10)
+    closing = start(batcher.close)
+    time.sleep(0.05)
+    assert not closing.done()
+    gate.open.set()
+    closing.result(10)
+    assert gate.batches == [[0], [1, 2]]
+    over.set()
+    assert working.result(10) == [0, 10, 20]
+
+
+def test_closing_in_the_loop_itself_waits_for_nobody_and_what_is_queued_goes_on() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate)
+
+    async def work() -> list[int]:
+        tasks = await behind(batcher, gate, 1)
+        batcher.close()
+        gate.open.set()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(work()) == [0, 10]
+
+
+def test_a_loop_that_ended_within_its_batch_does_not_keep_a_close() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate)
+    loop = asyncio.new_event_loop()
+    try:
+        task = loop.create_task(begun(batcher, 0))
+        loop.run_until_complete(task)
+        loop.run_until_complete(asyncio.sleep(0.01))
+        batcher.close()
+        gate.open.set()
+        (left,) = task.result()
+        assert loop.run_until_complete(left) == 0  # it was accepted: in a loop that goes on it is done
+    finally:
+        loop.close()
+
+
+def test_who_is_interrupted_in_a_batch_leaves_its_neighbours_in_doubt_and_the_line_goes_on() -> None:
+    gate = Gate()
+
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        answers = gate(items)
+        if 1 in items:
+            raise Interrupted
+        return answers
+
+    class Interrupted(BaseException):
+        pass
+
+    batcher = batcher_of(run)
+
+    async def work() -> tuple[list[int | BaseException], int]:
+        tasks = await behind(batcher, gate, 1, 2)
+        gate.open.set()
+        return await asyncio.gather(*tasks, return_exceptions=True), await call(batcher, 4)
+
+    (first, interrupted, neighbour), after = asyncio.run(work())
+    assert (first, after) == (0, 40)
+    assert isinstance(interrupted, Interrupted)
+    assert isinstance(neighbour, OutcomeUnknown)
+
+
+def test_the_place_of_a_task_that_is_gone_is_passed_on() -> None:
+    batches: LoopBatches[int] = LoopBatches(lambda waiting: [waiting.popleft()], lambda items: items)
+
+    def gone(_: object) -> None:
+        batches.waiting[0][1].tell()  # it is to run the next batch, and is destroyed instead
+        raise GeneratorExit
+
+    async def work() -> int:
+        batches.led = True
+        with pytest.raises(GeneratorExit):
+            batches.call(Aside(gone), 1)
+        assert not batches.led
+        answer: int = await in_loop(lambda: batches.call(Aside(gone), 2))
+        return answer
+
+    assert asyncio.run(work()) == 2
+
+
+@pytest.mark.rule("R14")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_starts_empty_and_works() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate)
+
+    async def work() -> list[int]:
+        tasks = await behind(batcher, gate, 1)
+        child = os.fork()
+        if child == 0:
+            gate.batches.clear()
+            gate.open.set()
+            good = batcher.call(7) == 70 and gate.batches == [[7]]
+            os._exit(0 if good else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        gate.open.set()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(work()) == [0, 10]
