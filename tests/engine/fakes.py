@@ -109,7 +109,7 @@ class FakeStore:
     """A store whose hot path and whose questions have moods."""
 
     def __init__(self, real: Store) -> None:
-        self.halves = FakeHalves(real.halves)
+        self.halves, self.waits_in_loops = FakeHalves(real.halves), real.waits_in_loops
         self.ledgers, self.log, self.queues = real.ledgers, real.log, real.queues
         self.claims, self.groups, self.dead_letters = real.claims, real.groups, real.dead_letters
         self.schedule, self.doubts, self.rights = real.schedule, real.doubts, real.rights

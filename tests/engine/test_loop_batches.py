@@ -13,8 +13,7 @@ import pytest
 from tests.engine.looped import while_it_runs
 from txsaga.adapters.aio import in_loop
 from txsaga.engine.batcher import Batcher
-from txsaga.engine.loop_batches import LoopBatches
-from txsaga.engine.waiting import Aside, away
+from txsaga.engine.waiting import away
 from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, TxSagaError
 from txsaga.testing.samples import start
 
@@ -236,6 +235,44 @@ def test_closing_waits_for_the_loops_of_other_threads_and_refuses_more() -> None
     assert working.result(10) == [0, 10, 20]
 
 
+def test_two_loops_that_close_do_not_wait_for_each_other() -> None:
+    gate, both = Gate(), threading.Barrier(2)
+    batcher = batcher_of(gate)
+
+    async def work() -> tuple[float, int]:
+        (task,) = await begun(batcher, 0)
+        await asyncio.to_thread(both.wait, 10)
+        before = time.monotonic()
+        batcher.close()
+        stood = time.monotonic() - before
+        gate.open.set()
+        return stood, await task
+
+    for stood, answer in [each.result(20) for each in [start(lambda: asyncio.run(work())) for _ in range(2)]]:
+        assert stood < 1
+        assert answer == 0
+
+
+def test_loops_that_come_while_it_is_closed_harm_nothing() -> None:
+    batcher, over, failed = batcher_of(Gate().opened()), threading.Event(), list[BaseException]()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            try:
+                asyncio.run(in_loop(lambda: batcher.call(1)))
+            except BaseException as error:  # noqa: BLE001  # looked at below
+                failed.append(error)
+
+    going = [start(come_and_go) for _ in range(2)]
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        batcher._wait_for_loops()
+    over.set()
+    for each in going:
+        each.result(10)
+    assert not failed
+
+
 def test_closing_in_the_loop_itself_waits_for_nobody_and_what_is_queued_goes_on() -> None:
     gate = Gate()
     batcher = batcher_of(gate)
@@ -290,40 +327,88 @@ def test_who_is_interrupted_in_a_batch_leaves_its_neighbours_in_doubt_and_the_li
     assert isinstance(neighbour, OutcomeUnknown)
 
 
-def test_the_place_of_a_task_that_is_gone_is_passed_on() -> None:
-    batches: LoopBatches[int] = LoopBatches(lambda waiting: [waiting.popleft()], lambda items: items)
-
-    def gone(_: object) -> None:
-        batches.waiting[0][1].tell()  # it is to run the next batch, and is destroyed instead
-        raise GeneratorExit
-
-    async def work() -> int:
-        batches.led = True
-        with pytest.raises(GeneratorExit):
-            batches.call(Aside(gone), 1)
-        assert not batches.led
-        answer: int = await in_loop(lambda: batches.call(Aside(gone), 2))
-        return answer
-
-    assert asyncio.run(work()) == 2
-
-
-@pytest.mark.rule("R14")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_starts_empty_and_works() -> None:
+def test_the_place_of_a_task_that_is_gone_is_passed_on_to_the_one_behind() -> None:
     gate = Gate()
     batcher = batcher_of(gate)
 
     async def work() -> list[int]:
+        tasks = await behind(batcher, gate, 1, 2)
+        assert batcher._loops is not None
+        (batches,) = batcher._loops.values()
+        leaving = batches.waiting[0][1]
+        batches._let_go(leaving)  # as a task that is destroyed does
+        gate.open.set()
+        first, behind_it = await asyncio.gather(tasks[0], tasks[2])
+        leaving.answer = 0  # let it end, too
+        leaving.tell()
+        return [first, behind_it, await tasks[1]]
+
+    assert asyncio.run(work()) == [0, 20, 0]
+    assert gate.batches == [[0], [2]]
+
+
+def test_a_call_from_within_a_batch_is_run_at_once() -> None:
+    inner: list[int] = []
+
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        if 1 in items:  # as an observer that sends
+            inner.append(batcher.call(7))
+        return [item * 10 for item in items]
+
+    batcher = batcher_of(run)
+
+    async def work() -> list[int]:
+        return await asyncio.gather(*(call(batcher, item) for item in (0, 1, 2)))
+
+    assert asyncio.run(asyncio.wait_for(work(), 10)) == [0, 10, 20]
+    assert inner == [70]
+
+
+def test_a_task_that_is_cancelled_while_it_waits_for_room_is_let_go_and_hands_over_nothing() -> None:
+    gate = Gate()
+    batcher = batcher_of(gate, capacity=1)
+
+    async def work() -> list[int]:
         tasks = await behind(batcher, gate, 1)
+        late = asyncio.ensure_future(call(batcher, 2))
+        await asyncio.sleep(0.02)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(late, 5)
+        gate.open.set()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(work()) == [0, 10]
+    assert gate.batches == [[0], [1]]
+
+
+@pytest.mark.rule("R14")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("within", [False, True], ids=["beside a batch", "within a batch"])
+def test_a_forked_child_starts_empty_and_works(*, within: bool) -> None:
+    gate, parent = Gate(), os.getpid()
+
+    def fork() -> None:
         child = os.fork()
         if child == 0:
             gate.batches.clear()
             gate.open.set()
-            good = batcher.call(7) == 70 and gate.batches == [[7]]
-            os._exit(0 if good else 1)
+            good = batcher.call(7) == 70 and asyncio.run(in_loop(lambda: batcher.call(8))) == 80
+            os._exit(0 if good and gate.batches == [[7], [8]] else 1)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
+
+    def run(items: Sequence[int]) -> Sequence[int | TxSagaError]:
+        if within and os.getpid() == parent:
+            fork()
+        return gate(items)
+
+    batcher = batcher_of(run)
+
+    async def work() -> list[int]:
+        tasks = await behind(batcher, gate, 1)
+        if not within:
+            fork()
         gate.open.set()
         return await asyncio.gather(*tasks)
 

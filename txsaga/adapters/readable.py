@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import math
 import select
-from asyncio import AbstractEventLoop, CancelledError, Future
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Generator
 from weakref import WeakKeyDictionary, ref
-
-from txsaga.engine.waiting import Aside
 
 ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
 
@@ -32,15 +31,19 @@ async def is_readable(socket: int, patience: float = math.inf) -> bool:
     return await found.wait(loop, socket, patience)
 
 
-def until_readable(aside: Aside, socket: int) -> None:
-    """Wait on a stack, whose task hears what comes before it heeds a cancellation."""
-    while True:
-        try:
-            aside.wait(is_readable(socket))
-        except CancelledError as cancelled:
-            aside.cancelled = cancelled
-        else:
-            return
+class Readable:
+    """A socket that can be awaited again and again."""
+
+    def __init__(self, socket: int) -> None:
+        self._socket = socket
+
+    def __await__(self) -> Generator[object, None, bool]:
+        """Wait until it can be read."""
+        return is_readable(self._socket).__await__()
+
+    def cancelled(self) -> bool:
+        """Tell that what comes for it can't be withdrawn."""
+        return False
 
 
 class _Sockets:

@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 
 from txsaga.engine.loop_batches import LoopBatches
 from txsaga.engine.pending import Pending, wake
-from txsaga.engine.waiting import pause, stack
+from txsaga.engine.waiting import heed, loops, pause, stack
 from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 Item = TypeVar("Item")
@@ -145,7 +145,8 @@ class Batcher(Generic[Item, Answer]):
         return call
 
     def _wait_for_room(self, waiting: Sized, nudge: Callable[[], None] = lambda: None) -> None:
-        end = time.monotonic() + self._patience
+        end, aside = time.monotonic() + self._patience, stack()
+        cancelled = aside and aside.cancelled
         while len(waiting) >= self._capacity:
             if time.monotonic() > end:
                 raise StoreBusy(
@@ -154,6 +155,8 @@ class Batcher(Generic[Item, Answer]):
                 )
             nudge()
             pause(0.002)
+            if aside is not None and aside.cancelled is not cancelled:
+                heed()  # nothing was handed over yet
 
     def _in_loop(self) -> LoopBatches[Item]:
         """Return the batches of the loop that runs here."""
@@ -161,7 +164,11 @@ class Batcher(Generic[Item, Answer]):
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            found = self._loops[loop] = LoopBatches(self._gathered, self._answers)
+            found = LoopBatches(self._fitting, self._answers)
+            with self._lock:
+                for closed in [each for each in self._loops if each.is_closed()]:
+                    del self._loops[closed]  # what waits there knows its loop, and keeps it
+                self._loops[loop] = found
         if len(found.waiting) >= self._capacity:
             self._wait_for_room(found.waiting)
         if self._closed:
@@ -169,10 +176,17 @@ class Batcher(Generic[Item, Answer]):
         return found
 
     def _wait_for_loops(self) -> None:
-        """Wait for what loops in other threads have queued; that of this thread goes on when it may."""
-        end, mine = time.monotonic() + self._patience, asyncio._get_running_loop()
-        for loop, batches in list((self._loops or {}).items()):
-            while batches.led and loop is not mine and loop.is_running() and time.monotonic() < end:
+        """Wait for what the loops of other threads have queued; what is late goes on when its loop does.
+
+        Within a loop nobody is waited for: another one may wait for this very loop.
+        """
+        if self._loops is None or loops():
+            return
+        with self._lock:
+            all = list(self._loops.items())
+        end = time.monotonic() + self._patience
+        for loop, batches in all:
+            while batches.leader is not None and loop.is_running() and time.monotonic() < end:
                 time.sleep(0.002)
 
     def _start_worker(self) -> None:
@@ -219,15 +233,16 @@ class Batcher(Generic[Item, Answer]):
                 return
 
     def _gathered(self, waiting: deque[tuple[Item, Caller]]) -> list[tuple[Item, Caller]]:
-        """Take calls in their order: at most `limit`, and no more than `weight` unless one alone has it."""
-        weight, batch = 0, list[tuple[Item, Caller]]()
-        limit = min(self._limit, max(FEW, len(waiting) // 2))
-        while waiting and len(batch) < limit:
-            weight += self._weigh(waiting[0][0])
-            if weight > self._weight and batch:
-                break
-            batch.append(waiting.popleft())
-        return batch
+        return [waiting.popleft() for _ in range(self._fitting(waiting))]
+
+    def _fitting(self, waiting: deque[tuple[Item, Caller]]) -> int:
+        """Tell how many calls go at once: at most `limit`, and no more than `weight` unless one alone has it."""
+        weight, most = 0, min(len(waiting), self._limit, max(FEW, len(waiting) // 2))
+        for at in range(most):
+            weight += self._weigh(waiting[at][0])
+            if weight > self._weight and at:
+                return at
+        return most
 
     def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         try:

@@ -105,12 +105,12 @@ class Kernel:
         judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
         self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
         # Calls of every kind share their batches: one commit carries them all.
-        self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight, in_loops=True)
+        self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight, in_loops=store.waits_in_loops)
         self.stores: Batcher[Half, Receipt] = self._writes
         self.decides: Batcher[End, Standing] = self._writes
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
         write = BranchWriting(store.branches, announce)
-        self.branches: Batcher[Call, Word] = Batcher("branches", write, in_loops=True)
+        self.branches: Batcher[Call, Word] = Batcher("branches", write, in_loops=store.waits_in_loops)
         self.notes = Notes(write)
         self.numbers = Numbers(store.branches.numbers)
         self.steps: Batcher[Step, StepAnswer] = Batcher("steps", SagaWriting(store.steps, announce))

@@ -3,8 +3,9 @@ Group commit within an event loop: whoever finds nobody at it runs the batch, wa
 
 While its batch is under way the others of the loop gather, and the first of them runs the next. So no answer crosses
 from a thread to the loop, and a loop that stands still holds up its own tasks alone. Whoever runs a batch hears its
-answer before a cancellation: its neighbours are in it. If a batch never runs, its callers were never answered and
-nothing of it is visible.
+answer before a cancellation: its neighbours are in it. One that is interrupted leaves them in doubt and the line to the
+next, at the latest when its task is done. If a batch never runs, its callers were never answered and nothing of it is
+visible.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from txsaga.engine.waiting import Aside
@@ -25,9 +27,10 @@ _NONE: Any = object()
 class Place:
     """The place of a call in the line of its loop: it waits for its answer, or to run the next batch."""
 
-    __slots__ = ("_waiter", "answer", "told")
+    __slots__ = ("_waiter", "answer", "aside", "task", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Aside) -> None:
+        self.aside, self.task = aside, asyncio.current_task()
         self.answer, self.told = _NONE, False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -45,10 +48,8 @@ class Place:
         """Let it go on."""
         self.told = True
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
-Line = deque[tuple[Item, Place]]
+            with suppress(RuntimeError):  # in a loop that was closed nobody waits any more
+                self._waiter.set_result(None)
 
 
 class LoopBatches(Generic[Item]):
@@ -56,58 +57,88 @@ class LoopBatches(Generic[Item]):
 
     def __init__(
         self,
-        gathered: Callable[[Line[Item]], list[tuple[Item, Place]]],
+        fitting: Callable[[deque[tuple[Item, Place]]], int],
         answers: Callable[[list[Item]], Sequence[object]],
     ) -> None:
-        self._gathered, self._answers = gathered, answers
-        self.waiting: Line[Item] = deque()
-        self.led = False  # somebody runs a batch, or was told to
+        self._fitting, self._answers = fitting, answers
+        self.waiting = deque[tuple[Item, Place]]()
+        self.leader: Place | None = None  # it runs a batch, or was told to
+        self._batch: list[tuple[Item, Place]] = []
 
     def call(self, aside: Aside, item: Item) -> Any:  # noqa: ANN401  # the answer that belongs to the item
         """Run a call to its end: in the batch of another task, or in one's own."""
-        place = Place()
-        self.waiting.append((item, place))
+        place = Place(aside)
         try:
-            if self.led:
-                aside.until(place)
-            if place.answer is _NONE:
-                self._lead(place)
+            if (
+                self.leader is not None and self.leader.aside is aside
+            ):  # from within its batch: nobody else would run it
+                (place.answer,) = self._answers([item])
+            else:
+                self._run(place, item)
             if isinstance(place.answer, BaseException):
                 raise place.answer
             return place.answer
         except BaseException:
-            if place.answer is _NONE:
-                self._leave(place)
+            if place.answer is _NONE or self.leader is place:
+                self._let_go(place)
             raise
         finally:
             place.answer = None  # an error knows this very frame
 
+    def _run(self, place: Place, item: Item) -> None:
+        self.waiting.append((item, place))
+        if self.leader is None:
+            self._appoint(place)
+        else:
+            place.aside.until(place)
+        if place.answer is _NONE:
+            self._lead(place)
+
+    def _appoint(self, place: Place) -> None:
+        if place.task is not None:
+            place.task.add_done_callback(self._is_gone)
+        self.leader = place
+
     def _lead(self, own: Place) -> None:
-        self.led, batch = True, list[tuple[Item, Place]]()
-        try:
-            batch = self._gathered(self.waiting)
-            answers = self._answers([item for item, _ in batch])
-            for (_, place), answer in zip(batch, answers, strict=True):
-                place.answer = answer if place is own else _for_others(answer)
-        finally:
-            for _, place in batch:
+        """Run the next batch and hand on; what is interrupted `_let_go` mends."""
+        fitting = self._fitting(self.waiting)
+        self._batch = batch = [self.waiting[at] for at in range(fitting)]
+        for _ in batch:
+            self.waiting.popleft()
+        answers = self._answers([item for item, _ in batch])
+        for (_, place), answer in zip(batch, answers, strict=True):
+            place.answer = answer if place is own else _for_others(answer)
+        self._hand_on(own)
+
+    def _hand_on(self, leader: Place) -> None:
+        for _, place in self._batch:
+            place.tell()
+        self._batch = []
+        if self.waiting:
+            self._appoint(self.waiting[0][1])
+            self.waiting[0][1].tell()
+        else:
+            self.leader = None
+        if leader.task is not None:
+            leader.task.remove_done_callback(self._is_gone)
+
+    def _is_gone(self, task: asyncio.Task[Any]) -> None:
+        if self.leader is not None and self.leader.task is task:
+            self._let_go(self.leader)
+        elif self.leader is not None:
+            self.leader.tell()  # whoever handed on did not come to that
+
+    def _let_go(self, left: Place) -> None:
+        """Give up a place in the line, and what it had begun for others."""
+        if self.leader is left:
+            for _, place in self._batch:
                 if place.answer is _NONE:
                     place.answer = OutcomeUnknown("whoever ran the batch was interrupted")
-                place.tell()
-            self._hand_on()
-
-    def _hand_on(self) -> None:
-        self.led = bool(self.waiting)
-        if self.led:
-            self.waiting[0][1].tell()
-
-    def _leave(self, left: Place) -> None:
-        """Give up a place in the line: its task is gone."""
-        waiting = [entry for entry in self.waiting if entry[1] is not left]
-        if len(waiting) < len(self.waiting):
-            self.waiting = deque(waiting)
-            if left.told:  # it was to run the next batch
-                self._hand_on()
+        self.waiting = deque(each for each in self.waiting if each[1] is not left and each[1].answer is _NONE)
+        if self.leader is left:
+            self._hand_on(left)
+        elif self.leader is not None:
+            self.leader.tell()
 
 
 def _for_others(answer: object) -> object:

@@ -73,7 +73,6 @@ class _Pool:
 
 
 _pool = _Pool()
-os.register_at_fork(after_in_child=_pool.start_anew)
 
 
 class _Running(threading.local):
@@ -81,6 +80,14 @@ class _Running(threading.local):
 
 
 _running = _Running()
+
+
+def _start_anew() -> None:
+    _pool.start_anew()
+    _running.aside = None  # no loop runs in a forked child
+
+
+os.register_at_fork(after_in_child=_start_anew)
 
 
 def stack() -> Aside | None:
@@ -99,11 +106,11 @@ def loops() -> bool:
 
 def on(aside: Aside, go_on: Callable[..., T], *given: object) -> T:
     """Let a stack go on until it is put aside again; what it calls waits as it does."""
-    _running.aside = aside
+    before, _running.aside = _running.aside, aside
     try:
         return go_on(*given)
     finally:
-        _running.aside = None
+        _running.aside = before
 
 
 def heed() -> None:

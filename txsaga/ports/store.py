@@ -25,6 +25,10 @@ class Store(Protocol):
     """All ports of one home database."""
 
     @property
+    def waits_in_loops(self) -> bool:
+        """Whether what is written of halves and branches waits within a loop as a task does; else it blocks."""
+
+    @property
     def halves(self) -> HalfStore:
         """The hot path."""
 

@@ -30,7 +30,7 @@ from txsaga.model.rights import EVERY_RIGHT
 class MemoryStore:
     """A store that is gone with its process; any number of threads may share it."""
 
-    rights = EVERY_RIGHT
+    rights, waits_in_loops = EVERY_RIGHT, False
 
     def __init__(self, clock: Clock = wall_clock, *, rejecting: bool = False) -> None:
         self._home = home = Home(clock, rejecting=rejecting)

@@ -1,8 +1,8 @@
 """
 The hot path on PostgreSQL: halves, plain messages and decisions, a batch of all three in one commit.
 
-Batches of one caller stand behind each other; the threads are one, and so is each event loop. If a batch never runs,
-its callers were never answered and nothing of it is there.
+Each batch has a session that nobody else has meanwhile: the threads and each event loop have theirs under way at the
+same time. If a batch never runs, its callers were never answered and nothing of it is there.
 """
 
 from __future__ import annotations

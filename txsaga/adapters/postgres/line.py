@@ -7,9 +7,11 @@ wrong.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import weakref
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar
@@ -20,7 +22,7 @@ from sqlalchemy import Engine
 from txsaga.adapters.postgres.connection import is_lost, translated, translating
 from txsaga.adapters.postgres.wire import Call, Rows, Wire
 from txsaga.engine.patience import PATIENCE, patiently
-from txsaga.engine.waiting import away
+from txsaga.engine.waiting import away, stack
 from txsaga.errors import ConfigError, StoreUnavailable
 
 STATEMENT_TIMEOUT = "5s"  # of the hot path: well under the minimum age of a check
@@ -164,6 +166,7 @@ class Lent(Generic[Kept]):
     def __init__(self, make: Callable[[], Kept]) -> None:
         self._make, self._closed = make, False
         self._free: list[Kept] = []
+        self._out: dict[int, tuple[AbstractEventLoop, Kept]] = {}  # within loops
 
     @contextmanager
     def taken(self) -> Iterator[Kept]:
@@ -171,10 +174,15 @@ class Lent(Generic[Kept]):
         try:
             one = self._free.pop()
         except IndexError:  # asking first would not do: another thread may take the last one between
+            self._take_back()
             one = self._make()
+        loop = None if stack() is None else asyncio.get_running_loop()
         try:
+            if loop is not None:
+                self._out[id(one)] = loop, one
             yield one
         finally:
+            self._out.pop(id(one), None)
             self._free.append(one)
             if self._closed:
                 self.close()
@@ -182,9 +190,16 @@ class Lent(Generic[Kept]):
     def close(self) -> None:
         """Close those that nobody has; the others when they come back."""
         self._closed = True
+        self._take_back()
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
+
+    def _take_back(self) -> None:
+        """Close what was lent to a loop that is closed: it never comes back."""
+        for key, (loop, one) in list(self._out.items()):
+            if loop.is_closed() and self._out.pop(key, None) is not None:
+                one.close()
 
 
 class Lines(Lent[Line]):

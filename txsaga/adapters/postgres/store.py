@@ -37,6 +37,8 @@ from txsaga.model.identity import StoreId
 class PostgresStore:
     """One namespace of a PostgreSQL database."""
 
+    waits_in_loops = True
+
     def __init__(
         self, engine: Engine, namespace: str, identity: StoreId, login: Login, patience: float = PATIENCE
     ) -> None:
