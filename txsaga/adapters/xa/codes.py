@@ -48,6 +48,8 @@ def of_state(state: str) -> type[xa.XaError]:
 UNKNOWN_XID = 1397
 OUTSIDE = 1400
 DUPLICATE_XID = 1440
+DUPLICATE_ENTRY = 1062
+BEGUN_BEFORE = frozenset({OUTSIDE, 1568})
 ROLLED_BACK_BY_SERVER = frozenset({1402, 1613, 1614})
 
 _NUMBERS: Mapping[int, type[xa.XaError]] = MappingProxyType(

@@ -26,6 +26,8 @@ from txsaga.adapters.xa import codes, journal
 from txsaga.adapters.xa.looking import is_cancelled
 from txsaga.adapters.xa.looping import loops_of
 from txsaga.adapters.xa.mysql_branch import MysqlBranch
+from txsaga.adapters.xa.mysql_journal import Around, MysqlJournal
+from txsaga.adapters.xa.mysql_lent import LentSession
 from txsaga.adapters.xa.mysql_session import Session
 from txsaga.adapters.xa.mysql_waits import MysqlLook, MysqlWaits, transaction_number
 from txsaga.adapters.xa.postgres_waits import connection_of
@@ -38,6 +40,7 @@ from txsaga.model.flow_step import Journalled
 from txsaga.ports.participants import Ages, Enlisted, Opens, Over
 
 FORMAT = 0x54585347  # "TXSG"
+AUTOCOMMIT = "AUTOCOMMIT"
 PATIENCE = 60.0
 """Seconds that a vote or its second phase may take."""
 
@@ -128,6 +131,47 @@ class MysqlParticipant:
             lambda decision: self.finish(branch, decision),
             self._patience,
         )
+
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> MysqlJournal:
+        """Open a session for a branch whose work goes with its vote; locks are waited for as the server says."""
+        del together
+        around = Around(
+            self._xid(branch),
+            self._level,
+            self._rows.insert(self._engine.dialect, branch),
+            self._rows.refuse_other,
+            lambda decision: self.finish(branch, decision),
+            lambda: self._worked(branch, statements),
+        )
+        session = self._lent()
+        try:
+            return MysqlJournal(session, branch, around, statements, place=self.name, patience=self._patience)
+        except BaseException:
+            session.give_back()
+            raise
+
+    def _lent(self) -> LentSession:
+        """Take a session from the pool; one that it kept too long is replaced, once."""
+        with edge(self.name):
+            session = LentSession(self._engine)
+            if session.gone:
+                session.discard()
+                session = LentSession(self._engine)
+            return session
+
+    @property
+    def _level(self) -> str:
+        level = self._engine.get_execution_options().get("isolation_level", AUTOCOMMIT)
+        return "" if level == AUTOCOMMIT else f"SET TRANSACTION ISOLATION LEVEL {level}"
+
+    def _worked(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:
+        opened = self.enlist(branch)
+        try:
+            self.do(opened, statements)
+        except BaseException:
+            opened.leave()
+            raise
+        return opened
 
     def in_loop(self) -> Opens:
         """Refuse: its driver for threads waits for what it sends, and nobody has written it for a loop's."""

@@ -25,6 +25,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.mysql_lent import LentSession
 from txsaga.adapters.xa.mysql_session import Refused, Session, SessionLost
 from txsaga.adapters.xa.under_way import start
 from txsaga.errors import OutcomeUnknown, xa
@@ -37,7 +38,9 @@ LETS_GO, LOOK = 1.0, 0.02
 """Seconds in which a server notices that a session is gone, and between two looks."""
 
 
-class _Stage(Enum):
+class Stage(Enum):
+    """How far a branch is."""
+
     OPEN = auto()
     NO = auto()  # its vote was no, and the server has still to be told
     PREPARED = auto()
@@ -51,7 +54,7 @@ class MysqlBranch:
 
     def __init__(
         self,
-        session: Session,
+        session: Session | LentSession,
         branch: BranchId,
         xid: str,
         main: Callable[[], None],
@@ -64,7 +67,7 @@ class MysqlBranch:
         self._main = main  # writes the evidence of the transaction itself
         self._elsewhere = elsewhere
         self._patience = patience
-        self._stage, self._fell_silent = _Stage.OPEN, False
+        self._stage, self._fell_silent = Stage.OPEN, False
         self._vote: Future[Vote] | None = None
         self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
 
@@ -88,7 +91,7 @@ class MysqlBranch:
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Begin to do what was decided; a branch that has not voted yes can only be rolled back."""
-        if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
+        if decision is Decision.COMMIT and self._stage is not Stage.PREPARED:
             raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         self._last = end = start(lambda: self._end(decision))
         return lambda: self._waited(end)
@@ -108,65 +111,65 @@ class MysqlBranch:
 
     def _refuse_broken(self) -> None:
         if self._session.lost:
-            self._stage = _Stage.LOST
+            self._stage = Stage.LOST
             raise self._lost_early()
         if not self._session.in_first_transaction:
-            self._stage = _Stage.NO
+            self._stage = Stage.NO
             raise xa.RolledBack(
                 f"the step tried to commit or roll back the transaction of branch {self._branch.gid} itself; "
                 "leave both to the coordinator"
             )
 
     def _ask(self) -> Vote:
-        self._stage = _Stage.NO
+        self._stage = Stage.NO
         try:
             self._session.run(f"XA END {self._xid}")
         except SessionLost as lost:
-            self._stage = _Stage.LOST
+            self._stage = Stage.LOST
             raise self._lost_early() from lost
         except Refused as refused:
             raise self._no(refused) from refused
         try:
-            self._stage = _Stage.UNKNOWN
+            self._stage = Stage.UNKNOWN
             self._session.run(f"XA PREPARE {self._xid}")
         except SessionLost as lost:
             raise self._lost_while_asked(lost) from lost
         except Refused as refused:
-            self._stage = _Stage.NO
+            self._stage = Stage.NO
             raise self._no(refused) from refused
-        self._stage = _Stage.PREPARED
+        self._stage = Stage.PREPARED
         return Vote.PREPARED
 
     def _one_phase(self, *, decides: bool) -> None:
-        self._stage = _Stage.NO
+        self._stage = Stage.NO
         try:
             if decides:
                 self._main()
             self._session.run(f"XA END {self._xid}")
         except SessionLost as lost:
-            self._stage = _Stage.LOST
+            self._stage = Stage.LOST
             raise self._lost_early() from lost
         except Refused as refused:
             raise self._no(refused) from refused
         try:
-            self._stage = _Stage.UNKNOWN
+            self._stage = Stage.UNKNOWN
             self._session.run(f"XA COMMIT {self._xid} ONE PHASE")
         except SessionLost as lost:
             raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
         except Refused as refused:
-            self._stage = _Stage.NO
+            self._stage = Stage.NO
             raise self._no(refused) from refused
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
 
     def _end(self, decision: Decision) -> Finish:
         if self._vote is not None:
             self._vote.exception()  # two threads on one session would not hear the end of each other
         match self._stage:
-            case _Stage.PREPARED:
+            case Stage.PREPARED:
                 return self._second_phase(decision)
-            case _Stage.UNKNOWN:
+            case Stage.UNKNOWN:
                 raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
-            case _Stage.OPEN | _Stage.NO if not self._session.lost:
+            case Stage.OPEN | Stage.NO if not self._session.lost:
                 return self._roll_back()
         return Finish.DONE  # the server rolls back what lost its session
 
@@ -181,15 +184,15 @@ class MysqlBranch:
             return self._from_elsewhere(decision)
         except Refused:  # somebody else finished it, or is about to
             return self._from_elsewhere(decision)
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
         return Finish.DONE
 
     def _roll_back(self) -> Finish:
-        if self._stage is _Stage.OPEN:
+        if self._stage is Stage.OPEN:
             self._tried(f"XA END {self._xid}")
         if not self._tried(f"XA ROLLBACK {self._xid}"):
             return self._from_elsewhere(Decision.ROLLBACK)  # the step may have ended it past us
-        self._stage = _Stage.OVER
+        self._stage = Stage.OVER
         return Finish.DONE
 
     def _tried(self, statement: str) -> bool:
@@ -219,7 +222,7 @@ class MysqlBranch:
             raise self._lost_while_asked(f"no answer for {self._patience:g} s") from None
 
     def _left(self) -> None:
-        if self._stage is _Stage.OVER:
+        if self._stage is Stage.OVER:
             self._session.give_back()
         else:
             self._session.end()

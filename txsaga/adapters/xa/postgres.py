@@ -67,6 +67,7 @@ class PostgresParticipant:
     """One registered database."""
 
     is_cancelled = staticmethod(is_cancelled)
+    waits_briefly = True  # a journal for a lock, while others are asked at the same time
 
     def __init__(
         self,

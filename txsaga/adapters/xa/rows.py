@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Dialect,
     Select,
     Table,
     and_,
@@ -68,15 +69,21 @@ class BranchRows:
 
     def write(self, connection: Connection, branch: BranchId) -> None:
         """Insert a branch's row in its own transaction: once, and in this very database only (R10)."""
-        place = self.place
-        written = connection.exec_driver_sql(self._insert(connection, place).format(**values(branch)))
-        if written.rowcount != 1:
-            self.where.refuse_other(None, place)
+        if connection.exec_driver_sql(self.insert(connection.dialect, branch)).rowcount != 1:
+            self.refuse_other()
 
-    def _insert(self, connection: Connection, place: Place) -> str:
+    def insert(self, dialect: Dialect, branch: BranchId) -> str:
+        """Return the statement that inserts it: a row, if this is the recorded database, and none in another."""
+        return self._insert(dialect, self.place).format(**values(branch))
+
+    def refuse_other(self) -> None:
+        """Refuse a database in which no row could be inserted."""
+        self.where.refuse_other(None, self.place)
+
+    def _insert(self, dialect: Dialect, place: Place) -> str:
         """Write the statement that inserts a row where the database is the recorded one: as text, once."""
         if self._written_for is None or self._written_for[0] is not place:
-            quoted = connection.dialect.identifier_preparer
+            quoted = dialect.identifier_preparer
             table, places = (quoted.format_table(each) for each in (place.table, database_table(place.table.schema)))
             here = f"from {places} where uuid = '{place.database.hex}'"
             self._written_for = place, _INSERT.format(table=_doubled(table), here=_doubled(here))

@@ -102,10 +102,11 @@ class WrittenDown:
             if key in self._journals
         }
         found = {key: statements for key, statements in found.items() if statements}
-        self.together = len(found) > 1 and all(
-            hasattr(participants[key], "enlist_journal") and all(only_adds(each.text) for each in statements)
-            for key, statements in found.items()
-        )
+        swift = [getattr(participants[key], "enlist_journal", None) for key in found]
+        adds = all(only_adds(each.text) for statements in found.values() for each in statements)
+        # What waits in a circle is found out where all but one of it waits briefly.
+        lasting = [key for key in found if not getattr(participants[key], "waits_briefly", False)]
+        self.together = len(found) > 1 and all(swift) and adds and len(lasting) < 2
         return found
 
     def forget(self) -> None:

@@ -1,0 +1,210 @@
+"""
+A branch whose work is a journal, in MariaDB or MySQL: all of it is one message, from XA START to XA PREPARE.
+
+    XA START, evidence row, the journal's statements, XA END, XA PREPARE    one round trip, in which its locks begin
+    XA COMMIT                                                               one round trip, on the same session
+
+The server stops at the first statement that fails, so nothing is prepared then. What is prepared but not as it was
+written is rolled back: the answers say how many rows each statement changed, and how many there were. If the message
+never arrives, nothing was done. A branch that commits in one phase is worked in an ordinary session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Dialect, text
+from sqlalchemy.dialects.mysql import pymysql as pymysql_dialect
+
+from txsaga.adapters.xa import codes
+from txsaga.adapters.xa.journal import named, require_rows, untold
+from txsaga.adapters.xa.mysql_branch import MysqlBranch, Stage
+from txsaga.adapters.xa.mysql_lent import Answers, FellSilent, LentSession
+from txsaga.adapters.xa.mysql_session import Refused, SessionLost
+from txsaga.errors import xa
+from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.decision import Decision
+from txsaga.model.flow_step import Journalled
+from txsaga.model.journal import of_short, read
+
+_BEHIND = 2
+"""Answers behind those of the journal: to XA END and to XA PREPARE."""
+_DIALECT: Dialect = pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat")
+
+
+class Around(NamedTuple):
+    """What the participant gives a branch beside its work."""
+
+    xid: str
+    level: str  # the statement that sets the isolation of its transaction, where the engine gives one
+    evidence: str  # the statement of its row
+    refuse_other: Callable[[], None]  # the row was not written: it is another database
+    elsewhere: Callable[[Decision], Finish]
+    opened: Callable[[], MysqlBranch]  # an ordinary session, in which the work is done
+
+
+class MysqlJournal(MysqlBranch):
+    """The work of one branch, of which nothing was sent before its vote is asked."""
+
+    _session: LentSession
+
+    def __init__(
+        self,
+        session: LentSession,
+        branch: BranchId,
+        around: Around,
+        statements: Sequence[Journalled],
+        *,
+        place: str,
+        patience: float,
+    ) -> None:
+        super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
+        self._around, self._statements, self._place = around, statements, place
+        self._work = "\n;".join([_rendered(session, each, place) for each in statements])  # behind a comment, too
+        self._ordinary: MysqlBranch | None = None
+        self._whole = ""
+        self._begun = self._before = 0  # so many answers come till the branch is open, and till the journal is begun
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Send all of it; the function that is returned waits for the vote."""
+        if self._stage is not Stage.OPEN:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        if self._session.gone:
+            self._stage = Stage.LOST
+            raise xa.CommunicationFailed(
+                f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
+            )
+        self._stage, xid = Stage.UNKNOWN, self._xid
+        before = [self._around.level] if self._around.level else []
+        before += [f"XA START {xid}", self._around.evidence]
+        self._begun, self._before = len(before) - 1, len(before)
+        self._whole = f"{';'.join(before)};{self._work}\n;XA END {xid};XA PREPARE {xid}"
+        try:
+            self._session.send(self._whole, several=True)
+        except SessionLost as lost:
+            raise self._lost_while_asked(lost) from lost
+        return self._voted
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Send what was decided, if the server holds a yes."""
+        if self._ordinary is not None:
+            return self._ordinary.finish(decision)
+        if self._stage is Stage.OPEN and decision is Decision.ROLLBACK:
+            self._stage = Stage.OVER
+            return lambda: Finish.DONE
+        if self._stage is not Stage.PREPARED or self._session.lost:
+            return super().finish(decision)
+        try:
+            self._session.send(f"XA {decision.name} {self._xid}")
+        except SessionLost:
+            return lambda: self._from_elsewhere(decision)
+        return lambda: self._finished(decision)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Do it in an ordinary session, which looks at what was done before it commits."""
+        if self._stage is not Stage.OPEN:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._session.give_back()
+        self._stage, self._ordinary = Stage.LOST, self._around.opened()
+        return self._ordinary.commit(transaction)
+
+    def take_back(self) -> Callable[[], None]:
+        """Roll back whatever it voted; once that is done, it can be asked again."""
+        if self._stage not in (Stage.PREPARED, Stage.NO) or self._session.lost:
+            raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
+        done = self.finish(Decision.ROLLBACK)
+
+        def taken_back() -> None:
+            if done() is not Finish.DONE or self._session.lost:
+                raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back")
+            self._stage = Stage.OPEN
+
+        return taken_back
+
+    def leave(self) -> None:
+        """Give the session back where nothing waits in it."""
+        if self._ordinary is not None:
+            self._ordinary.leave()
+        elif self._stage in (Stage.OPEN, Stage.OVER):
+            self._session.give_back()
+        else:
+            self._session.end()
+
+    def _voted(self) -> Vote:
+        try:
+            answers = self._session.receive(self._patience)
+            if len(answers.counts) < self._begun and answers.refused and answers.refused.number in codes.BEGUN_BEFORE:
+                self._session.run("ROLLBACK")  # what looked into the connection left a transaction
+                self._session.send(self._whole, several=True)
+                answers = self._session.receive(self._patience)
+        except SessionLost as lost:
+            raise self._lost_while_asked(lost) from lost
+        if answers.refused is not None:
+            self._refuse(answers, answers.refused)
+        self._stage = Stage.PREPARED
+        counts = answers.counts[self._before : -_BEHIND]
+        if len(counts) != len(self._statements):
+            raise xa.RolledBack(
+                f"the journal for {self._place!r} holds other statements than it seems to; "
+                "give each to an execute of its own, and values as parameters"
+            )
+        if answers.counts[self._before - 1] != 1:
+            self._around.refuse_other()
+        for statement, count in zip(self._statements, counts, strict=True):
+            require_rows(statement, self._place, count)
+        return Vote.PREPARED
+
+    def _refuse(self, answers: Answers, refused: Refused) -> None:
+        at = len(answers.counts)
+        self._stage = Stage.OVER if at < self._begun else Stage.NO
+        if at < self._before and refused.number in (codes.DUPLICATE_XID, codes.DUPLICATE_ENTRY):
+            raise xa.DuplicateBranch(f"branch {self._branch.gid} exists already") from refused
+        kind, which = codes.of_code(refused.number), f"branch {self._branch.gid} votes no"
+        if at < self._before or at - self._before >= len(self._statements):
+            raise kind(f"{which}: {refused}") from refused
+        statement = named(self._statements[at - self._before], self._place)
+        raise kind(f"{which}: {statement} can't be done: {untold(str(refused))}") from refused
+
+    def _finished(self, decision: Decision) -> Finish:
+        try:
+            refused = self._session.receive(self._patience).refused
+        except FellSilent as silent:
+            raise self._lost_while_asked(silent) from silent
+        except SessionLost:
+            return self._from_elsewhere(decision)
+        if refused is not None:  # somebody else finished it, or is about to
+            return self._from_elsewhere(decision)
+        self._stage, self._session.over = Stage.OVER, True
+        return Finish.DONE
+
+    def _roll_back(self) -> Finish:
+        self._stage = Stage.OPEN  # XA END was not reached
+        return super()._roll_back()
+
+
+def _never() -> None:
+    raise AssertionError("the evidence of a transaction is written in an ordinary session")
+
+
+class _Form(NamedTuple):
+    """A statement as the driver reads it."""
+
+    text: str
+    open: bool  # there are places for values in it
+
+
+@of_short
+def _formed(statement: str) -> _Form:
+    compiled = text(statement).compile(dialect=_DIALECT)
+    return _Form(str(compiled), True) if compiled.params else _Form(str(compiled).replace("%%", "%"), False)
+
+
+def _rendered(session: LentSession, statement: Journalled, place: str) -> str:
+    form = _formed(statement.text)
+    try:
+        whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
+        session.encoded(whole)
+    except (KeyError, TypeError, UnicodeError) as error:
+        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
+    return whole
