@@ -16,13 +16,16 @@ from contextlib import suppress
 from socket import SHUT_RDWR
 from typing import Any, NamedTuple
 
-from pymysql.constants import CLIENT, COMMAND
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.xa.mysql_session import Refused, SessionLost
 
-_SEVERAL, _ONE = (struct.pack("<iBH", 3, COMMAND.COM_SET_OPTION, off) for off in (0, 1))
+_QUERY, _SET_OPTION = 3, 27
+"""Commands of the protocol."""
+_MULTI_STATEMENTS = 1 << 16
+"""What a client says that may always send several statements."""
+_SEVERAL, _ONE = (struct.pack("<iBH", 3, _SET_OPTION, off) for off in (0, 1))
 
 
 class FellSilent(SessionLost):
@@ -48,7 +51,7 @@ class LentSession:
         self._pooled = engine.raw_connection()
         driver: Any = self._pooled.driver_connection
         self._driver, self.number = driver, int(driver.thread_id())
-        self._always = bool(driver.client_flag & CLIENT.MULTI_STATEMENTS)
+        self._always = bool(driver.client_flag & _MULTI_STATEMENTS)
         self.over = False  # the last that was done in it has ended its transaction
         self._several = self._optioned = self._under_way = self._given_back = False
 
@@ -85,7 +88,7 @@ class LentSession:
         def sent() -> None:
             if self._optioned:
                 driver._write_bytes(_SEVERAL if several else _ONE)
-            driver._execute_command(COMMAND.COM_QUERY, text)
+            driver._execute_command(_QUERY, text)
 
         self._understood(sent)
         self._several = several and not self._always
