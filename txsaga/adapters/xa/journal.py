@@ -8,16 +8,18 @@ commits nothing; whoever opened the transaction ends it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Dialect, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from txsaga.adapters.evidence.answers import code_of
 from txsaga.adapters.xa.codes import of_code
+from txsaga.errors import xa
 from txsaga.errors.flows import RowsDiffer
 from txsaga.model.flow_step import Journalled
-from txsaga.model.journal import read
+from txsaga.model.journal import of_short, read
 
 _QUOTED = re.compile(r" (?:DETAIL|LINE \d+|CONTEXT|QUERY): | near [\"']")
 _ENTRY = re.compile(r"Duplicate entry '.*'(?= for key)")
@@ -34,6 +36,48 @@ def do(connection: Connection, statements: Sequence[Journalled], place: str) -> 
                 raise
             raise of_code(code_of(error))(f"{named(statement, place)} can't be done: {_why(error)}") from error
         require_rows(statement, place, count)
+
+
+class Form(NamedTuple):
+    """A statement as a driver reads it."""
+
+    text: str
+    open: bool  # there are places for values in it
+
+
+class Writes(Protocol):
+    """A session that writes values into statements."""
+
+    @property
+    def unwritable(self) -> tuple[type[Exception], ...]:
+        """What it raises where that can't be done."""
+
+    def literal(self, text: str, values: Mapping[str, object]) -> str:
+        """Write values into a statement, as its driver does."""
+
+    def encode(self, text: str) -> bytes:
+        """Write a text as it is sent."""
+
+
+def forms(dialect: Dialect) -> Callable[[str], Form]:
+    """Return what makes a form of a statement with parameters written `:name`."""
+
+    @of_short
+    def formed(statement: str) -> Form:
+        compiled = text(statement).compile(dialect=dialect)
+        return Form(str(compiled), True) if compiled.params else Form(str(compiled).replace("%%", "%"), False)
+
+    return formed
+
+
+def rendered(session: Writes, statement: Journalled, form: Form, place: str) -> str:
+    """Write a statement with its values as it is sent."""
+    try:
+        whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
+        session.encode(whole)
+    except session.unwritable as error:
+        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
+    return whole
 
 
 def require_rows(statement: Journalled, place: str, count: int) -> None:

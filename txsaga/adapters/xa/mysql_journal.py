@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Dialect, text
 from sqlalchemy.dialects.mysql import pymysql as pymysql_dialect
 
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.journal import named, require_rows, untold
+from txsaga.adapters.xa.journal import forms, named, rendered, require_rows, untold
 from txsaga.adapters.xa.mysql_branch import MysqlBranch, Stage
 from txsaga.adapters.xa.mysql_lent import Answers, FellSilent, LentSession
 from txsaga.adapters.xa.mysql_session import Refused, SessionLost
@@ -26,11 +25,10 @@ from txsaga.errors import xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
-from txsaga.model.journal import of_short, read
 
 _BEHIND = 2
 """Answers behind those of the journal: to XA END and to XA PREPARE."""
-_DIALECT: Dialect = pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat")
+_formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
 
 
 class Around(NamedTuple):
@@ -61,7 +59,9 @@ class MysqlJournal(MysqlBranch):
     ) -> None:
         super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
         self._around, self._statements, self._place = around, statements, place
-        self._work = "\n;".join([_rendered(session, each, place) for each in statements])  # behind a comment, too
+        self._work = "\n;".join(
+            [rendered(session, each, _formed(each.text), place) for each in statements]
+        )  # behind a comment, too
         self._ordinary: MysqlBranch | None = None
         self._whole = ""
         self._begun = self._before = 0  # so many answers come till the branch is open, and till the journal is begun
@@ -185,26 +185,3 @@ class MysqlJournal(MysqlBranch):
 
 def _never() -> None:
     raise AssertionError("the evidence of a transaction is written in an ordinary session")
-
-
-class _Form(NamedTuple):
-    """A statement as the driver reads it."""
-
-    text: str
-    open: bool  # there are places for values in it
-
-
-@of_short
-def _formed(statement: str) -> _Form:
-    compiled = text(statement).compile(dialect=_DIALECT)
-    return _Form(str(compiled), True) if compiled.params else _Form(str(compiled).replace("%%", "%"), False)
-
-
-def _rendered(session: LentSession, statement: Journalled, place: str) -> str:
-    form = _formed(statement.text)
-    try:
-        whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
-        session.encoded(whole)
-    except (KeyError, TypeError, UnicodeError) as error:
-        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
-    return whole

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import select
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from socket import SHUT_RDWR
 from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.xa.mysql_session import Refused, SessionLost
+from txsaga.adapters.xa.mysql_session import Refused, SessionLost, cut
 
 _QUERY, _SET_OPTION = 3, 27
 """Commands of the protocol."""
@@ -44,6 +43,7 @@ class LentSession:
 
     connection: Any = None  # nobody works with it
     in_first_transaction = True
+    unwritable = KeyError, TypeError, UnicodeError
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -119,21 +119,18 @@ class LentSession:
         if refused is not None:
             raise refused
 
-    def literal(self, text: str, values: dict[str, object]) -> str:
+    def literal(self, text: str, values: Mapping[str, object]) -> str:
         """Write values into a statement, as the driver does."""
         with self._driver.cursor() as cursor:
             return str(cursor.mogrify(text, values))
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """Write a text as the session sends it."""
         return text.encode(self._driver.encoding)
 
     def cut(self) -> None:
         """Break off a line that fell silent."""
-        line = getattr(self._driver, "_sock", None)
-        if line is not None:
-            with suppress(OSError):
-                line.shutdown(SHUT_RDWR)
+        cut(self._driver)
 
     def give_back(self) -> None:
         """Give it back to its pool; one with an answer under way is closed."""

@@ -71,10 +71,7 @@ class Session:
 
     def cut(self) -> None:
         """Break off a line that fell silent: who waits for it hears of it, and so does the server with its locks."""
-        line = getattr(self._driver, "_sock", None)
-        if line is not None:
-            with suppress(OSError):
-                line.shutdown(SHUT_RDWR)
+        cut(self._driver)
 
     def give_back(self) -> None:
         """Give it back to its pool."""
@@ -85,3 +82,11 @@ class Session:
         if self._is_held:
             self.connection.invalidate()
         self.connection.close()
+
+
+def cut(driver: Any) -> None:  # whatever its types say
+    """Break off the line of a driver."""
+    line = getattr(driver, "_sock", None)
+    if line is not None:
+        with suppress(OSError):
+            line.shutdown(SHUT_RDWR)

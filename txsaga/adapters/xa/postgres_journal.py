@@ -13,16 +13,13 @@ in one phase is begun, done and looked at before it does. If the message never a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-import psycopg
-from sqlalchemy import Dialect, text
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.xa import codes
-from txsaga.adapters.xa.journal import named, require_rows, untold
+from txsaga.adapters.xa.journal import forms, named, rendered, require_rows, untold
 from txsaga.adapters.xa.postgres_branch import PostgresBranch, Stage, refuse_no
 from txsaga.adapters.xa.postgres_session import DriverSession
 from txsaga.adapters.xa.postgres_texts import Texts
@@ -30,14 +27,13 @@ from txsaga.errors import xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
-from txsaga.model.journal import of_short, read
 
 TOGETHER, IN_TURN = "1s", "5s"
 """How long a statement waits for somebody's lock: while other databases are asked at the same time, and else."""
 _ROLLBACK, _PREPARED = "ROLLBACK", "PREPARE TRANSACTION"
 _BEFORE = 2
 """Answers before those of the journal: to BEGIN and to the evidence row."""
-_DIALECT: Dialect = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
+_formed = forms(psycopg_dialect.dialect())  # type: ignore[no-untyped-call]
 
 
 class PostgresJournal(PostgresBranch):
@@ -60,7 +56,9 @@ class PostgresJournal(PostgresBranch):
         self._statements, self._place = statements, place
         self._wait = TOGETHER if together else IN_TURN
         self._escaped = False  # something in it may have committed by itself
-        self._work = "\n;".join([_rendered(session, each, place) for each in statements])  # behind a comment, too
+        self._work = "\n;".join(
+            [rendered(session, each, _formed(each.text), place) for each in statements]
+        )  # behind a comment, too
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Send what was decided, if the server was asked for anything."""
@@ -172,26 +170,3 @@ def _counts(answers: Sequence[Answer]) -> Sequence[int] | None:
     """Return how many rows each statement changed; None where one is no statement of a journal."""
     counts = [answer.tag.rpartition(" ")[2] for answer in answers]
     return [int(count) for count in counts] if all(count.isdigit() for count in counts) else None
-
-
-class _Form(NamedTuple):
-    """A statement as psycopg reads it."""
-
-    text: str
-    open: bool  # there are places for values in it
-
-
-@of_short
-def _formed(statement: str) -> _Form:
-    compiled = text(statement).compile(dialect=_DIALECT)
-    return _Form(str(compiled), True) if compiled.params else _Form(str(compiled).replace("%%", "%"), False)
-
-
-def _rendered(session: DriverSession, statement: Journalled, place: str) -> str:
-    form = _formed(statement.text)
-    try:
-        whole = session.cursor.mogrify(form.text, read(statement.parameters)) if form.open else form.text
-        session.encode(whole)
-    except (psycopg.Error, UnicodeError) as error:
-        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
-    return whole

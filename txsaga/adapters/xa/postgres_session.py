@@ -168,6 +168,8 @@ class Session:
 class DriverSession(Session):
     """The same, whose user works with the driver's own connection."""
 
+    unwritable = psycopg.Error, UnicodeError
+
     def __init__(self, engine: Engine, patience: float) -> None:
         self._engine, self._given_back = engine, False
         pooled = engine.raw_connection()
@@ -196,15 +198,12 @@ class DriverSession(Session):
             raise
         return self
 
-    @property
-    def cursor(self) -> psycopg.ClientCursor[Any] | psycopg.AsyncClientCursor[Any]:
-        """What writes values as this session reads them."""
+    def literal(self, text: str, values: Mapping[str, object]) -> str:
+        """Write values into a statement, as this session reads them."""
         driver = self._driver
-        return (
-            psycopg.ClientCursor(driver)
-            if isinstance(driver, psycopg.Connection)
-            else psycopg.AsyncClientCursor(driver)
-        )
+        if isinstance(driver, psycopg.Connection):
+            return psycopg.ClientCursor(driver).mogrify(text, values)
+        return psycopg.AsyncClientCursor(driver).mogrify(text, values)
 
     @property
     def lost(self) -> bool:
