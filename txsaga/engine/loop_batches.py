@@ -134,7 +134,9 @@ class LoopBatches(Generic[Item]):
             for _, place in self._batch:
                 if place.answer is _NONE:
                     place.answer = OutcomeUnknown("whoever ran the batch was interrupted")
-        self.waiting = deque(each for each in self.waiting if each[1] is not left and each[1].answer is _NONE)
+        staying = [each for each in self.waiting if each[1] is not left and each[1].answer is _NONE]
+        self.waiting.clear()  # the same line: whoever waits for room looks at it
+        self.waiting.extend(staying)
         if self.leader is left:
             self._hand_on(left)
         elif self.leader is not None:

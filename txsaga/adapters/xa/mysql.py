@@ -161,7 +161,7 @@ class MysqlParticipant:
 
     @property
     def _level(self) -> str:
-        level = self._engine.get_execution_options().get("isolation_level", AUTOCOMMIT)
+        level = str(self._engine.get_execution_options().get("isolation_level", AUTOCOMMIT)).replace("_", " ").upper()
         return "" if level == AUTOCOMMIT else f"SET TRANSACTION ISOLATION LEVEL {level}"
 
     def _worked(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:

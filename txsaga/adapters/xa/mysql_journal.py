@@ -26,6 +26,8 @@ from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 
+AT_ONCE = 512 * 1024
+"""Bytes of work that go in one message: a server takes no more at once than its `max_allowed_packet`."""
 _BEHIND = 2
 """Answers behind those of the journal: to XA END and to XA PREPARE."""
 _formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
@@ -63,7 +65,7 @@ class MysqlJournal(MysqlBranch):
             [rendered(session, each, _formed(each.text), place) for each in statements]
         )  # behind a comment, too
         self._ordinary: MysqlBranch | None = None
-        self._whole = ""
+        self._whole, self._against = "", False  # what is prepared is not as it was written
         self._begun = self._before = 0  # so many answers come till the branch is open, and till the journal is begun
 
     def prepare(self) -> Callable[[], Vote]:
@@ -75,6 +77,8 @@ class MysqlJournal(MysqlBranch):
             raise xa.CommunicationFailed(
                 f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
             )
+        if len(self._session.encode(self._work)) > AT_ONCE:
+            return self._in_session().prepare()
         self._stage, xid = Stage.UNKNOWN, self._xid
         before = [self._around.level] if self._around.level else []
         before += [f"XA START {xid}", self._around.evidence]
@@ -93,6 +97,8 @@ class MysqlJournal(MysqlBranch):
         if self._stage is Stage.OPEN and decision is Decision.ROLLBACK:
             self._stage = Stage.OVER
             return lambda: Finish.DONE
+        if self._against and decision is Decision.COMMIT:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is not Stage.PREPARED or self._session.lost:
             return super().finish(decision)
         try:
@@ -105,9 +111,13 @@ class MysqlJournal(MysqlBranch):
         """Do it in an ordinary session, which looks at what was done before it commits."""
         if self._stage is not Stage.OPEN:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        return self._in_session().commit(transaction)
+
+    def _in_session(self) -> MysqlBranch:
+        """Do the work in an ordinary session, which looks at each statement."""
         self._session.give_back()
         self._stage, self._ordinary = Stage.LOST, self._around.opened()
-        return self._ordinary.commit(transaction)
+        return self._ordinary
 
     def take_back(self) -> Callable[[], None]:
         """Roll back whatever it voted; once that is done, it can be asked again."""
@@ -138,11 +148,11 @@ class MysqlJournal(MysqlBranch):
                 self._session.run("ROLLBACK")  # what looked into the connection left a transaction
                 self._session.send(self._whole, several=True)
                 answers = self._session.receive(self._patience)
-        except SessionLost as lost:
+        except (SessionLost, Refused) as lost:
             raise self._lost_while_asked(lost) from lost
         if answers.refused is not None:
             self._refuse(answers, answers.refused)
-        self._stage = Stage.PREPARED
+        self._stage, self._against = Stage.PREPARED, True
         counts = answers.counts[self._before : -_BEHIND]
         if len(counts) != len(self._statements):
             raise xa.RolledBack(
@@ -153,18 +163,19 @@ class MysqlJournal(MysqlBranch):
             self._around.refuse_other()
         for statement, count in zip(self._statements, counts, strict=True):
             require_rows(statement, self._place, count)
+        self._against = False
         return Vote.PREPARED
 
     def _refuse(self, answers: Answers, refused: Refused) -> None:
         at = len(answers.counts)
         self._stage = Stage.OVER if at < self._begun else Stage.NO
         if at < self._before and refused.number in (codes.DUPLICATE_XID, codes.DUPLICATE_ENTRY):
-            raise xa.DuplicateBranch(f"branch {self._branch.gid} exists already") from refused
-        kind, which = codes.of_code(refused.number), f"branch {self._branch.gid} votes no"
+            raise xa.DuplicateBranch(f"branch {self._branch.gid} exists already")
+        kind, which, why = codes.of_code(refused.number), f"branch {self._branch.gid} votes no", untold(str(refused))
         if at < self._before or at - self._before >= len(self._statements):
-            raise kind(f"{which}: {refused}") from refused
+            raise kind(f"{which}: {why}")
         statement = named(self._statements[at - self._before], self._place)
-        raise kind(f"{which}: {statement} can't be done: {untold(str(refused))}") from refused
+        raise kind(f"{which}: {statement} can't be done: {why}")
 
     def _finished(self, decision: Decision) -> Finish:
         try:

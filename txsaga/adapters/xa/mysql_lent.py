@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import select
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -18,8 +19,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from txsaga.adapters.xa.lending import raw
 from txsaga.adapters.xa.mysql_session import Refused, SessionLost, cut
 
+UNASKED = 5.0
+"""Seconds for the answer to what nobody decided: the server rolls it back with its session, too."""
+_LEAST = 0.001
 _QUERY, _SET_OPTION = 3, 27
 """Commands of the protocol."""
 _MULTI_STATEMENTS = 1 << 16
@@ -48,11 +53,11 @@ class LentSession:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._errors: type[Exception] = engine.dialect.loaded_dbapi.Error
-        self._pooled = engine.raw_connection()
+        self._pooled = raw(engine)
         driver: Any = self._pooled.driver_connection
         self._driver, self.number = driver, int(driver.thread_id())
         self._always = bool(driver.client_flag & _MULTI_STATEMENTS)
-        self.over = False  # the last that was done in it has ended its transaction
+        self.over = True  # nothing that was sent is open
         self._several = self._optioned = self._under_way = self._given_back = False
 
     @property
@@ -82,6 +87,7 @@ class LentSession:
 
     def send(self, text: str, *, several: bool = False) -> None:
         """Send statements."""
+        self._require_line()
         driver, self._under_way, self.over = self._driver, True, False
         self._optioned = several is not self._several and not self._always
 
@@ -95,27 +101,39 @@ class LentSession:
 
     def receive(self, patience: float) -> Answers:
         """Wait so many seconds for the answers; the one that failed is the last."""
-        driver, counts = self._driver, list[int]()
-        waits, driver._read_timeout = driver._read_timeout, patience
+        self._require_line()
+        waits, until = self._driver._read_timeout, time.monotonic() + patience
         try:
-            if self._optioned:
-                self._understood(driver._read_packet)
-                driver._next_seq_id = 1  # of the answer to the next command
-            counts.append(self._understood(driver._read_query_result))
+            return self._received(until)
+        finally:
+            self._driver._read_timeout = waits
+
+    def _received(self, until: float) -> Answers:
+        driver, counts = self._driver, list[int]()
+        if self._optioned:
+            try:
+                self._read(driver._read_packet, until)
+            except Refused as refused:  # the answer to the statements is still to come
+                raise SessionLost(f"it takes one statement at a time: {refused}") from refused
+            driver._next_seq_id = 1  # of the answer to the next command
+        try:
+            counts.append(self._read(driver._read_query_result, until))
             while driver._result.has_next:
-                counts.append(self._understood(driver._read_query_result))
+                counts.append(self._read(driver._read_query_result, until))
         except Refused as refused:
             self._under_way = False
             return Answers(counts, refused)
-        finally:
-            driver._read_timeout = waits
         self._under_way = False
         return Answers(counts)
 
-    def run(self, statement: str) -> None:
+    def _read(self, step: Callable[[], Any], until: float) -> Any:
+        self._driver._read_timeout = max(_LEAST, until - time.monotonic())
+        return self._understood(step)
+
+    def run(self, statement: str, patience: float = UNASKED) -> None:
         """Run a statement that answers nothing."""
         self.send(statement)
-        refused = self.receive(self._driver._read_timeout).refused
+        refused = self.receive(patience).refused
         if refused is not None:
             raise refused
 
@@ -133,27 +151,18 @@ class LentSession:
         cut(self._driver)
 
     def give_back(self) -> None:
-        """Give it back to its pool; one with an answer under way is closed."""
+        """Give it back to its pool, with nothing open; one with an answer under way is closed."""
         if self._under_way or self.lost:
             self.end()
             return
         try:
-            if self._several:
-                self.run("DO 0")  # it may send one statement at a time again
+            if self._several or not self.over:
+                self.run("ROLLBACK")  # with it goes the right to send several
         except (Refused, SessionLost):
             self.end()
         else:
-            self._close()
-
-    def _close(self) -> None:
-        """Close it without a round trip for its pool, which rolls back whatever it is given: nothing is open."""
-        driver, self._given_back = self._driver, True
-        if self.over:
-            driver.rollback = _nothing
-        try:
+            self._given_back = True
             self._pooled.close()
-        finally:
-            driver.__dict__.pop("rollback", None)
 
     def end(self) -> None:
         """Close it: what is prepared stays prepared and is free for others, what is not is rolled back."""
@@ -168,24 +177,24 @@ class LentSession:
         with suppress(DBAPIError), self._engine.connect() as connection:
             connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
 
-    def _understood(self, step: Callable[[], Any]) -> Any:  # of the driver
+    def _require_line(self) -> None:
+        if self._given_back or not self._driver.open:
+            raise SessionLost("it is closed")
+
+    def _understood(self, step: Callable[[], Any]) -> Any:
         try:
             return step()
         except self._errors as error:
             why = " ".join(str(error).split())
             number = error.args[0] if error.args else None
-            if isinstance(error.__context__, TimeoutError):
+            if not self._driver.open and isinstance(error.__context__, TimeoutError):
                 raise FellSilent(why) from error
             if not self._driver.open or number in _LOST:
                 raise SessionLost(why) from error
             raise Refused(number, why) from error
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # of the line, or of a statement that wants a file of ours
             raise SessionLost(" ".join(str(error).split())) from error
 
 
-def _nothing() -> None:
-    pass
-
-
-_LOST = frozenset({0, 2006, 2013, 1927, 4031})
+_LOST = frozenset({0, 2006, 2013, 2014, 1927, 4031})
 """The driver's own numbers, and the servers' for a session that they end: killed, and idle for too long."""

@@ -23,6 +23,7 @@ from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.sessions import leave_autocommit
+from txsaga.adapters.xa.lending import raw
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
 from txsaga.model.branch import BranchId
@@ -172,7 +173,7 @@ class DriverSession(Session):
 
     def __init__(self, engine: Engine, patience: float) -> None:
         self._engine, self._given_back = engine, False
-        pooled = engine.raw_connection()
+        pooled = raw(engine)
         self._open(pooled, pooled.driver_connection, patience)
         driver: Any = self._driver
         self.handle = driver

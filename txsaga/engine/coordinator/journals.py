@@ -105,8 +105,8 @@ class WrittenDown:
         swift = [getattr(participants[key], "enlist_journal", None) for key in found]
         adds = all(only_adds(each.text) for statements in found.values() for each in statements)
         # What waits in a circle is found out where all but one of it waits briefly.
-        lasting = [key for key in found if not getattr(participants[key], "waits_briefly", False)]
-        self.together = len(found) > 1 and all(swift) and adds and len(lasting) < 2
+        patient = [key for key in found if not getattr(participants[key], "waits_briefly", False)]
+        self.together = len(found) > 1 and all(swift) and adds and len(patient) < 2
         return found
 
     def forget(self) -> None:

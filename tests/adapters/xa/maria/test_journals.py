@@ -15,9 +15,10 @@ from sqlalchemy.exc import ProgrammingError
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria_shelf import MariaShelf
 from txsaga.adapters.evidence import create
-from txsaga.adapters.xa import MysqlParticipant
+from txsaga.adapters.xa import MysqlParticipant, mysql_lent
 from txsaga.adapters.xa.mysql_journal import MysqlJournal
-from txsaga.errors import EvidenceMissing, xa
+from txsaga.adapters.xa.mysql_lent import LentSession
+from txsaga.errors import EvidenceMissing, StoreUnavailable, xa
 from txsaga.errors.flows import RowsDiffer
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
@@ -62,25 +63,119 @@ def noted(shelf: MariaShelf) -> list[str]:
         return list(connection.scalars(text("select what from note order by 1")))
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the messages that are sent."""
+    messages: list[str] = []
+    send = LentSession.send
+
+    def noting(session: LentSession, text: str, *, several: bool = False) -> None:
+        messages.append(text)
+        send(session, text, several=several)
+
+    monkeypatch.setattr(LentSession, "send", noting)
+    return messages
+
+
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
 def test_all_of_it_is_two_messages_and_the_session_comes_back_as_it_was(
-    participant: MysqlParticipant, shelf: MariaShelf, engine: Engine, decision: Decision
+    participant: MysqlParticipant, shelf: MariaShelf, engine: Engine, sent: list[str], decision: Decision
 ) -> None:
     branch = new_branch()
-    assert participant.database  # where its rows lie is known
-    with engine.connect() as connection:
-        before = int(connection.exec_driver_sql("show session status like 'Questions'").one()[1])
     branched = enlisted(participant, branch, PUT, "insert into item (id) select 5", id=4)
     assert branched.prepare()() is Vote.PREPARED
     assert branch in participant.prepared(branch.store)
     assert branched.finish(decision)() is Finish.DONE
     branched.leave()
+    branched.leave()
+    assert [text.split(" ")[1] for text in sent] == ["START", decision.name]
     assert shelf.items() == ({4, 5} if decision is COMMIT else set())
     assert shelf.kept(branch) is (decision is COMMIT)
-    with engine.connect() as connection:
-        after = int(connection.exec_driver_sql("show session status like 'Questions'").one()[1])
-    assert after - before < 12  # each statement is counted, and no rollback beside
     lent_again(engine)
+
+
+def test_more_than_goes_in_one_message_is_done_in_an_ordinary_session(
+    participant: MysqlParticipant, shelf: MariaShelf, sent: list[str]
+) -> None:
+    shelf.outside("create table big (raw longblob)")
+    branched = enlisted(participant, new_branch(), *["insert into big values (:raw)"] * 4, raw=bytes(6_000_000))
+    assert branched.prepare()() is Vote.PREPARED
+    assert branched.finish(COMMIT)() is Finish.DONE
+    branched.leave()
+    with shelf.engine.connect() as connection:
+        assert connection.scalar(text("select sum(length(raw)) from big")) == 24_000_000
+    assert not sent
+
+
+def test_a_clear_no_is_one_while_a_timeout_is_handled(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
+    try:
+        raise TimeoutError
+    except TimeoutError:
+        with pytest.raises(xa.IntegrityViolated):
+            branched.prepare()()
+        assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
+
+
+def test_a_no_can_not_be_committed(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branched = enlisted(participant, new_branch(), PUT, "delete from item where id = 7 and :id", id=4)
+    with pytest.raises(RowsDiffer):
+        branched.prepare()()
+    with pytest.raises(xa.ProtocolError):
+        branched.finish(COMMIT)
+    assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
+
+
+def test_a_line_that_is_cut_behind_a_no_is_no_fault_of_ours(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
+    with pytest.raises(xa.IntegrityViolated):
+        branched.prepare()()
+    branched._session.cut()
+    assert patiently(branched.finish(ROLLBACK)) is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
+
+
+def test_a_database_that_is_away_is_told_as_that(make_engine: MakeEngine, url: str, shelf: MariaShelf) -> None:
+    engine = make_engine(url)
+    participant = MysqlParticipant(engine, name="shelf")
+    assert participant.database
+    participant._engine = make_engine(engine.url.set(port=1).render_as_string(hide_password=False))
+    with pytest.raises(StoreUnavailable, match="shelf"):
+        enlisted(participant, new_branch(), PUT, id=4)
+
+
+def test_a_server_that_takes_no_option_is_not_misread(
+    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql_lent, "_SEVERAL", b"\x03\x00\x00\x00\x1b\x07\x00")  # an option that there is not
+    branch = new_branch()
+    branched = enlisted(participant, branch, PUT, id=4)
+    with pytest.raises(xa.ResourceManagerFailed, match="one statement at a time"):
+        branched.prepare()()
+    branched.leave()
+    assert patiently(lambda: participant.finish(branch, ROLLBACK)) is Finish.DONE
+    assert shelf.items() == set()
+
+
+def test_a_server_that_falls_silent_does_not_keep_who_leaves(
+    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = new_branch()
+    first, second = (enlisted(participant, branch, PUT, id=item) for item in (4, 5))
+    first.prepare()()
+    with pytest.raises(xa.DuplicateBranch):
+        second.prepare()()
+    monkeypatch.setattr(LentSession.run, "__defaults__", (0.001,))
+    second._session._driver._write_bytes = lambda _: None  # nothing arrives
+    second.leave()
+    first.finish(ROLLBACK)()
+    first.leave()
+    assert shelf.items() == set()
 
 
 def test_an_engine_that_was_opened_for_several_statements_keeps_that(
@@ -316,7 +411,7 @@ def test_what_a_listener_left_open_is_rolled_back(url: str, shelf: MariaShelf, m
 
 
 def test_it_has_the_isolation_that_its_engine_gives(url: str, shelf: MariaShelf, make_engine: MakeEngine) -> None:
-    engine = make_engine(url).execution_options(isolation_level="READ UNCOMMITTED")
+    engine = make_engine(url).execution_options(isolation_level="READ_UNCOMMITTED")
     participant = MysqlParticipant(engine, name="shelf")
     assert participant.database
     with shelf.engine.connect() as other:
