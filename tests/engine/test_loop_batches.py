@@ -5,64 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
+from tests.engine.loop_gate import Gate, batcher_of, begun, behind, call
 from tests.engine.looped import while_it_runs
 from txsaga.adapters.aio import in_loop
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.waiting import away
-from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, TxSagaError
+from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreBusy, TxSagaError
 from txsaga.testing.samples import start
-
-
-class Gate:
-    """A batch function that waits at a gate as a store does, and remembers what it ran and where."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-        self.threads: set[threading.Thread] = set()
-        self.open, self.entered = threading.Event(), threading.Event()
-
-    def __call__(self, items: Sequence[int]) -> Sequence[int | TxSagaError]:
-        self.batches.append(list(items))
-        self.threads.add(threading.current_thread())
-        self.entered.set()
-        assert away(lambda: self.open.wait(10))
-        return [item * 10 for item in items]
-
-    def opened(self) -> Gate:
-        self.open.set()
-        return self
-
-
-Run = Callable[[Sequence[int]], Sequence[int | TxSagaError]]
-
-
-def batcher_of(run: Run, **given: int | float | Callable[[int], int]) -> Batcher[int, int]:
-    return Batcher("test", run, in_loops=True, **given)  # type: ignore[arg-type]  # each by its name
-
-
-def call(batcher: Batcher[int, int], item: int) -> Awaitable[int]:
-    return in_loop(lambda: batcher.call(item))
-
-
-async def begun(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
-    """Let tasks call, each once the one before it stands in the line."""
-    tasks = []
-    for item in items:
-        tasks.append(asyncio.ensure_future(call(batcher, item)))
-        await asyncio.sleep(0)
-    return tasks
-
-
-async def behind(batcher: Batcher[int, int], gate: Gate, *items: int) -> list[asyncio.Task[int]]:
-    """Let a first call be held at the gate and others stand behind it."""
-    first = await begun(batcher, 0)
-    await asyncio.to_thread(gate.entered.wait, 10)
-    return first + await begun(batcher, *items)
 
 
 def test_a_lone_task_runs_its_own_batch_in_the_thread_of_its_loop() -> None:
@@ -207,99 +158,6 @@ def test_a_full_line_waits_and_then_says_what_to_do_while_the_loop_goes_on() -> 
     turns, answers = asyncio.run(work())
     assert answers == [0, 10, 20]
     assert turns > 5
-
-
-def test_closing_waits_for_the_loops_of_other_threads_and_refuses_more() -> None:
-    gate = Gate()
-    batcher = batcher_of(gate)
-
-    async def work() -> list[int]:
-        tasks = await behind(batcher, gate, 1, 2)
-        queued.set()
-        answers = await asyncio.gather(*tasks)
-        await asyncio.to_thread(over.wait, 10)
-        with pytest.raises(BrokerClosed, match="open another"):
-            await call(batcher, 3)
-        return answers
-
-    queued, over = threading.Event(), threading.Event()
-    working = start(lambda: asyncio.run(work()))
-    assert queued.wait(10)
-    closing = start(batcher.close)
-    time.sleep(0.05)
-    assert not closing.done()
-    gate.open.set()
-    closing.result(10)
-    assert gate.batches == [[0], [1, 2]]
-    over.set()
-    assert working.result(10) == [0, 10, 20]
-
-
-def test_two_loops_that_close_do_not_wait_for_each_other() -> None:
-    gate, both = Gate(), threading.Barrier(2)
-    batcher = batcher_of(gate)
-
-    async def work() -> tuple[float, int]:
-        (task,) = await begun(batcher, 0)
-        await asyncio.to_thread(both.wait, 10)
-        before = time.monotonic()
-        batcher.close()
-        stood = time.monotonic() - before
-        gate.open.set()
-        return stood, await task
-
-    for stood, answer in [each.result(20) for each in [start(lambda: asyncio.run(work())) for _ in range(2)]]:
-        assert stood < 1
-        assert answer == 0
-
-
-def test_loops_that_come_while_it_is_closed_harm_nothing() -> None:
-    batcher, over, failed = batcher_of(Gate().opened()), threading.Event(), list[BaseException]()
-
-    def come_and_go() -> None:
-        while not over.is_set():
-            try:
-                asyncio.run(in_loop(lambda: batcher.call(1)))
-            except BaseException as error:  # noqa: BLE001  # looked at below
-                failed.append(error)
-
-    going = [start(come_and_go) for _ in range(2)]
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        batcher._wait_for_loops()
-    over.set()
-    for each in going:
-        each.result(10)
-    assert not failed
-
-
-def test_closing_in_the_loop_itself_waits_for_nobody_and_what_is_queued_goes_on() -> None:
-    gate = Gate()
-    batcher = batcher_of(gate)
-
-    async def work() -> list[int]:
-        tasks = await behind(batcher, gate, 1)
-        batcher.close()
-        gate.open.set()
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(work()) == [0, 10]
-
-
-def test_a_loop_that_ended_within_its_batch_does_not_keep_a_close() -> None:
-    gate = Gate()
-    batcher = batcher_of(gate)
-    loop = asyncio.new_event_loop()
-    try:
-        task = loop.create_task(begun(batcher, 0))
-        loop.run_until_complete(task)
-        loop.run_until_complete(asyncio.sleep(0.01))
-        batcher.close()
-        gate.open.set()
-        (left,) = task.result()
-        assert loop.run_until_complete(left) == 0  # it was accepted: in a loop that goes on it is done
-    finally:
-        loop.close()
 
 
 def test_who_is_interrupted_in_a_batch_leaves_its_neighbours_in_doubt_and_the_line_goes_on() -> None:

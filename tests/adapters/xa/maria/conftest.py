@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria_shelf import MariaShelf
 from txsaga.adapters.xa import MysqlParticipant
+from txsaga.adapters.xa.mysql_lent import LentSession
 
 
 @pytest.fixture
@@ -32,3 +33,17 @@ def shelf(url: str, make_engine: MakeEngine) -> MariaShelf:
 def participant(engine: Engine) -> MysqlParticipant:
     """Give the database as a participant."""
     return MysqlParticipant(engine, name="shelf")
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the messages that are sent."""
+    messages: list[str] = []
+    send = LentSession.send
+
+    def noting(session: LentSession, text: str, *, several: bool = False) -> None:
+        messages.append(text)
+        send(session, text, several=several)
+
+    monkeypatch.setattr(LentSession, "send", noting)
+    return messages

@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from pymysql.constants import CLIENT
 from sqlalchemy import Engine, event, text
-from sqlalchemy.exc import ProgrammingError
 
 from tests.adapters.xa.conftest import MakeEngine
+from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted, journal, lent_again
 from tests.adapters.xa.maria_shelf import MariaShelf
 from txsaga.adapters.evidence import create
-from txsaga.adapters.xa import MysqlParticipant, mysql_lent
-from txsaga.adapters.xa.mysql_journal import MysqlJournal
-from txsaga.adapters.xa.mysql_lent import LentSession
-from txsaga.errors import EvidenceMissing, StoreUnavailable, xa
+from txsaga.adapters.xa import MysqlParticipant
+from txsaga.errors import EvidenceMissing, xa
 from txsaga.errors.flows import RowsDiffer
-from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision
-from txsaga.model.flow_step import Journalled
-from txsaga.model.journal import written
-from txsaga.testing.participant_contract import new_branch, patiently
+from txsaga.testing.participant_contract import new_branch
 from txsaga.testing.samples import start
 
 pytestmark = pytest.mark.mariadb
 
-COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
-PUT = "insert into item (id) values (:id)"
 HIDDEN = r"insert into note values ('\''); delete from note; insert into note values ('x') -- '"
-
-
-def journal(*texts: str, rows: int | None = None, **values: object) -> Sequence[Journalled]:
-    return [Journalled(0, at, "shelf", 0, each, written(values), rows) for at, each in enumerate(texts, 1)]
-
-
-def enlisted(participant: MysqlParticipant, branch: BranchId, *texts: str, **given: Any) -> MysqlJournal:  # noqa: ANN401
-    return participant.enlist_journal(branch, journal(*texts, **given), together=False)
-
-
-def lent_again(engine: Engine) -> None:
-    """Find the session that came back to the pool as it was: it takes one statement at a time, and nothing is open."""
-    with engine.connect() as connection:
-        with pytest.raises(ProgrammingError):
-            connection.exec_driver_sql("select 1; select 2")
-        connection.rollback()
-        assert connection.scalar(text("select @@in_transaction")) == 0
 
 
 @pytest.fixture
@@ -61,20 +36,6 @@ def notes(shelf: MariaShelf) -> MariaShelf:
 def noted(shelf: MariaShelf) -> list[str]:
     with shelf.engine.connect() as connection:
         return list(connection.scalars(text("select what from note order by 1")))
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Give the messages that are sent."""
-    messages: list[str] = []
-    send = LentSession.send
-
-    def noting(session: LentSession, text: str, *, several: bool = False) -> None:
-        messages.append(text)
-        send(session, text, several=several)
-
-    monkeypatch.setattr(LentSession, "send", noting)
-    return messages
 
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
@@ -107,18 +68,6 @@ def test_more_than_goes_in_one_message_is_done_in_an_ordinary_session(
     assert not sent
 
 
-def test_a_clear_no_is_one_while_a_timeout_is_handled(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
-    try:
-        raise TimeoutError
-    except TimeoutError:
-        with pytest.raises(xa.IntegrityViolated):
-            branched.prepare()()
-        assert branched.finish(ROLLBACK)() is Finish.DONE
-    branched.leave()
-    assert shelf.items() == set()
-
-
 def test_a_no_can_not_be_committed(participant: MysqlParticipant, shelf: MariaShelf) -> None:
     branched = enlisted(participant, new_branch(), PUT, "delete from item where id = 7 and :id", id=4)
     with pytest.raises(RowsDiffer):
@@ -128,67 +77,6 @@ def test_a_no_can_not_be_committed(participant: MysqlParticipant, shelf: MariaSh
     assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
     assert shelf.items() == set()
-
-
-def test_a_line_that_is_cut_behind_a_no_is_no_fault_of_ours(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
-    with pytest.raises(xa.IntegrityViolated):
-        branched.prepare()()
-    branched._session.cut()
-    assert patiently(branched.finish(ROLLBACK)) is Finish.DONE
-    branched.leave()
-    assert shelf.items() == set()
-
-
-def test_a_database_that_is_away_is_told_as_that(make_engine: MakeEngine, url: str, shelf: MariaShelf) -> None:
-    engine = make_engine(url)
-    participant = MysqlParticipant(engine, name="shelf")
-    assert participant.database
-    participant._engine = make_engine(engine.url.set(port=1).render_as_string(hide_password=False))
-    with pytest.raises(StoreUnavailable, match="shelf"):
-        enlisted(participant, new_branch(), PUT, id=4)
-
-
-def test_a_server_that_takes_no_option_is_not_misread(
-    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mysql_lent, "_SEVERAL", b"\x03\x00\x00\x00\x1b\x07\x00")  # an option that there is not
-    branch = new_branch()
-    branched = enlisted(participant, branch, PUT, id=4)
-    with pytest.raises(xa.ResourceManagerFailed, match="one statement at a time"):
-        branched.prepare()()
-    branched.leave()
-    assert patiently(lambda: participant.finish(branch, ROLLBACK)) is Finish.DONE
-    assert shelf.items() == set()
-
-
-def test_a_server_that_falls_silent_does_not_keep_who_leaves(
-    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    branch = new_branch()
-    first, second = (enlisted(participant, branch, PUT, id=item) for item in (4, 5))
-    first.prepare()()
-    with pytest.raises(xa.DuplicateBranch):
-        second.prepare()()
-    monkeypatch.setattr(LentSession.run, "__defaults__", (0.001,))
-    second._session._driver._write_bytes = lambda _: None  # nothing arrives
-    second.leave()
-    first.finish(ROLLBACK)()
-    first.leave()
-    assert shelf.items() == set()
-
-
-def test_an_engine_that_was_opened_for_several_statements_keeps_that(
-    url: str, shelf: MariaShelf, make_engine: MakeEngine
-) -> None:
-    engine = make_engine(url, pool_size=1, connect_args={"client_flag": CLIENT.MULTI_STATEMENTS})
-    branched = enlisted(MysqlParticipant(engine, name="shelf"), new_branch(), PUT, id=4)
-    assert branched.prepare()() is Vote.PREPARED
-    branched.finish(COMMIT)()
-    branched.leave()
-    assert shelf.items() == {4}
-    with engine.connect() as connection:
-        connection.exec_driver_sql("select 1; select 2").close()
 
 
 @pytest.mark.parametrize(
@@ -269,90 +157,6 @@ def test_the_server_lets_nothing_end_the_branch(participant: MysqlParticipant, n
     assert noted(notes) == ["old"]
 
 
-@pytest.mark.req("IBM-50")
-def test_a_session_that_the_pool_kept_too_long_is_replaced(
-    url: str, shelf: MariaShelf, make_engine: MakeEngine
-) -> None:
-    engine = make_engine(url, pool_size=2)
-    participant = MysqlParticipant(engine, name="shelf")
-    assert participant.database
-    with engine.connect() as one, engine.connect() as two:
-        stale = [each.scalar(text("select connection_id()")) for each in (one, two)]
-    for backend in stale:
-        shelf.end_session(backend)
-    branched = enlisted(participant, new_branch(), PUT, id=4)
-    assert branched.prepare()() is Vote.PREPARED
-    branched.finish(COMMIT)()
-    branched.leave()
-    assert shelf.items() == {4}
-
-
-@pytest.mark.req("IBM-50", "WM-44")
-def test_a_session_that_ended_before_its_vote_is_a_no(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    branched = enlisted(participant, new_branch(), PUT, id=4)
-    shelf.end_session(branched.number)
-    with pytest.raises(xa.CommunicationFailed, match="nothing of it was done"):
-        branched.prepare()
-    assert branched.finish(ROLLBACK)() is Finish.DONE
-    branched.leave()
-    assert shelf.items() == set()
-
-
-@pytest.mark.req("WM-46")
-def test_a_session_that_ends_while_it_is_asked_is_found_out(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    branch = new_branch()
-    with shelf.engine.begin() as holder:
-        holder.exec_driver_sql("insert into item values (4)")
-        branched = enlisted(participant, branch, PUT, id=4)
-        vote = branched.prepare()
-        shelf.end_session(branched.number)
-        with pytest.raises(xa.ResourceManagerFailed, match="lost while it was asked"):
-            vote()
-        with pytest.raises(xa.ResourceManagerFailed, match="recovery finds out"):
-            branched.finish(ROLLBACK)()
-        branched.leave()
-        holder.rollback()
-    assert patiently(lambda: participant.finish(branch, ROLLBACK)) is Finish.DONE
-    assert shelf.items() == set()
-
-
-@pytest.mark.req("WM-46")
-def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
-    url: str, shelf: MariaShelf, make_engine: MakeEngine
-) -> None:
-    branch, hasty = new_branch(), MysqlParticipant(make_engine(url), name="shelf", patience=0.2)
-    assert hasty.database
-    branched = enlisted(hasty, branch, PUT, id=4)
-    with shelf.silence():
-        with pytest.raises(xa.ResourceManagerFailed, match="timed out"):
-            branched.prepare()()
-        branched.leave()
-    recovering = MysqlParticipant(make_engine(url), name="shelf")
-    patiently(lambda: recovering.finish(branch, ROLLBACK))
-    assert shelf.items() == set()
-
-
-@pytest.mark.req("WM-46")
-def test_one_that_voted_and_lost_its_session_is_finished_from_another(
-    participant: MysqlParticipant, shelf: MariaShelf
-) -> None:
-    branched = enlisted(participant, new_branch(), PUT, id=4)
-    branched.prepare()()
-    shelf.end_session(branched.number)
-    assert branched.finish(COMMIT)() is Finish.DONE
-    branched.leave()
-    assert shelf.items() == {4}
-
-
-def test_one_that_voted_and_is_left_stays_prepared(participant: MysqlParticipant, shelf: MariaShelf) -> None:
-    branch = new_branch()
-    branched = enlisted(participant, branch, PUT, id=4)
-    branched.prepare()()
-    branched.leave()
-    assert patiently(lambda: participant.finish(branch, COMMIT)) is Finish.DONE
-    assert shelf.items() == {4}
-
-
 def test_one_that_is_never_asked_costs_its_session_nothing(
     participant: MysqlParticipant, shelf: MariaShelf, engine: Engine
 ) -> None:
@@ -398,16 +202,6 @@ def test_alone_it_commits_in_one_phase_and_looks_before(
             assert branched.finish(ROLLBACK)() is Finish.DONE
         branched.leave()
         assert shelf.items() == {4}
-
-
-def test_what_a_listener_left_open_is_rolled_back(url: str, shelf: MariaShelf, make_engine: MakeEngine) -> None:
-    engine = make_engine(url, pool_size=1)
-    event.listen(engine, "checkout", lambda driver, *_: driver.cursor().execute("select count(*) from item"))
-    branched = enlisted(MysqlParticipant(engine, name="shelf"), new_branch(), PUT, id=4)
-    assert branched.prepare()() is Vote.PREPARED
-    branched.finish(COMMIT)()
-    branched.leave()
-    assert shelf.items() == {4}
 
 
 def test_it_has_the_isolation_that_its_engine_gives(url: str, shelf: MariaShelf, make_engine: MakeEngine) -> None:
