@@ -69,9 +69,7 @@ class LoopBatches(Generic[Item]):
         """Run a call to its end: in the batch of another task, or in one's own."""
         place = Place(aside)
         try:
-            if (
-                self.leader is not None and self.leader.aside is aside
-            ):  # from within its batch: nobody else would run it
+            if self._is_led_by(aside):  # a call from within its batch: nobody else would run it
                 (place.answer,) = self._answers([item])
             else:
                 self._run(place, item)
@@ -84,6 +82,9 @@ class LoopBatches(Generic[Item]):
             raise
         finally:
             place.answer = None  # an error knows this very frame
+
+    def _is_led_by(self, aside: Aside) -> bool:
+        return self.leader is not None and self.leader.aside is aside
 
     def _run(self, place: Place, item: Item) -> None:
         self.waiting.append((item, place))

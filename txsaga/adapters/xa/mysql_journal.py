@@ -26,8 +26,8 @@ from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 
-AT_ONCE = 512 * 1024
-"""Bytes of work that go in one message: a server takes no more at once than its `max_allowed_packet`."""
+AT_ONCE = 128 * 1024
+"""Letters of work, of four bytes at most, that go in one message: a server takes `max_allowed_packet` at once."""
 _BEHIND = 2
 """Answers behind those of the journal: to XA END and to XA PREPARE."""
 _formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
@@ -61,9 +61,8 @@ class MysqlJournal(MysqlBranch):
     ) -> None:
         super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
         self._around, self._statements, self._place = around, statements, place
-        self._work = "\n;".join(
-            [rendered(session, each, _formed(each.text), place) for each in statements]
-        )  # behind a comment, too
+        written = [rendered(session, each, _formed(each.text), place) for each in statements]
+        self._work = "\n;".join(written)  # behind a comment, too
         self._ordinary: MysqlBranch | None = None
         self._whole, self._against = "", False  # what is prepared is not as it was written
         self._begun = self._before = 0  # so many answers come till the branch is open, and till the journal is begun
@@ -77,7 +76,7 @@ class MysqlJournal(MysqlBranch):
             raise xa.CommunicationFailed(
                 f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
             )
-        if len(self._session.encode(self._work)) > AT_ONCE:
+        if len(self._work) > AT_ONCE:
             return self._in_session().prepare()
         self._stage, xid = Stage.UNKNOWN, self._xid
         before = [self._around.level] if self._around.level else []
@@ -113,12 +112,6 @@ class MysqlJournal(MysqlBranch):
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         return self._in_session().commit(transaction)
 
-    def _in_session(self) -> MysqlBranch:
-        """Do the work in an ordinary session, which looks at each statement."""
-        self._session.give_back()
-        self._stage, self._ordinary = Stage.LOST, self._around.opened()
-        return self._ordinary
-
     def take_back(self) -> Callable[[], None]:
         """Roll back whatever it voted; once that is done, it can be asked again."""
         if self._stage not in (Stage.PREPARED, Stage.NO) or self._session.lost:
@@ -140,6 +133,12 @@ class MysqlJournal(MysqlBranch):
             self._session.give_back()
         else:
             self._session.end()
+
+    def _in_session(self) -> MysqlBranch:
+        """Do the work in an ordinary session, which looks at each statement."""
+        self._session.give_back()
+        self._stage, self._ordinary = Stage.LOST, self._around.opened()
+        return self._ordinary
 
     def _voted(self) -> Vote:
         try:
