@@ -194,11 +194,15 @@ def test_beside_a_reader_of_the_loops_own() -> None:
     run(work)
 
 
+async def wait(socket: int, patience: float) -> bool:
+    return await is_readable(socket, patience)
+
+
 def test_a_loop_that_is_over_is_kept_by_nobody() -> None:
     loop = asyncio.new_event_loop()
     with pair() as (ours, _):
-        loop.run_until_complete(is_readable(ours.fileno(), 0.01))
-        waiting = loop.create_task(is_readable(ours.fileno(), 600))
+        loop.run_until_complete(wait(ours.fileno(), 0.01))
+        waiting = loop.create_task(wait(ours.fileno(), 600))
         loop.call_soon(waiting.cancel)
         with pytest.raises(asyncio.CancelledError):
             loop.run_until_complete(waiting)

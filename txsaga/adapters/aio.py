@@ -12,9 +12,9 @@ from txsaga.ports.loops import Loops
 T = TypeVar("T")
 
 
-def in_loop(work: Callable[[], T]) -> Coroutine[Any, Any, T]:
+def in_loop(work: Callable[[], T], *, unbroken: bool = False) -> Coroutine[Any, Any, T]:
     """Do some work to its end, waiting as a task does."""
-    return _stacks()(work)
+    return _stacks()(work, unbroken=unbroken)
 
 
 @cache

@@ -12,23 +12,23 @@ import asyncio
 import math
 import select
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from weakref import WeakKeyDictionary, ref
 
 ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
 
 
-async def is_readable(socket: int, patience: float = math.inf) -> bool:
-    """Wait so many seconds; False when nothing came."""
+def is_readable(socket: int, patience: float = math.inf) -> Awaitable[bool]:
+    """Wait so many seconds, from now on; False when nothing came."""
     loop = asyncio.get_running_loop()
     if not ONCE:
-        return await _told_each_time(loop, socket, patience)
+        return _told_each_time(loop, socket, patience)
     kept = _sets.get(loop)
     found = kept() if kept is not None else None
     if found is None:
         found = _Sockets(loop)
         _sets[loop] = ref(found)
-    return await found.wait(loop, socket, patience)
+    return found.told(loop, socket, patience)
 
 
 class Readable:
@@ -55,7 +55,8 @@ class _Sockets:
         self._due = math.inf  # one look for all: most answers come long before their time is up
         loop.add_reader(self._set.fileno(), self._tell)
 
-    async def wait(self, loop: AbstractEventLoop, socket: int, patience: float) -> bool:
+    def told(self, loop: AbstractEventLoop, socket: int, patience: float) -> Future[bool]:
+        """Return what is told once the socket can be read or its time is up; a wait that is dropped stays till then."""
         try:
             self._set.modify(socket, ONCE)
         except FileNotFoundError:  # a new one, or one whose number was another's
@@ -67,11 +68,7 @@ class _Sockets:
         self._waiting[socket] = told, until
         if until < self._due:
             self._look_at(loop, until)
-        try:
-            return await told
-        finally:
-            if self._waiting.get(socket, (None,))[0] is told:
-                del self._waiting[socket]
+        return told
 
     def _tell(self) -> None:
         for socket, _ in self._set.poll(0):
@@ -87,12 +84,11 @@ class _Sockets:
         if when != self._due:
             return
         self._due, now = math.inf, max(when, loop.time())  # a loop may be a breath early
-        for told, until in self._waiting.values():
-            if until <= now:
-                _tell(told, False)
-        later = [until for _, until in self._waiting.values() if now < until < math.inf]
-        if later:
-            self._look_at(loop, min(later))
+        for socket in [each for each, (_, until) in self._waiting.items() if until <= now]:
+            _tell(self._waiting.pop(socket)[0], False)
+        next = min([until for _, until in self._waiting.values()], default=math.inf)
+        if next < math.inf:
+            self._look_at(loop, next)
 
 
 _sets: WeakKeyDictionary[AbstractEventLoop, ref[_Sockets]] = WeakKeyDictionary()

@@ -8,9 +8,11 @@ second time.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from asyncio import iscoroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -57,10 +59,23 @@ class _Idle(threading.local):
 _idle = _Idle()
 
 
-async def run(work: Callable[[], T]) -> T:
+async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
     """Do some work to its end, waiting as a task does; a cancellation that it did not see comes behind it."""
-    aside = Aside(await_only)
-    value, error = await _done(work, aside)
+    aside, stacks, here = Aside(await_only, unbroken), _idle.stacks, getcurrent()
+    stack = stacks.pop() if stacks else Stack()
+    stack.parent, stack.gr_context = here, here.gr_context
+    answer: Done | Awaitable[Any] = on(aside, stack.switch, work)
+    while not isinstance(answer, Done):
+        try:
+            value = await (_whole(answer, aside) if unbroken and iscoroutine(answer) else answer)
+        except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
+            answer = on(aside, stack.throw, *sys.exc_info())
+        else:
+            answer = on(aside, stack.switch, value)
+    stack.gr_context = None
+    if len(stacks) < KEPT:
+        stacks.append(stack)
+    value, error = answer.take()
     try:
         if aside.cancelled is not None:
             raise aside.cancelled from error
@@ -71,22 +86,15 @@ async def run(work: Callable[[], T]) -> T:
     return value  # type: ignore[no-any-return]
 
 
-async def _done(work: Callable[[], object], aside: Aside) -> tuple[Any, BaseException | None]:
-    stacks, here = _idle.stacks, getcurrent()
-    stack = stacks.pop() if stacks else Stack()
-    stack.parent, stack.gr_context = here, here.gr_context
-    answer: Done | Awaitable[Any] = on(aside, stack.switch, work)
-    while not isinstance(answer, Done):
+async def _whole(foreign: Coroutine[Any, Any, T], aside: Aside) -> T:
+    """Let what would heed a cancellation come to its end; a loop that is being closed cancels it all the same."""
+    doing = asyncio.ensure_future(foreign)
+    while not doing.done():
         try:
-            value = await answer
-        except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
-            answer = on(aside, stack.throw, *sys.exc_info())
-        else:
-            answer = on(aside, stack.switch, value)
-    stack.gr_context = None
-    if len(stacks) < KEPT:
-        stacks.append(stack)
-    return answer.take()
+            await asyncio.wait((doing,))
+        except asyncio.CancelledError as cancelled:
+            aside.cancelled = cancelled
+    return doing.result()
 
 
 def _do_each() -> None:

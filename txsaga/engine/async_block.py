@@ -27,25 +27,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-async def heard(work: Coroutine[Any, Any, T]) -> T:
-    """Let some work come to its end, whoever cancels the task that waits for it; it is told so behind the work.
-
-    A loop that is being closed cancels the work itself, too: then only what waits for a server's answer hears it first.
-    """
-    doing, cancelled = asyncio.ensure_future(work), None
-    while not doing.done():
-        try:
-            await asyncio.wait((doing,))
-        except asyncio.CancelledError as again:
-            cancelled = again
-    try:
-        if cancelled is not None:
-            raise cancelled from (None if doing.cancelled() else doing.exception())
-        return doing.result()
-    finally:
-        del cancelled, doing  # what they hold knows this very frame
-
-
 class Across(Generic[T]):
     """A block of threads, entered and left within a loop."""
 
@@ -62,11 +43,11 @@ class Across(Generic[T]):
                 await self.__aexit__(type(cancelled), cancelled, cancelled.__traceback__)
             raise
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> Coroutine[Any, Any, bool | None]:
         """Leave it."""
-        return await self._in_loop(partial(self._block.__exit__, kind, error, trace))
+        return self._in_loop(partial(self._block.__exit__, kind, error, trace))
 
     async def alone(self, work: Callable[[], U]) -> U:
         """Do some work of the block's, behind what other tasks do of it."""
@@ -82,11 +63,11 @@ class Across(Generic[T]):
 class Unbroken(Across[T]):
     """One whose end works with connections that would heed a cancellation half-way."""
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> Coroutine[Any, Any, bool | None]:
         """Leave it, to the end."""
-        return await heard(super().__aexit__(kind, error, trace))
+        return self._in_loop(partial(self._block.__exit__, kind, error, trace), unbroken=True)
 
 
 class Block(Consuming, Protocol):

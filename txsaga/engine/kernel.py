@@ -59,7 +59,7 @@ def _none(name: str) -> Participant:
     raise ResourceUnknown(name, [])
 
 
-async def _no_loop(work: Callable[[], T]) -> T:
+async def _no_loop(work: Callable[[], T], *, unbroken: bool = False) -> T:
     raise ConfigError("this program was put together for threads alone; a block can't be entered by `async with`")
 
 

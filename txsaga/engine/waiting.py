@@ -42,12 +42,15 @@ Await = Callable[[Awaitable[Any]], Any]
 
 
 class Aside:
-    """One stack within a loop: how it waits, and whether its task was cancelled meanwhile."""
+    """One stack within a loop: how it waits, and whether its task was cancelled meanwhile.
 
-    __slots__ = ("cancelled", "wait")
+    What is done on one that is `unbroken` is done to its end.
+    """
 
-    def __init__(self, wait: Await) -> None:
-        self.wait = wait
+    __slots__ = ("cancelled", "unbroken", "wait")
+
+    def __init__(self, wait: Await, unbroken: bool = False) -> None:
+        self.wait, self.unbroken = wait, unbroken
         self.cancelled: CancelledError | None = None
 
     def until(self, call: Handed[T]) -> T:
@@ -116,7 +119,7 @@ def on(aside: Aside, go_on: Callable[..., T], *given: object) -> T:
 def heed() -> None:
     """Raise the cancellation that came while nothing could be withdrawn: what follows would be begun for nobody."""
     aside = stack()
-    if aside is not None and aside.cancelled is not None:
+    if aside is not None and aside.cancelled is not None and not aside.unbroken:
         cancelled, aside.cancelled = aside.cancelled, None
         raise cancelled
 

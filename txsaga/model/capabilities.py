@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 
 from txsaga.errors import ConfigError
@@ -85,6 +86,7 @@ CAPABILITIES: Mapping[Kind, Capabilities] = MappingProxyType(
 )
 
 
+@cache
 def capabilities_of(kind: str) -> Capabilities:
     """Return what a kind can do; `ConfigError` for one that nobody has declared."""
     try:

@@ -7,6 +7,7 @@ one, never answer for a transaction that has only the number in common with thei
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from txsaga.errors import UnknownTransaction
@@ -24,6 +25,7 @@ class EvidenceKey(NamedTuple):
     txid: int
 
     @classmethod
+    @lru_cache(maxsize=256)  # each of a transaction's branches reads it
     def parse(cls, transaction: str) -> EvidenceKey:
         """Read what `StoreId.transaction` wrote."""
         found = _ID.fullmatch(transaction)

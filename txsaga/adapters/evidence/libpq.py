@@ -98,10 +98,7 @@ def receive(session: PGconn, patience: float = math.inf, *, heard: bool = True) 
     me, aside = threading.get_ident(), stack()
     try:
         if aside is not None:
-            arrived: Sequence[Answer] = aside.wait(
-                _arriving(session, patience, aside if heard and patience < math.inf else None)
-            )
-            return arrived
+            return _arrived(session, patience, aside, heard=aside.unbroken or (heard and patience < math.inf))
         _waiting.add(me)
         return _received(session, patience)
     except psycopg.OperationalError as error:
@@ -127,19 +124,19 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         answers.append(_answer(result))
 
 
-async def _arriving(session: PGconn, patience: float, hears: Aside | None) -> Sequence[Answer]:
+def _arrived(session: PGconn, patience: float, aside: Aside, *, heard: bool) -> Sequence[Answer]:
     """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
     answers, loop = list[Answer](), asyncio.get_running_loop()
     deadline = loop.time() + patience
     while True:
         if session.is_busy():
             try:
-                if not await is_readable(session.socket, deadline - loop.time()):
+                if not aside.wait(is_readable(session.socket, deadline - loop.time())):
                     raise FellSilent(f"no answer for {patience:g} s")
             except asyncio.CancelledError as cancelled:
-                if hears is None:
+                if not heard:
                     raise
-                hears.cancelled = cancelled
+                aside.cancelled = cancelled
                 continue
             session.consume_input()
         elif (result := session.get_result()) is None:

@@ -20,6 +20,11 @@ OPEN = _listed(tuple(state for state in BranchState if (state, BranchEvent.ROLL_
 WHY = f"CASE {{}}.state WHEN '{BranchState.COMMITTED}' THEN '{NOTHING_DONE}' END"
 """Why a branch is over with the word that names it: only one that left is."""
 
+# A plan from the youth of a store joins, if it may, by reading all there is. What is known already is looked up row by
+# row, and changed where inserting it meets it.
+KNOWN = """CROSS JOIN LATERAL (SELECT resource FROM {s}.branch k
+       WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt OFFSET 0) k"""
+
 BEGIN_TYPES = ("int4[]", "text[]", "int4[]", "int4[]", "int4[]")
 BEGIN_ANSWERS = "ord int8, txid int8, token bytea"
 BEGIN = f"""
@@ -43,19 +48,24 @@ RESOLVE_TYPES = (
 )
 RESOLVE_ANSWERS = "txid int8"
 RESOLVE = f"""
-WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decision, who, why, evidence)),
- m AS (UPDATE {{s}}.tx SET touched = clock_timestamp(), evidence = coalesce(nullif(r.evidence, 0), tx.evidence),
-              state = CASE r.decision WHEN 1 THEN '{TxState.COMMITTED}' WHEN 2 THEN '{TxState.ROLLED_BACK}'
-                      ELSE '{TxState.ENDED}' END
-         FROM r
-        WHERE tx.txid = r.txid AND tx.owner = r.owner
-          AND (tx.state = '{TxState.ACTIVE}' OR (tx.state = '{TxState.ENDED}' AND r.decision <> 0))
-          AND (r.decision = 0 OR NOT (
-               EXISTS (SELECT FROM {{s}}.ballot b WHERE b.txid = r.txid)
-               OR EXISTS (SELECT FROM {{s}}.effect e WHERE e.txid = r.txid)
-               OR EXISTS (SELECT FROM {{s}}.intent i WHERE i.txid = r.txid)
-               OR EXISTS (SELECT FROM {{s}}.claim c WHERE c.txid = r.txid)))
-    RETURNING tx.txid, tx.pgroup, tx.owner, r.decision, r.who, r.why),
+WITH r AS MATERIALIZED (
+    SELECT DISTINCT ON (txid) * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decision, who, why, evidence)),
+ u AS (INSERT INTO {{s}}.tx (txid, pgroup, epoch, owner, evidence, state)
+    SELECT r.txid, k.pgroup, k.epoch, r.owner, nullif(r.evidence, 0),
+           CASE r.decision WHEN 1 THEN '{TxState.COMMITTED}' WHEN 2 THEN '{TxState.ROLLED_BACK}'
+                           ELSE '{TxState.ENDED}' END
+      FROM r CROSS JOIN LATERAL (SELECT pgroup, epoch FROM {{s}}.tx k WHERE k.txid = r.txid OFFSET 0) k
+        ON CONFLICT (txid) DO UPDATE
+       SET touched = clock_timestamp(), evidence = coalesce(excluded.evidence, tx.evidence), state = excluded.state
+     WHERE tx.owner = excluded.owner
+       AND (tx.state = '{TxState.ACTIVE}' OR (tx.state = '{TxState.ENDED}' AND excluded.state <> '{TxState.ENDED}'))
+       AND (excluded.state = '{TxState.ENDED}' OR coalesce(
+            (SELECT b.txid FROM {{s}}.ballot b WHERE b.txid = excluded.txid LIMIT 1),
+            (SELECT e.txid FROM {{s}}.effect e WHERE e.txid = excluded.txid LIMIT 1),
+            (SELECT i.txid FROM {{s}}.intent i WHERE i.txid = excluded.txid LIMIT 1),
+            (SELECT c.txid FROM {{s}}.claim c WHERE c.txid = excluded.txid LIMIT 1)) IS NULL)
+    RETURNING tx.txid, tx.pgroup, tx.owner),
+ m AS (SELECT u.*, r.decision, r.who, r.why FROM u JOIN r USING (txid)),
  h AS (INSERT INTO {{s}}.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
     SELECT m.txid, m.pgroup, h.qid, 1, m.owner, h.chunk, h.n, true, h.body
       FROM unnest($7, $8, $9, $10, $11) AS h(txid, qid, chunk, n, body) JOIN m ON m.txid = h.txid),
@@ -63,10 +73,13 @@ WITH r AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decisi
     SELECT m.txid, 1, m.owner FROM m
      WHERE m.txid = ANY ($7) OR EXISTS (SELECT FROM {{s}}.part o WHERE o.txid = m.txid AND o.part = 1)
         ON CONFLICT (txid, part) DO UPDATE SET attempt = excluded.attempt),
- v AS (UPDATE {{s}}.branch SET state = v.state, why = {WHY.format("v")}, at = clock_timestamp()
-         FROM unnest($12, $13, $14, $15) AS v(txid, number, attempt, state), m
-        WHERE branch.txid = v.txid AND branch.number = v.number AND branch.attempt = v.attempt AND m.txid = v.txid
-          AND branch.state IN ({OPEN})),
+ v AS (INSERT INTO {{s}}.branch (txid, number, attempt, resource, state, why)
+    SELECT n.txid, n.number, n.attempt, k.resource, n.state, {WHY.format("n")}
+      FROM (SELECT DISTINCT ON (txid, number, attempt) *
+              FROM unnest($12, $13, $14, $15) AS n(txid, number, attempt, state)) n JOIN m USING (txid) {KNOWN}
+        ON CONFLICT (txid, number, attempt) DO UPDATE
+       SET state = excluded.state, why = excluded.why, at = clock_timestamp()
+     WHERE branch.state IN ({OPEN})),
  o AS (INSERT INTO {{s}}.op (txid, decision, keyed) SELECT txid, decision, true FROM m WHERE decision <> 0),
  e AS (INSERT INTO {{s}}.event (txid, what, who, why)
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision <> 0),
@@ -145,13 +158,15 @@ SELECT tx.txid, o.decision, tx.owner, tx.state, tx.pgroup FROM {s}.tx LEFT JOIN 
 NOTE_TYPES = ("int8[]", "int4[]", "int4[]", "text[]", "text[]")
 NOTE_ANSWERS = "txid int8, number int4, attempt int4"
 NOTE = f"""
-UPDATE {{s}}.branch b SET state = n.state, why = nullif(n.why, ''), at = clock_timestamp()
-  FROM unnest($1, $2, $3, $4, $5) AS n(txid, number, attempt, state, why)
- WHERE b.txid = n.txid AND b.number = n.number AND b.attempt = n.attempt
-   AND CASE n.state WHEN '{BranchState.COMMITTED}'
+INSERT INTO {{s}}.branch AS b (txid, number, attempt, resource, state, why)
+SELECT n.txid, n.number, n.attempt, k.resource, n.state, nullif(n.why, '')
+  FROM (SELECT DISTINCT ON (txid, number, attempt) *
+          FROM unnest($1, $2, $3, $4, $5) AS n(txid, number, attempt, state, why)) n {KNOWN}
+    ON CONFLICT (txid, number, attempt) DO UPDATE SET state = excluded.state, why = excluded.why, at = clock_timestamp()
+ WHERE CASE excluded.state WHEN '{BranchState.COMMITTED}'
                     THEN b.state = '{BranchState.PREPARED}' OR (b.aux AND b.state = '{BranchState.ACTIVE}')
                     WHEN '{BranchState.FORGOTTEN}' THEN b.state LIKE 'heuristic%' ELSE b.state IN ({OPEN}) END
-   AND (b.aux OR b.decision IS NOT NULL OR EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = n.txid))
+   AND (b.aux OR b.decision IS NOT NULL OR (SELECT o.txid FROM {{s}}.op o WHERE o.txid = excluded.txid) IS NOT NULL)
 RETURNING b.txid, b.number, b.attempt"""
 
 WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"

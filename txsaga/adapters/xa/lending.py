@@ -2,12 +2,13 @@
 A driver's own connection out of an engine's pool.
 
 SQLAlchemy names what goes wrong there only for connections of its own. If that were left out, a database that is away
-would be told by the driver's bare error, which nobody waits for.
+would be told by the driver's bare error, which nobody waits for. What is given back with nothing open in it needs no
+ROLLBACK of the pool's: with some drivers that is a round trip.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, PoolProxiedConnection
+from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import OperationalError
 
 
@@ -17,3 +18,12 @@ def raw(engine: Engine) -> PoolProxiedConnection:
         return engine.raw_connection()
     except engine.dialect.loaded_dbapi.Error as error:
         raise OperationalError(None, None, error) from error
+
+
+def give_back(pooled: Connection | PoolProxiedConnection) -> None:
+    """Give a connection back in which no transaction is open."""
+    reset = getattr(pooled, "_close_special", None)  # what SQLAlchemy's own connections say behind a COMMIT
+    if reset is None:
+        pooled.close()
+    else:
+        reset(transaction_reset=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.xa.lending import raw
+from txsaga.adapters.xa.lending import give_back, raw
 from txsaga.adapters.xa.mysql_session import Refused, SessionLost, cut
 
 UNASKED = 5.0
@@ -162,7 +162,7 @@ class LentSession:
             self.end()
         else:
             self._given_back = True
-            self._pooled.close()
+            give_back(self._pooled)
 
     def end(self) -> None:
         """Close it: what is prepared stays prepared and is free for others, what is not is rolled back."""

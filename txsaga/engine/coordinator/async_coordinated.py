@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from txsaga.engine.async_block import Across, AsyncBlock, Unbroken, heard
+from txsaga.engine.async_block import Across, AsyncBlock, Unbroken
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.journal import Journal
 from txsaga.engine.waiting import away
@@ -56,7 +56,7 @@ class AsyncLane(AsyncOn):
 
     async def _settled(self, end: Callable[[], None]) -> None:
         async with self._one:  # who is cancelled in this line leaves it: nothing was begun
-            await heard(self._in_loop(end))
+            await self._in_loop(end, unbroken=True)
 
 
 class AsyncCoordinated(AsyncBlock["Coordinated"]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import NamedTuple, cast
 from uuid import UUID
 
@@ -24,6 +24,7 @@ logger = logging.getLogger("txsaga")
 EACH = 0.5
 """Seconds till the first look, and between two: what waits is refused well within two seconds."""
 
+_ROOM = nullcontext()
 Pair = tuple[str, str]
 """Who waits for whom."""
 
@@ -55,12 +56,12 @@ class Knots:
         self._found: dict[str, OwnLock] = {}
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def room(self, key: str, participant: Participant, *, unit: bool) -> Iterator[None]:
+    def room(self, key: str, participant: Participant, *, unit: bool) -> AbstractContextManager[None]:
         """Take a seat where there is one only; refuse who could only wait for it."""
-        if not participant.capabilities.one_writer:
-            yield
-            return
+        return self._seated(key, participant, unit) if participant.capabilities.one_writer else _ROOM
+
+    @contextmanager
+    def _seated(self, key: str, participant: Participant, unit: bool) -> Iterator[None]:
         seat = Seat(participant.database, participant.name, unit)
         with self._turn:
             for holder in self._seats.values():

@@ -44,9 +44,11 @@ class Notes:
             self._timer.start()
 
     def flush(self) -> None:
-        """Write what waits; what can't be written is left to recovery."""
+        """Write what waits by now; what can't be written is left to recovery."""
         with self._turn:
-            while waiting := self._taken():
+            left = len(self._waiting)
+            while left > 0 and (waiting := self._taken(min(left, AT_ONCE))):
+                left -= len(waiting)
                 try:
                     self._write(waiting)
                 except TxSagaError as silent:
@@ -66,10 +68,10 @@ class Notes:
         except Exception:  # the outermost line of its thread: recovery finds the branches done
             logger.exception("what became of branches was not noted")
 
-    def _taken(self) -> list[Noted]:
+    def _taken(self, most: int) -> list[Noted]:
         found: list[Noted] = []
         try:
-            while len(found) < AT_ONCE:
+            while len(found) < most:
                 found.append(self._waiting.popleft())
         except IndexError:
             pass

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -261,12 +260,15 @@ class Work:
         return told
 
     def leave(self) -> None:
-        """Give every session back."""
-        with ExitStack() as each:  # one that is interrupted does not keep the others
+        """Give every session back; one that is interrupted does not keep the others."""
+        try:
             for key in self._parts:
-                each.callback(self.drop, key)
-            self.knots.close()
-            self._written.forget()
+                self.drop(key)
+        except BaseException:
+            self.leave()
+            raise
+        self.knots.close()
+        self._written.forget()
 
     def drop(self, key: str) -> None:
         """Give one session back."""
