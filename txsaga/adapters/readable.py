@@ -21,14 +21,19 @@ ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
 def is_readable(socket: int, patience: float = math.inf) -> Awaitable[bool]:
     """Wait so many seconds, from now on; False when nothing came."""
     loop = asyncio.get_running_loop()
+    return readable_by(loop, socket, loop.time() + patience)
+
+
+def readable_by(loop: AbstractEventLoop, socket: int, until: float) -> Awaitable[bool]:
+    """Do the same up to a time of the loop's."""
     if not ONCE:
-        return _told_each_time(loop, socket, patience)
+        return _told_each_time(loop, socket, until)
     kept = _sets.get(loop)
     found = kept() if kept is not None else None
     if found is None:
         found = _Sockets(loop)
         _sets[loop] = ref(found)
-    return found.told(loop, socket, patience)
+    return found.told(loop, socket, until)
 
 
 class Readable:
@@ -55,14 +60,13 @@ class _Sockets:
         self._due = math.inf  # one look for all: most answers come long before their time is up
         loop.add_reader(self._set.fileno(), self._tell)
 
-    def told(self, loop: AbstractEventLoop, socket: int, patience: float) -> Future[bool]:
+    def told(self, loop: AbstractEventLoop, socket: int, until: float) -> Future[bool]:
         """Return what is told once the socket can be read or its time is up; a wait that is dropped stays till then."""
         try:
             self._set.modify(socket, ONCE)
         except FileNotFoundError:  # a new one, or one whose number was another's
             self._set.register(socket, ONCE)
         told: Future[bool] = loop.create_future()
-        until = math.inf if patience == math.inf else loop.time() + patience
         if socket in self._waiting:  # the number was another's, or two wait: the first is told no more
             _tell(self._waiting[socket][0], False)
         self._waiting[socket] = told, until
@@ -94,9 +98,9 @@ class _Sockets:
 _sets: WeakKeyDictionary[AbstractEventLoop, ref[_Sockets]] = WeakKeyDictionary()
 
 
-async def _told_each_time(loop: AbstractEventLoop, socket: int, patience: float) -> bool:
+async def _told_each_time(loop: AbstractEventLoop, socket: int, until: float) -> bool:
     told: Future[bool] = loop.create_future()
-    timer = None if patience == math.inf else loop.call_later(patience, _tell, told, False)
+    timer = None if until == math.inf else loop.call_at(until, _tell, told, False)
     loop.add_reader(socket, _tell, told, True)
     try:
         return await told

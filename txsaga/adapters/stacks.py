@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from asyncio import iscoroutine
 from collections.abc import Awaitable, Callable, Coroutine
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -67,7 +67,7 @@ async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
     answer: Done | Awaitable[Any] = on(aside, stack.switch, work)
     while not isinstance(answer, Done):
         try:
-            value = await (_whole(answer, aside) if unbroken and iscoroutine(answer) else answer)
+            value = await (_whole(answer, aside) if unbroken and isinstance(answer, CoroutineType) else answer)
         except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
             answer = on(aside, stack.throw, *sys.exc_info())
         else:

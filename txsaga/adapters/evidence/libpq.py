@@ -21,7 +21,7 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
-from txsaga.adapters.readable import is_readable
+from txsaga.adapters.readable import readable_by
 from txsaga.engine.waiting import Aside, stack
 
 UNPREPARED = "26000"
@@ -127,11 +127,11 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
 def _arrived(session: PGconn, patience: float, aside: Aside, *, heard: bool) -> Sequence[Answer]:
     """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
     answers, loop = list[Answer](), asyncio.get_running_loop()
-    deadline = loop.time() + patience
+    until = loop.time() + patience
     while True:
         if session.is_busy():
             try:
-                if not aside.wait(is_readable(session.socket, deadline - loop.time())):
+                if not aside.wait(readable_by(loop, session.socket, until)):
                     raise FellSilent(f"no answer for {patience:g} s")
             except asyncio.CancelledError as cancelled:
                 if not heard:

@@ -7,7 +7,7 @@ It asks nothing. What is one array here is one parameter in `branch_statements.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Any
 
 from txsaga.adapters.postgres.branch_statements import ENDED, OPENED
@@ -33,8 +33,8 @@ FENCE_STANDS = (int(Decision.ROLLBACK), 1, TxState.ROLLED_BACK.value, FENCED)
 _NO_ROWS = (int8_array([]), int4_array([]), int4_array([]), int4_array([]), bytea_array([]))
 
 
-class Sort(Enum):
-    """What is written by one statement."""
+class Sort(IntEnum):
+    """What is written by one statement; a number, since it is looked up for each."""
 
     BEGIN = auto()
     WORD = auto()

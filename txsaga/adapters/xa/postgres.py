@@ -45,7 +45,7 @@ from txsaga.errors import (
     xa,
 )
 from txsaga.model.branch import PREFIX, BranchId, Finish
-from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
+from txsaga.model.capabilities import Kind, capabilities_of
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 from txsaga.ports.participants import Ages, Enlisted, Over
@@ -66,6 +66,7 @@ _LISTED = text("select gid from pg_prepared_xacts where database = current_datab
 class PostgresParticipant:
     """One registered database."""
 
+    capabilities = capabilities_of(Kind.POSTGRESQL)
     is_cancelled = staticmethod(is_cancelled)
     waits_briefly = True  # a journal for a lock, while others are asked at the same time
 
@@ -93,11 +94,6 @@ class PostgresParticipant:
         self.loops = loops
         self._looping: PostgresInLoop | None = None
         self._written_for: tuple[Place, Texts] | None = None
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What PostgreSQL can do."""
-        return capabilities_of(Kind.POSTGRESQL)
 
     @property
     def database(self) -> UUID:

@@ -98,11 +98,18 @@ class Coordinated(Gathering):
         self._owner = owner or Owner(kernel, group, resources, key=key, run=run, patience=patience)
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
-        self._tables = tables = TableWrites(kernel, PART, self._life_for)
-        self._owner.recorded = lambda: tables.recorded
+        self._written: TableWrites | None = None
         self._process = os.getpid()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
+
+    @property
+    def _tables(self) -> TableWrites:
+        """What it writes into tables, once it does."""
+        if self._written is None:
+            self._written = tables = TableWrites(self._kernel, PART, self._life_for)
+            self._owner.recorded = lambda: tables.recorded
+        return self._written
 
     @property
     def txid(self) -> int | None:

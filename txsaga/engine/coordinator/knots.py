@@ -51,7 +51,8 @@ class Knots:
     """What of one transaction waits for the transaction itself."""
 
     def __init__(self, txid: int) -> None:
-        self._txid, self._turn, self._over = txid, threading.Lock(), threading.Event()
+        self._txid, self._turn = txid, threading.Lock()
+        self._over: threading.Event | None = None  # till somebody looks
         self._seats: dict[str, Seat] = {}
         self._found: dict[str, OwnLock] = {}
         self._thread: threading.Thread | None = None
@@ -84,16 +85,19 @@ class Knots:
             if self._thread is None and any(
                 other.database == seat.database for each, other in self._seats.items() if each != key
             ):
-                thread = threading.Thread(target=self._run, name="txsaga-knots", daemon=True)
+                over = threading.Event()
+                thread = threading.Thread(target=self._run, args=(over,), name="txsaga-knots", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as full:  # no thread is to be had: it waits as long as its session allows
                     logger.warning("nobody looks whether transaction %s waits for itself: %s", self._txid, full)
                 else:
-                    self._thread = thread
+                    self._thread, self._over = thread, over
 
     def leave(self, keys: Iterable[str]) -> None:
         """Forget sessions that end, before others may get them from their pool."""
+        if not self._seats:
+            return
         with self._turn:
             for key in keys:
                 self._seats.pop(key, None)
@@ -102,7 +106,8 @@ class Knots:
     def close(self) -> None:
         """Look no more."""
         self.leave(list(self._seats))
-        self._over.set()
+        if self._over is not None:
+            self._over.set()
 
     def found(self, key: str, error: BaseException | None = None) -> OwnLock | None:
         """Return why a statement of this session was interrupted, once; with an error, only if that came of it."""
@@ -120,11 +125,11 @@ class Knots:
                 databases.setdefault(seat.database, {})[key] = seat
         return {database: seats for database, seats in databases.items() if len(seats) > 1}
 
-    def _run(self) -> None:
+    def _run(self, over: threading.Event) -> None:
         before: set[Pair] = set()
         looks: dict[str, Look] = {}
         told = False
-        while not self._over.wait(EACH):
+        while not over.wait(EACH):
             now: set[Pair] = set()
             try:
                 with self._turn:

@@ -327,12 +327,13 @@ class Work:
         self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
     ) -> dict[str, Answer | Exception]:
         """Send to all of them, then wait for each."""
+        told = fact if self._announce else None
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}
         for key, part in self._parts.items():
             if key in keys and part.session is not None:
-                if self._announce and fact is not None:
-                    self._tell(fact, part)
+                if told is not None:
+                    self._tell(told, part)
                 try:
                     waiting[key] = send(part.session)
                 except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
@@ -343,8 +344,8 @@ class Work:
             except Exception as error:  # noqa: BLE001  # the same
                 found[key] = error
             else:
-                if self._announce and fact is not None:
-                    self._tell(facts.AFTER[fact], self._parts[key])
+                if told is not None:
+                    self._tell(facts.AFTER[told], self._parts[key])
         return found
 
     def _tell(self, fact: type[facts.Fact], part: Part) -> None:
