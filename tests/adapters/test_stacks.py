@@ -8,6 +8,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from sqlalchemy.util import await_only
 
 from txsaga.adapters import aio, stacks
 from txsaga.adapters.aio import in_loop
-from txsaga.engine.waiting import away, stack
+from txsaga.engine.waiting import away, heed, stack
 from txsaga.errors import ConfigError
 
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
@@ -235,6 +236,43 @@ def test_a_task_that_waits_for_others_is_cancelled_at_once() -> None:
             await asyncio.wait_for(task, 1)
 
     asyncio.run(run())
+
+
+def test_what_is_unbroken_lets_what_it_waits_for_come_to_its_end() -> None:
+    def work() -> list[object]:
+        heard = [await_only(later("first", 0.05)), await_only(later("second"))]
+        with suppress(asyncio.CancelledError):
+            heed()  # nobody is asked to give up within
+        told.append(heard)
+        return heard
+
+    async def all() -> None:
+        doing = asyncio.ensure_future(in_loop(work, unbroken=True))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            doing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await doing
+
+    told: list[object] = []
+    asyncio.run(all())
+    assert told == [["first", "second"]]
+
+
+def test_an_error_of_what_is_unbroken_stands_behind_the_cancellation() -> None:
+    async def no() -> None:
+        await asyncio.sleep(0.03)
+        raise KeyError("k")
+
+    async def all() -> None:
+        doing = asyncio.ensure_future(in_loop(awaits(no), unbroken=True))
+        await asyncio.sleep(0.01)
+        doing.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await doing
+        assert isinstance(cancelled.value.__cause__, KeyError)
+
+    asyncio.run(all())
 
 
 def test_a_work_whose_loop_is_gone_is_let_go() -> None:
