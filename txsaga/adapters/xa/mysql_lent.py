@@ -24,7 +24,7 @@ from txsaga.adapters.xa.mysql_session import Refused, SessionLost, cut
 
 UNASKED = 5.0
 """Seconds for the answer to what nobody decided: the server rolls it back with its session, too."""
-_LEAST = 0.001
+_LEAST, _NEARLY = 0.001, 0.9
 _QUERY, _SET_OPTION = 3, 27
 """Commands of the protocol."""
 _MULTI_STATEMENTS = 1 << 16
@@ -57,6 +57,7 @@ class LentSession:
         driver: Any = self._pooled.driver_connection
         self._driver, self.number = driver, int(driver.thread_id())
         self._always = bool(driver.client_flag & _MULTI_STATEMENTS)
+        self._waits = driver._read_timeout, driver._write_timeout
         self.over = True  # nothing that was sent is open
         self._several = self._optioned = self._under_way = self._given_back = False
 
@@ -102,11 +103,14 @@ class LentSession:
     def receive(self, patience: float) -> Answers:
         """Wait so many seconds for the answers; the one that failed is the last."""
         self._require_line()
-        waits, until = self._driver._read_timeout, time.monotonic() + patience
-        try:
-            return self._received(until)
-        finally:
-            self._driver._read_timeout = waits
+        self._wait_for(patience)
+        return self._received(time.monotonic() + patience)
+
+    def _wait_for(self, seconds: float) -> None:
+        """Have the driver wait so long in each step: telling the socket gives the interpreter away, each time."""
+        driver, (_, writes) = self._driver, self._waits
+        driver._read_timeout = seconds
+        driver._write_timeout = seconds if writes is None else writes
 
     def _received(self, until: float) -> Answers:
         driver, counts = self._driver, list[int]()
@@ -127,7 +131,9 @@ class LentSession:
         return Answers(counts)
 
     def _read(self, step: Callable[[], Any], until: float) -> Any:
-        self._driver._read_timeout = max(_LEAST, until - time.monotonic())
+        left = until - time.monotonic()
+        if left < self._driver._read_timeout * _NEARLY:  # several answers share it
+            self._wait_for(max(_LEAST, left))
         return self._understood(step)
 
     def run(self, statement: str, patience: float = UNASKED) -> None:
@@ -161,13 +167,17 @@ class LentSession:
         except (Refused, SessionLost):
             self.end()
         else:
-            self._given_back = True
+            self._leave()
             give_back(self._pooled)
+
+    def _leave(self) -> None:
+        self._given_back = True
+        self._driver._read_timeout, self._driver._write_timeout = self._waits
 
     def end(self) -> None:
         """Close it: what is prepared stays prepared and is free for others, what is not is rolled back."""
         if not self._given_back:
-            self._given_back = True
+            self._leave()
             self._pooled.invalidate()
             self._pooled.close()
 
