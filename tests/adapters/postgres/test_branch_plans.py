@@ -1,5 +1,5 @@
 """
-What is written about branches looks at its own rows alone, however many there are.
+What is written about branches, and about steps, looks at its own rows alone, however many there are.
 
 Each statement is prepared on an empty store, as a session of a young engine has it, and run on a full one. The server
 itself counts the rows that it looked at.
@@ -24,7 +24,9 @@ from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.model.branch import BranchEvent, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life
+from txsaga.model.step import StepKind
 from txsaga.ports.branches import Begin, Fence, Noted, Resolve, Voted
+from txsaga.ports.steps import Open, Record, Start
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
@@ -39,9 +41,10 @@ INSERT INTO branch (txid, number, attempt, resource, state)
 SELECT i, n, 1, n, 'prepared' FROM generate_series(1000, {COUNT}) i, generate_series(1, 2) n;
 INSERT INTO op (txid, decision, keyed) SELECT i, 1, true FROM generate_series(1000, {COUNT} - 100) i
 """
+STEP, NEXT = (Start(number, f"step {number}", StepKind.CALL, compensation="{}") for number in (1, 2))
 LOOKED_AT = """
 SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
- WHERE schemaname = '{s}' AND (relname IN ('tx', 'branch', 'event') OR relname LIKE 'op\\_%')"""
+ WHERE schemaname = '{s}' AND (relname IN ('tx', 'branch', 'event', 'step', 'saga') OR relname LIKE 'op\\_%')"""
 
 
 class Filled(NamedTuple):
@@ -100,6 +103,8 @@ def filled(home_database: str) -> Iterator[Filled]:
         store.branches.write(noted([life.txid for life in young]))
         begun = store.branches.write([Begin(group, RESOURCES)] * 2)
         store.branches.write([word(life) for life in begun if isinstance(life, Life)])
+        opened = [life for life in store.steps.write([Open(group, [STEP])] * 2) if isinstance(life, Life)]
+        store.steps.write([Record(life, [NEXT]) for life in opened])
         store.branches.write([Fence(young[0].txid, "recovery", "gone")])
         stored = Stored(url)
         for statement in FILL.split(";"):
@@ -131,4 +136,11 @@ def test_the_only_word_of_a_transaction_is_written_by_index(filled: Filled) -> N
 def test_a_fence_is_written_by_index(filled: Filled) -> None:
     fences = [Fence(txid, "recovery", "gone") for txid in range(20_000, 20_000 + SOME)]
     looked = filled.looked_at(lambda: filled.store.branches.write(fences))
+    assert max(looked.values()) <= FEW, looked
+
+
+def test_further_steps_are_recorded_by_index(filled: Filled) -> None:
+    lives = filled.lives(COUNT - 50)
+    looked = filled.looked_at(lambda: filled.store.steps.write([Record(life, [STEP]) for life in lives]))
+    assert 0 < looked["tx"] <= FEW, looked
     assert max(looked.values()) <= FEW, looked

@@ -68,8 +68,9 @@ RECORD = f"""
 WITH r AS MATERIALIZED (
     SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS r(txid, owner, {GIVEN})),
  t AS MATERIALIZED (
-    SELECT tx.txid, tx.owner FROM {{s}}.tx JOIN (SELECT DISTINCT txid, owner FROM r) o USING (txid)
-     WHERE tx.owner = o.owner AND tx.state = '{TxState.ACTIVE}' ORDER BY tx.txid FOR SHARE OF tx),
+    SELECT k.txid, k.owner FROM (SELECT DISTINCT txid, owner FROM r ORDER BY txid) o
+     CROSS JOIN LATERAL (SELECT txid, owner FROM {{s}}.tx WHERE tx.txid = o.txid AND tx.owner = o.owner
+                            AND tx.state = '{TxState.ACTIVE}' OFFSET 0 FOR SHARE) k),
  g AS (INSERT INTO {{s}}.saga (txid, ticket, until) SELECT txid, 0, {LEASED} FROM t ON CONFLICT DO NOTHING),
  n AS (INSERT INTO {{s}}.step (txid, {NEW})
     SELECT r.txid, {_row("r", "t.owner")} FROM r JOIN t USING (txid) ON CONFLICT DO NOTHING)
