@@ -7,7 +7,7 @@ import contextvars
 import gc
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -257,6 +257,23 @@ def test_what_is_unbroken_lets_what_it_waits_for_come_to_its_end() -> None:
     told: list[object] = []
     asyncio.run(all())
     assert told == [["first", "second"]]
+
+
+def test_what_is_unbroken_lets_any_foreign_awaitable_come_to_its_end() -> None:
+    class Foreign:
+        def __await__(self) -> Generator[Any, None, str]:
+            return later("whole", 0.05).__await__()
+
+    async def all() -> None:
+        doing = asyncio.ensure_future(in_loop(lambda: told.append(await_only(Foreign())), unbroken=True))
+        await asyncio.sleep(0.01)
+        doing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await doing
+
+    told: list[str] = []
+    asyncio.run(all())
+    assert told == ["whole"]
 
 
 def test_an_error_of_what_is_unbroken_stands_behind_the_cancellation() -> None:

@@ -12,7 +12,7 @@ import asyncio
 import math
 import select
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
 from weakref import WeakKeyDictionary, ref
 
 ONCE = getattr(select, "EPOLLIN", 0) | getattr(select, "EPOLLONESHOT", 0)
@@ -25,7 +25,7 @@ def is_readable(socket: int, patience: float = math.inf) -> Awaitable[bool]:
 
 
 def readable_by(loop: AbstractEventLoop, socket: int, until: float) -> Awaitable[bool]:
-    """Do the same up to a time of the loop's."""
+    """Wait up to a time of the loop's; False when nothing came."""
     if not ONCE:
         return _told_each_time(loop, socket, until)
     kept = _sets.get(loop)
@@ -34,21 +34,6 @@ def readable_by(loop: AbstractEventLoop, socket: int, until: float) -> Awaitable
         found = _Sockets(loop)
         _sets[loop] = ref(found)
     return found.told(loop, socket, until)
-
-
-class Readable:
-    """A socket that can be awaited again and again."""
-
-    def __init__(self, socket: int) -> None:
-        self._socket = socket
-
-    def __await__(self) -> Generator[object, None, bool]:
-        """Wait until it can be read."""
-        return is_readable(self._socket).__await__()
-
-    def cancelled(self) -> bool:
-        """Tell that what comes for it can't be withdrawn."""
-        return False
 
 
 class _Sockets:
@@ -61,7 +46,10 @@ class _Sockets:
         loop.add_reader(self._set.fileno(), self._tell)
 
     def told(self, loop: AbstractEventLoop, socket: int, until: float) -> Future[bool]:
-        """Return what is told once the socket can be read or its time is up; a wait that is dropped stays till then."""
+        """Return what is told once the socket can be read or its time is up.
+
+        A wait that is dropped stays till then, or till its number is waited for again.
+        """
         try:
             self._set.modify(socket, ONCE)
         except FileNotFoundError:  # a new one, or one whose number was another's
@@ -90,9 +78,9 @@ class _Sockets:
         self._due, now = math.inf, max(when, loop.time())  # a loop may be a breath early
         for socket in [each for each, (_, until) in self._waiting.items() if until <= now]:
             _tell(self._waiting.pop(socket)[0], False)
-        next = min([until for _, until in self._waiting.values()], default=math.inf)
-        if next < math.inf:
-            self._look_at(loop, next)
+        soonest = min([until for _, until in self._waiting.values()], default=math.inf)
+        if soonest < math.inf:
+            self._look_at(loop, soonest)
 
 
 _sets: WeakKeyDictionary[AbstractEventLoop, ref[_Sockets]] = WeakKeyDictionary()

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from types import CoroutineType
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -67,7 +66,7 @@ async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
     answer: Done | Awaitable[Any] = on(aside, stack.switch, work)
     while not isinstance(answer, Done):
         try:
-            value = await (_whole(answer, aside) if unbroken and isinstance(answer, CoroutineType) else answer)
+            value = await (_whole(answer, aside) if unbroken and not hasattr(answer, "cancelled") else answer)
         except BaseException:  # noqa: BLE001  # it is the work's, which goes on from there
             answer = on(aside, stack.throw, *sys.exc_info())
         else:
@@ -76,25 +75,32 @@ async def run(work: Callable[[], T], *, unbroken: bool = False) -> T:
     if len(stacks) < KEPT:
         stacks.append(stack)
     value, error = answer.take()
+    cancelled, aside.cancelled = aside.cancelled, None
     try:
-        if aside.cancelled is not None:
-            raise aside.cancelled from error
+        if cancelled is not None:
+            raise cancelled from error
         if error is not None:
             raise error
     finally:
-        del error  # it knows this very frame
+        del cancelled, error  # they know this very frame
     return value  # type: ignore[no-any-return]
 
 
-async def _whole(foreign: Coroutine[Any, Any, T], aside: Aside) -> T:
-    """Let what would heed a cancellation come to its end; a loop that is being closed cancels it all the same."""
+async def _whole(foreign: Awaitable[T], aside: Aside) -> T:
+    """Let what would heed a cancellation come to its end: whatever does not tell whether it was withdrawn.
+
+    A loop that is being closed cancels it all the same.
+    """
     doing = asyncio.ensure_future(foreign)
     while not doing.done():
         try:
             await asyncio.wait((doing,))
         except asyncio.CancelledError as cancelled:
             aside.cancelled = cancelled
-    return doing.result()
+    try:
+        return doing.result()
+    finally:
+        del doing  # its error knows this very frame
 
 
 def _do_each() -> None:

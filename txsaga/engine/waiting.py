@@ -53,6 +53,13 @@ class Aside:
         self.wait, self.unbroken = wait, unbroken
         self.cancelled: CancelledError | None = None
 
+    def moment(self, something: Awaitable[object]) -> None:
+        """Wait until something is there, or the task is cancelled, as it may be in each turn: the caller looks."""
+        try:
+            self.wait(something)
+        except CancelledError as cancelled:
+            self.cancelled = cancelled
+
     def until(self, call: Handed[T]) -> T:
         """Wait for the answer of a call that can't be withdrawn."""
         while True:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -31,7 +33,26 @@ async def write_down(looping: LoopedBank) -> None:
             tx.journal(name).execute("update account set balance = balance + 1")
 
 
-@pytest.mark.parametrize("block", [send, work_in_both, write_down])
+async def be_cancelled(looping: LoopedBank) -> None:
+    """Be cancelled in the work, or at the end, of a block in a task of its own."""
+
+    async def transfer(at: str) -> None:
+        async with looping.bank.producer.coordinated("current", "mortgage") as tx:
+            await looping.transfer(tx)
+            task = asyncio.current_task()
+            assert task is not None
+            if at == "end":
+                asyncio.get_running_loop().call_soon(task.cancel)
+            else:
+                task.cancel()
+        del task, tx
+
+    for at in ("work", "end"):
+        with suppress(asyncio.CancelledError):
+            await asyncio.ensure_future(transfer(at))
+
+
+@pytest.mark.parametrize("block", [send, work_in_both, write_down, be_cancelled])
 def test_what_a_block_held_is_gone_with_it(looping: LoopedBank, block: Callable[[LoopedBank], Awaitable[None]]) -> None:
     async def work() -> int:
         for _ in range(3):

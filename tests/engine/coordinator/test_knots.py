@@ -16,6 +16,7 @@ from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.coordinator.conftest import OpenBank
 from txsaga.adapters.xa.postgres_waits import PostgresLook
 from txsaga.adapters.xa.sqlite import SqliteBranch, SqliteParticipant
+from txsaga.engine.coordinator.knots import Knots
 from txsaga.errors import StoreUnavailable, TransactionError
 from txsaga.errors.flows import OwnLock
 from txsaga.model.branch import BranchId
@@ -286,3 +287,17 @@ def test_of_two_threads_that_open_one_file_one_is_refused(opened: OpenBank, monk
             pass
         first.result(10)
         tx.lane(name).roll_back()
+
+
+def test_who_comes_when_it_is_closed_is_not_looked_after(opened: OpenBank) -> None:
+    bank = opened("postgresql", "postgresql")
+    _, participant = bank.broker.kernel.participant("postgresql0")
+    knots = Knots(1)
+    knots.close()
+    sessions = [participant.enlist(BranchId(f"{'0' * 32}-1-1", number)) for number in (1, 2)]
+    for key, session in zip(("one", "two"), sessions, strict=True):
+        knots.enter(key, participant, session, unit=False)
+    looking = [each for each in threading.enumerate() if each.name == "txsaga-knots"]
+    for session in sessions:
+        session.leave()
+    assert looking == []

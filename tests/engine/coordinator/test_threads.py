@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,9 +16,13 @@ from sqlalchemy import text
 from tests.engine.coordinator.bank import START, Bank, pay
 from tests.engine.coordinator.fakes import FakeResource
 from txsaga.engine.announce import Announcer
+from txsaga.engine.coordinator import block
 from txsaga.engine.coordinator.work import Part, Work
+from txsaga.engine.kernel import Kernel
+from txsaga.engine.table import TableWrites
 from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
+from txsaga.model.records import Life
 from txsaga.ports.branches import Begin, Resolve
 from txsaga.ports.participants import Enlisted
 
@@ -124,3 +129,15 @@ def test_threads_that_need_the_row_of_their_transaction_write_it_once(bank: Bank
         at_once(*[tx.lane(name).__enter__ for name in ("current", "mortgage")])
     assert len(begun) == 1
     assert tx.decision is Decision.COMMIT
+
+
+def test_what_is_written_into_tables_is_kept_in_one_place(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(TableWrites):
+        def __init__(self, kernel: Kernel, part: int, life: Callable[[str], Life]) -> None:
+            super().__init__(kernel, part, life)
+            time.sleep(0.05)
+
+    monkeypatch.setattr(block, "TableWrites", Slow)
+    with bank.producer.coordinated("current") as tx:
+        first, second = at_once(*[lambda: tx._tables] * 2)
+    assert first is second

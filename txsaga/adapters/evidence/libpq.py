@@ -93,7 +93,8 @@ def send(session: PGconn, text: str | bytes) -> None:
 def receive(session: PGconn, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last.
 
-    A task that is cancelled hears the answer first, unless there is nobody who would need it.
+    A task that is cancelled hears the answer first, unless there is nobody who would need it; unbroken work does so
+    in any case.
     """
     me, aside = threading.get_ident(), stack()
     try:
@@ -131,14 +132,14 @@ def _arrived(session: PGconn, patience: float, aside: Aside, *, heard: bool) -> 
     while True:
         if session.is_busy():
             try:
-                if not aside.wait(readable_by(loop, session.socket, until)):
-                    raise FellSilent(f"no answer for {patience:g} s")
+                readable = aside.wait(readable_by(loop, session.socket, until))
             except asyncio.CancelledError as cancelled:
                 if not heard:
                     raise
-                aside.cancelled = cancelled
-                continue
-            session.consume_input()
+                aside.cancelled, readable = cancelled, loop.time() < until
+            if not readable:
+                raise FellSilent(f"no answer for {patience:g} s")
+            session.consume_input()  # also behind a cancellation: who is cancelled in each turn is told of no socket
         elif (result := session.get_result()) is None:
             return answers
         else:

@@ -17,13 +17,27 @@ def _listed(states: tuple[str, ...]) -> str:
 
 OPEN = _listed(tuple(state for state in BranchState if (state, BranchEvent.ROLL_BACK) in BRANCH.moves))
 
+
+def _known(where: str) -> str:
+    """Look up row by row what is changed where inserting it meets it.
+
+    A plan from the youth of a store joins, if it may, by reading all there is.
+    """
+    return f"""CROSS JOIN LATERAL (SELECT resource FROM {{s}}.branch k
+       WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt AND {where} OFFSET 0) k"""
+
+
+def _waits(note: str, row: str) -> str:
+    """Tell whether a note changes a row: one that it does not change it must not lock, as who has it may delete it."""
+    return f"""CASE {note}.state WHEN '{BranchState.COMMITTED}'
+         THEN {row}.state = '{BranchState.PREPARED}' OR ({row}.aux AND {row}.state = '{BranchState.ACTIVE}')
+         WHEN '{BranchState.FORGOTTEN}' THEN {row}.state LIKE 'heuristic%' ELSE {row}.state IN ({OPEN}) END
+   AND ({row}.aux OR {row}.decision IS NOT NULL
+        OR (SELECT o.txid FROM {{s}}.op o WHERE o.txid = {note}.txid) IS NOT NULL)"""
+
+
 WHY = f"CASE {{}}.state WHEN '{BranchState.COMMITTED}' THEN '{NOTHING_DONE}' END"
 """Why a branch is over with the word that names it: only one that left is."""
-
-# A plan from the youth of a store joins, if it may, by reading all there is. What is known already is looked up row by
-# row, and changed where inserting it meets it.
-KNOWN = """CROSS JOIN LATERAL (SELECT resource FROM {s}.branch k
-       WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt OFFSET 0) k"""
 
 BEGIN_TYPES = ("int4[]", "text[]", "int4[]", "int4[]", "int4[]")
 BEGIN_ANSWERS = "ord int8, txid int8, token bytea"
@@ -49,12 +63,14 @@ RESOLVE_TYPES = (
 RESOLVE_ANSWERS = "txid int8"
 RESOLVE = f"""
 WITH r AS MATERIALIZED (
-    SELECT DISTINCT ON (txid) * FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decision, who, why, evidence)),
+    SELECT DISTINCT ON (r.txid) r.*, k.pgroup, k.epoch
+      FROM unnest($1, $2, $3, $4, $5, $6) AS r(txid, owner, decision, who, why, evidence)
+     CROSS JOIN LATERAL (SELECT pgroup, epoch FROM {{s}}.tx k WHERE k.txid = r.txid AND k.owner = r.owner OFFSET 0) k),
  u AS (INSERT INTO {{s}}.tx (txid, pgroup, epoch, owner, evidence, state)
-    SELECT r.txid, k.pgroup, k.epoch, r.owner, nullif(r.evidence, 0),
-           CASE r.decision WHEN 1 THEN '{TxState.COMMITTED}' WHEN 2 THEN '{TxState.ROLLED_BACK}'
-                           ELSE '{TxState.ENDED}' END
-      FROM r CROSS JOIN LATERAL (SELECT pgroup, epoch FROM {{s}}.tx k WHERE k.txid = r.txid OFFSET 0) k
+    SELECT txid, pgroup, epoch, owner, nullif(evidence, 0),
+           CASE decision WHEN 1 THEN '{TxState.COMMITTED}' WHEN 2 THEN '{TxState.ROLLED_BACK}'
+                         ELSE '{TxState.ENDED}' END
+      FROM r
         ON CONFLICT (txid) DO UPDATE
        SET touched = clock_timestamp(), evidence = coalesce(excluded.evidence, tx.evidence), state = excluded.state
      WHERE tx.owner = excluded.owner
@@ -76,7 +92,8 @@ WITH r AS MATERIALIZED (
  v AS (INSERT INTO {{s}}.branch (txid, number, attempt, resource, state, why)
     SELECT n.txid, n.number, n.attempt, k.resource, n.state, {WHY.format("n")}
       FROM (SELECT DISTINCT ON (txid, number, attempt) *
-              FROM unnest($12, $13, $14, $15) AS n(txid, number, attempt, state)) n JOIN m USING (txid) {KNOWN}
+              FROM unnest($12, $13, $14, $15) AS n(txid, number, attempt, state)) n JOIN m USING (txid)
+     {_known(f"k.state IN ({OPEN})")}
         ON CONFLICT (txid, number, attempt) DO UPDATE
        SET state = excluded.state, why = excluded.why, at = clock_timestamp()
      WHERE branch.state IN ({OPEN})),
@@ -159,14 +176,13 @@ NOTE_TYPES = ("int8[]", "int4[]", "int4[]", "text[]", "text[]")
 NOTE_ANSWERS = "txid int8, number int4, attempt int4"
 NOTE = f"""
 INSERT INTO {{s}}.branch AS b (txid, number, attempt, resource, state, why)
-SELECT n.txid, n.number, n.attempt, k.resource, n.state, nullif(n.why, '')
-  FROM (SELECT DISTINCT ON (txid, number, attempt) *
-          FROM unnest($1, $2, $3, $4, $5) AS n(txid, number, attempt, state, why)) n {KNOWN}
+SELECT DISTINCT ON (n.txid, n.number, n.attempt)
+       n.txid, n.number, n.attempt, k.resource, n.state, nullif(n.why, '')
+  FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS n(txid, number, attempt, state, why, ord)
+ {_known(_waits("n", "k"))}
+ ORDER BY n.txid, n.number, n.attempt, n.ord
     ON CONFLICT (txid, number, attempt) DO UPDATE SET state = excluded.state, why = excluded.why, at = clock_timestamp()
- WHERE CASE excluded.state WHEN '{BranchState.COMMITTED}'
-                    THEN b.state = '{BranchState.PREPARED}' OR (b.aux AND b.state = '{BranchState.ACTIVE}')
-                    WHEN '{BranchState.FORGOTTEN}' THEN b.state LIKE 'heuristic%' ELSE b.state IN ({OPEN}) END
-   AND (b.aux OR b.decision IS NOT NULL OR (SELECT o.txid FROM {{s}}.op o WHERE o.txid = excluded.txid) IS NOT NULL)
+ WHERE {_waits("excluded", "b")}
 RETURNING b.txid, b.number, b.attempt"""
 
 WAITING = "b.state NOT IN ('committed', 'rolled_back', 'forgotten')"

@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
 from txsaga.adapters.postgres.values import Value
-from txsaga.adapters.readable import Readable
+from txsaga.adapters.readable import is_readable
 from txsaga.engine.waiting import away, stack
 
 Rows = Sequence[tuple[Any, ...]]
@@ -124,7 +124,7 @@ class Wire:
             if aside is None:
                 self._readable.poll()
             else:
-                aside.until(Readable(self._pgconn.socket))
+                aside.moment(is_readable(self._pgconn.socket))
             self._pgconn.consume_input()
         return self._pgconn.get_result()
 

@@ -20,7 +20,7 @@ def raw(engine: Engine) -> PoolProxiedConnection:
         raise OperationalError(None, None, error) from error
 
 
-def give_back(pooled: Connection | PoolProxiedConnection) -> None:
+def give_back_idle(pooled: Connection | PoolProxiedConnection) -> None:
     """Give a connection back in which no transaction is open."""
     reset = getattr(pooled, "_close_special", None)  # what SQLAlchemy's own connections say behind a COMMIT
     if reset is None:

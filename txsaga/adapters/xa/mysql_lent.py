@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.adapters.xa.lending import give_back, raw
+from txsaga.adapters.xa.lending import give_back_idle, raw
 from txsaga.adapters.xa.mysql_session import Refused, SessionLost, cut
 
 UNASKED = 5.0
@@ -58,7 +58,7 @@ class LentSession:
         self._driver, self.number = driver, int(driver.thread_id())
         self._always = bool(driver.client_flag & _MULTI_STATEMENTS)
         self._waits = driver._read_timeout, driver._write_timeout
-        self.over = True  # nothing that was sent is open
+        self.over = False  # who looked into the connection before may have begun something: then it is rolled back
         self._several = self._optioned = self._under_way = self._given_back = False
 
     @property
@@ -168,7 +168,7 @@ class LentSession:
             self.end()
         else:
             self._leave()
-            give_back(self._pooled)
+            give_back_idle(self._pooled)
 
     def _leave(self) -> None:
         self._given_back = True

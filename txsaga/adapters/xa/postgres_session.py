@@ -23,7 +23,7 @@ from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
 from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.sessions import leave_autocommit
-from txsaga.adapters.xa.lending import give_back, raw
+from txsaga.adapters.xa.lending import give_back_idle, raw
 from txsaga.adapters.xa.postgres_texts import Texts
 from txsaga.errors import StoreError
 from txsaga.model.branch import BranchId
@@ -235,7 +235,7 @@ class DriverSession(Session):
             if self._driver.closed or self.state != TransactionStatus.IDLE:
                 self._pooled.invalidate()
             else:
-                give_back(self._pooled)
+                give_back_idle(self._pooled)
 
     def _discard(self) -> None:
         """Close it as stale, and with it whatever the pool has kept as long."""

@@ -25,6 +25,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
@@ -53,6 +54,7 @@ from txsaga.ports.branches import Voted
 from txsaga.ports.gates import Gate
 
 logger = logging.getLogger("txsaga")
+_making = Lock()
 
 LATE = (
     "recovery took its owner for dead, as votes were held so long without a decision; pass key=… where they take long"
@@ -98,18 +100,19 @@ class Coordinated(Gathering):
         self._owner = owner or Owner(kernel, group, resources, key=key, run=run, patience=patience)
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
-        self._written: TableWrites | None = None
+        self._table_writes: TableWrites | None = None
         self._process = os.getpid()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
 
     @property
     def _tables(self) -> TableWrites:
-        """What it writes into tables, once it does."""
-        if self._written is None:
-            self._written = tables = TableWrites(self._kernel, PART, self._life_for)
-            self._owner.recorded = lambda: tables.recorded
-        return self._written
+        """What it writes into tables: made, and made known to its owner, by the first of its threads that does."""
+        with _making:
+            if self._table_writes is None:
+                self._table_writes = tables = TableWrites(self._kernel, PART, self._life_for)
+                self._owner.recorded = lambda: tables.recorded
+            return self._table_writes
 
     @property
     def txid(self) -> int | None:

@@ -53,6 +53,7 @@ class Knots:
     def __init__(self, txid: int) -> None:
         self._txid, self._turn = txid, threading.Lock()
         self._over: threading.Event | None = None  # till somebody looks
+        self._closed = False
         self._seats: dict[str, Seat] = {}
         self._found: dict[str, OwnLock] = {}
         self._thread: threading.Thread | None = None
@@ -82,8 +83,10 @@ class Knots:
         seat = Seat(participant.database, participant.name, unit, cast(Crowded, participant), session)
         with self._turn:
             self._seats[key] = seat
-            if self._thread is None and any(
-                other.database == seat.database for each, other in self._seats.items() if each != key
+            if (
+                self._thread is None
+                and not self._closed
+                and any(other.database == seat.database for each, other in self._seats.items() if each != key)
             ):
                 over = threading.Event()
                 thread = threading.Thread(target=self._run, args=(over,), name="txsaga-knots", daemon=True)
@@ -105,7 +108,10 @@ class Knots:
 
     def close(self) -> None:
         """Look no more."""
-        self.leave(list(self._seats))
+        with self._turn:
+            self._closed = True
+            self._seats.clear()
+            self._found.clear()
         if self._over is not None:
             self._over.set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pymysql.constants import CLIENT
 from sqlalchemy import event, text
@@ -183,3 +185,26 @@ def test_a_clear_no_is_one_while_a_timeout_is_handled(participant: MysqlParticip
         assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
     assert shelf.items() == set()
+
+
+def test_one_that_was_lent_and_never_asked_has_nothing_open_when_it_comes_back(
+    url: str, make_engine: MakeEngine
+) -> None:
+    engine = make_engine(url, pool_size=1)
+    participant = MysqlParticipant(engine, name="shelf")
+    assert participant.database
+
+    def look(driver: Any, *_: object) -> None:  # noqa: ANN401
+        with driver.cursor() as cursor:
+            cursor.execute("select count(*) from txsaga_evidence")
+
+    event.listen(engine, "checkout", look)
+    enlisted(participant, new_branch(), PUT, id=4).leave()
+    event.remove(engine, "checkout", look)
+    pooled = engine.raw_connection()
+    cursor = pooled.cursor()
+    cursor.execute("select @@in_transaction")
+    found = cursor.fetchone()
+    pooled.rollback()
+    pooled.close()
+    assert found == (0,)

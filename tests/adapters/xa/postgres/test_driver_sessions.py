@@ -11,7 +11,7 @@ from sqlalchemy import Engine, PoolProxiedConnection, event
 from sqlalchemy.pool import PoolResetState
 
 from txsaga.adapters.xa import PostgresParticipant
-from txsaga.adapters.xa.lending import give_back
+from txsaga.adapters.xa.lending import give_back_idle
 from txsaga.model.decision import Decision
 from txsaga.testing.participant_contract import new_branch
 
@@ -76,6 +76,12 @@ def test_a_session_in_which_nothing_is_open_is_given_back_without_another_rollba
         assert connection.exec_driver_sql("select 1").scalar_one() == 1
 
 
+def test_the_installed_pool_knows_the_shorter_way(engine: Engine) -> None:
+    pooled = engine.raw_connection()
+    assert callable(getattr(pooled, "_close_special", None))
+    pooled.close()
+
+
 def test_a_pool_that_knows_no_shorter_way_is_closed_as_ever() -> None:
     class Pooled:
         closed = 0
@@ -84,5 +90,5 @@ def test_a_pool_that_knows_no_shorter_way_is_closed_as_ever() -> None:
             self.closed += 1
 
     pooled = Pooled()
-    give_back(cast(PoolProxiedConnection, pooled))
+    give_back_idle(cast(PoolProxiedConnection, pooled))
     assert pooled.closed == 1

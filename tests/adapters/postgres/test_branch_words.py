@@ -1,0 +1,74 @@
+"""Words about branches that meet in one batch, or meet rows that others have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.errors import Superseded
+from txsaga.model.branch import BranchEvent, BranchState
+from txsaga.model.decision import Decision
+from txsaga.ports.branches import Noted
+from txsaga.testing.branch_contract import FIRST_OF, begun, said, states, written
+from txsaga.wiring import open_store
+
+pytestmark = pytest.mark.postgres
+
+COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
+
+
+@pytest.fixture
+def store(home_url: str) -> Iterator[PostgresStore]:
+    opened = open_store(home_url)
+    yield opened
+    opened.close()
+
+
+def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(store: PostgresStore, home_url: str) -> None:
+    life = begun(store)
+    Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
+    answers = store.branches.write([said(life, ROLLBACK), said(replace(life, owner=2), COMMIT)])
+    assert answers[1] is COMMIT
+    with store.ledgers.open() as ledger:
+        assert ledger.standing(life.txid) is COMMIT
+
+
+def test_the_word_of_one_who_was_alone_changes_nothing(store: PostgresStore, home_url: str) -> None:
+    life = begun(store)
+    Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
+    (answer,) = store.branches.write([said(life, COMMIT)])
+    assert isinstance(answer, Superseded)
+    with store.ledgers.open() as ledger:
+        assert ledger.standing(life.txid) is None
+
+
+@pytest.mark.parametrize("events", [(BranchEvent.FORGET, BranchEvent.COMMIT), (BranchEvent.COMMIT, BranchEvent.FORGET)])
+def test_of_two_notes_the_one_that_can_be_counts(store: PostgresStore, events: tuple[BranchEvent, ...]) -> None:
+    life = begun(store)
+    written(store, said(life, COMMIT, votes=FIRST_OF))
+    store.branches.write([Noted(life.txid, 1, 1, each) for each in events])
+    assert states(store, life)[0] is BranchState.COMMITTED
+
+
+def test_of_two_notes_that_can_be_the_first_counts(store: PostgresStore) -> None:
+    life = begun(store)
+    written(store, said(life, COMMIT, votes=FIRST_OF))
+    store.branches.write([Noted(life.txid, 1, 1, each) for each in (BranchEvent.FIND_HAZARD, BranchEvent.COMMIT)])
+    assert states(store, life)[0] is BranchState.HEURISTIC_HAZARD
+
+
+def test_a_note_waits_for_no_row_that_it_does_not_change(store: PostgresStore) -> None:
+    life = begun(store)
+    written(store, said(life, COMMIT, votes=FIRST_OF))
+    note = Noted(life.txid, 1, 1, BranchEvent.COMMIT)
+    assert store.branches.write([note]) == [True]
+    with ThreadPoolExecutor(1) as beside, store.engine.begin() as connection:
+        place = f'"{store.namespace}".branch'
+        connection.execute(text(f"select from {place} where txid = {life.txid} for update"))
+        assert beside.submit(store.branches.write, [note]).result(4) == [False]
