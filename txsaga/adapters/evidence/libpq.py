@@ -85,7 +85,7 @@ def send(session: PGconn, text: str | bytes) -> None:
     """Send statements; together they are one round trip."""
     try:
         session.send_query(text.encode() if isinstance(text, str) else text)
-        _flush(session)
+        flush(session)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
 
@@ -153,7 +153,7 @@ def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Seq
         for statement in statements:
             session.send_query_params(statement.encode(), None)
             session.pipeline_sync()
-        _flush(session)
+        flush(session)
         answers = [_next(session, patience) for _ in statements]
         session.exit_pipeline_mode()
     except psycopg.OperationalError as error:
@@ -193,7 +193,8 @@ def _answer(result: PGresult) -> Answer:
     return Answer(state=state, why=said, table=_text(result.error_field(DiagnosticField.TABLE_NAME)) or "")
 
 
-def _flush(session: PGconn) -> None:
+def flush(session: PGconn) -> None:
+    """Send all that is left, waiting for room."""
     while session.flush():
         _poll(session, select.POLLIN | select.POLLOUT).poll()
         session.consume_input()  # the server may want to be read meanwhile

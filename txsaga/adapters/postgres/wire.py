@@ -60,7 +60,7 @@ class Wire:
         """
         results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls, alone=alone)
         for result in results:
-            _require_success(result)
+            require_success(result)
         return [self._rows(result) for result in results]
 
     def prepared(self, call: Call) -> bytes:
@@ -71,7 +71,7 @@ class Wire:
             types = [0 if value is None else value.oid for value in call.values]
             self._pgconn.send_prepare(name, call.sql.encode(), types)
             for result in self._results():
-                _require_success(result)
+                require_success(result)
             self._prepared[call.sql] = name
         return name
 
@@ -142,7 +142,8 @@ class Wire:
             self._pgconn.consume_input()
 
 
-def _require_success(result: PGresult) -> None:
+def require_success(result: PGresult) -> None:
+    """Raise what the driver would raise for an answer that is an error."""
     if result.status in _DONE:
         return
     state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
