@@ -75,7 +75,13 @@ class MariaServer:
             self.process.wait()
 
     def _connect(self) -> "pymysql.connections.Connection[pymysql.cursors.Cursor]":
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", password=self.password)
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user="root",
+            password=self.password,
+            init_command="SET lock_wait_timeout = 30",  # a test that failed may have left its transaction open
+        )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,18 +15,10 @@ from txsaga.model.branch import BranchEvent, BranchState
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted
 from txsaga.testing.branch_contract import FIRST_OF, begun, said, states, written
-from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
-
-
-@pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
-    opened = open_store(home_url)
-    yield opened
-    opened.close()
 
 
 def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(store: PostgresStore, home_url: str) -> None:

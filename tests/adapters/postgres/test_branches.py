@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,16 +11,8 @@ from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.adapters.postgres.wire import Call, Rows
 from txsaga.model.branch import BranchEvent
 from txsaga.ports.branches import Fence, Noted
-from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
-    opened = open_store(home_url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

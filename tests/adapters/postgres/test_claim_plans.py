@@ -42,12 +42,6 @@ HOLD: dict[str, object] = {"seconds": 30.0, "receipt": 5, "member": "anna"}
 TAKE_DUE: dict[str, object] = {"group": "billing", "queues": QUEUES, "count": 32, **HOLD}
 
 
-@pytest.fixture
-def stored(home_url: str) -> Stored:
-    """Give the rows of the home database."""
-    return Stored(home_url)
-
-
 @pytest.fixture(params=["young", "analyzed"])
 def filled(request: pytest.FixtureRequest, home_url: str, stored: Stored) -> Iterator[dict[str, Prepared]]:
     """Give the statements, prepared on an empty store that was filled afterwards."""

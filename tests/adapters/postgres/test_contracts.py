@@ -1,24 +1,14 @@
 """The PostgreSQL store keeps every promise of the ports."""
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from tests.engine.stored import Stored
-from txsaga.ports.store import Store
 from txsaga.testing import Later, Unseen, suites
-from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(home_url: str) -> Iterator[Store]:
-    store = open_store(home_url)
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -34,11 +34,6 @@ def made(home_url: str) -> Iterator[Logins]:
         yield made
 
 
-@pytest.fixture
-def stored(home_url: str) -> Stored:
-    return Stored(home_url)
-
-
 def migrated(made: Logins) -> None:
     engine = make_engine(*parse_url(made.url))
     migrate.migrate(engine, made.namespace)

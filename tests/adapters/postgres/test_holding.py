@@ -1,7 +1,5 @@
 """Who works on many transactions holds them one by one: nothing that happens to one keeps the others from it."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import datetime
 
 import pytest
@@ -13,20 +11,8 @@ from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.lease import Lease
 from txsaga.model.lifecycle import TxEvent
 from txsaga.testing.samples import LONG, new_group, opened, swept
-from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
-    with closing(open_store(home_url)) as opened_store:
-        yield opened_store
-
-
-@pytest.fixture
-def stored(home_url: str) -> Stored:
-    return Stored(home_url)
 
 
 @pytest.mark.rule("R13")

@@ -56,11 +56,6 @@ def bank(broker: Broker) -> JoiningProducer:
 
 
 @pytest.fixture
-def stored(home_url: str) -> Stored:
-    return Stored(home_url)
-
-
-@pytest.fixture
 def engine(home_url: str) -> Engine:
     """Give the engine of a program that keeps its accounts in the home database."""
     return with_accounts(parse_url(home_url)[0])

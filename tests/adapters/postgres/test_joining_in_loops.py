@@ -48,11 +48,6 @@ def bank(broker: Broker) -> JoiningProducer:
     return broker.producer("bank")
 
 
-@pytest.fixture
-def stored(home_url: str) -> Stored:
-    return Stored(home_url)
-
-
 @pytest.fixture(params=["psycopg", "asyncpg"])
 def engine(request: pytest.FixtureRequest, home_url: str) -> Engine:
     """Give what opens the engine of a program that keeps its accounts in the home database."""

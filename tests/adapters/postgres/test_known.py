@@ -41,11 +41,6 @@ def bank(broker: Broker) -> JoiningProducer:
 
 
 @pytest.fixture
-def stored(home_url: str) -> Stored:
-    return Stored(home_url)
-
-
-@pytest.fixture
 def engine(home_url: str) -> Iterator[Engine]:
     engine = create_engine(parse_url(home_url)[0], pool_size=1, max_overflow=0)
     yield engine
