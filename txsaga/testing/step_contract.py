@@ -184,6 +184,27 @@ class StepContract:
             written(store, Record(life, [step(2)]))
         assert written(store, mark(life, 1, FINISH)) is False
 
+    @pytest.mark.rule("R4")
+    @pytest.mark.parametrize("turned", [False, True], ids=["superseded first", "owner first"])
+    def test_of_two_owners_in_one_batch_the_later_is_heard(self, store: Store, turned: bool) -> None:
+        life = opened(store)
+        with store.ledgers.open() as ledger:
+            later = ledger.take_over(life.txid)
+        for calls in (
+            [Record(life, [step(2, "lost", compensation=None)]), Record(later, [step(2, "kept")])],
+            [Rest(life.txid, life.owner, NONE, "lost"), Rest(later.txid, later.owner, NONE, "kept")],
+            [settle(life, COMMIT), settle(later, ROLLBACK)],
+            [Close(life.txid, life.owner), Close(later.txid, later.owner)],
+        ):
+            answers = store.steps.write(calls[::-1] if turned else calls)
+            superseded, owner = answers[::-1] if turned else answers
+            assert superseded is False or isinstance(superseded, Superseded)
+            assert owner in (None, True, ROLLBACK) or isinstance(calls[1], Close)
+        (_, kept) = store.steps.of(life.txid)
+        assert (kept.name, kept.attempt, kept.compensation is None) == ("kept", later.owner, False)
+        with store.ledgers.open() as ledger:
+            assert ledger.standing(life.txid) is ROLLBACK
+
     @pytest.mark.rule("R6")
     def test_behind_a_rollback_every_step_is_to_be_compensated(self, store: Store) -> None:
         life = opened(store, step(1), step(2), step(3))

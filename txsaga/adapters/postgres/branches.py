@@ -34,6 +34,7 @@ from txsaga.adapters.postgres.branch_values import (
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, called, written
 from txsaga.adapters.postgres.line import ConnectionLost, Lines
+from txsaga.adapters.postgres.superseded import Owned, superseded
 from txsaga.adapters.postgres.values import int4, int8_array
 from txsaga.adapters.postgres.wire import Call as Statement
 from txsaga.adapters.postgres.wire import Rows
@@ -81,12 +82,14 @@ class PostgresBranches:
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind in one commit, each with its own answer."""
         sorts: dict[Sort, list[Any]] = {sort: [] for sort in Sort}
+        past = superseded([Owned(call, call.life.txid, call.life.owner) for call in calls if isinstance(call, Resolve)])
         for call in calls:
-            sorts[sort_of(call)].append(call)
+            if id(call) not in past:
+                sorts[sort_of(call)].append(call)
         tasks = [self._task(sort, mine) for sort, mine in sorts.items() if mine]
         alone = len(calls) == 1 and not sorts[Sort.NOTE]  # for a note nobody waits
         found = iter(self._exchanged([statement for task in tasks for statement in task.statements], alone=alone))
-        answers: dict[int, Answer | TxSagaError] = {}
+        answers: Answers = {**past}
         for task in tasks:
             *_, rows = [next(found) for _ in task.statements]
             answers |= task.read(rows)

@@ -73,7 +73,7 @@ WITH r AS MATERIALIZED (
                             AND tx.state = '{TxState.ACTIVE}' OFFSET 0 FOR SHARE) k),
  g AS (INSERT INTO {{s}}.saga (txid, ticket, until) SELECT txid, 0, {LEASED} FROM t ON CONFLICT DO NOTHING),
  n AS (INSERT INTO {{s}}.step (txid, {NEW})
-    SELECT r.txid, {_row("r", "t.owner")} FROM r JOIN t USING (txid) ON CONFLICT DO NOTHING)
+    SELECT r.txid, {_row("r", "t.owner")} FROM r JOIN t USING (txid, owner) ON CONFLICT DO NOTHING)
 SELECT txid FROM t"""
 
 # Which states an event leaves is written with it, from the one table of the lifecycle.
@@ -116,14 +116,14 @@ UPDATE {{s}}.saga SET until = {NOW} + r.by * interval '1 second', driver = NULL,
        stalled = r.stalled
   FROM unnest($1, $2, $3, $4, $5) AS r(txid, owner, by, why, stalled)
   JOIN {{s}}.tx t ON t.txid = r.txid AND t.owner = r.owner
- WHERE saga.txid = r.txid RETURNING saga.txid"""
+ WHERE saga.txid = r.txid RETURNING saga.txid, r.owner"""
 
 LEFT = f"""SELECT FROM {{s}}.step n WHERE n.txid = t.txid AND CASE t.state
              WHEN '{TxState.ROLLED_BACK}' THEN n.action IS NULL AND n.state NOT IN ({OVER})
              WHEN '{TxState.COMMITTED}' THEN n.action IS NOT NULL AND n.state = '{StepState.STARTED}' ELSE true END"""
 CLOSE = f"""
 DELETE FROM {{s}}.saga USING unnest($1, $2) AS c(txid, owner) JOIN {{s}}.tx t ON t.txid = c.txid AND t.owner = c.owner
- WHERE saga.txid = c.txid AND NOT EXISTS ({LEFT}) RETURNING saga.txid"""
+ WHERE saga.txid = c.txid AND NOT EXISTS ({LEFT}) RETURNING saga.txid, c.owner"""
 
 COLUMNS = (
     "number, name, attempt, state, kind, resource, input::text, compensation::text, action::text, output::text, "

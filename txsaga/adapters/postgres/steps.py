@@ -24,6 +24,7 @@ from txsaga.adapters.postgres.branch_values import words as words_of
 from txsaga.adapters.postgres.connection import by_index, transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, TOKEN_ASKED, called, written
 from txsaga.adapters.postgres.line import ConnectionLost, Line, Lines
+from txsaga.adapters.postgres.superseded import Owned, superseded
 from txsaga.adapters.postgres.values import int8_array
 from txsaga.adapters.postgres.wire import Call as Statement
 from txsaga.adapters.postgres.wire import Rows
@@ -68,6 +69,12 @@ class PostgresSteps:
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind in one commit, each with its own answer."""
+        lives = [(call, _life_of(call)) for call in calls if isinstance(call, Record | Settle)]
+        past = superseded([Owned(call, life.txid, life.owner) for call, life in lives])
+        answers = self._written([call for call in calls if id(call) not in past]) | past
+        return [answers[id(call)] for call in calls]
+
+    def _written(self, calls: Sequence[Call]) -> Answers:
         words = _of(calls, Settle)
         begins = [each for each in _of(calls, Open) if each.life is None]
         numbered = [each for each in _of(calls, Open) if each.life is not None]
@@ -99,9 +106,9 @@ class PostgresSteps:
         moved = set(rows.get("marks", ()))
         answers |= {id(mark): (mark.txid, mark.number, mark.owner) in moved for mark in marks}
         for some, name in ((rests, "rests"), (closes, "closes")):
-            changed = {row[0] for row in rows.get(name, ())}
-            answers |= {id(each): each.txid in changed for each in some}
-        return [answers[id(call)] for call in calls]
+            changed = set(rows.get(name, ()))
+            answers |= {id(each): (each.txid, each.owner) in changed for each in some}
+        return answers
 
     def of(self, txid: int) -> Sequence[StepRecord]:
         """Return the steps of a transaction."""
@@ -248,6 +255,10 @@ def move(connection: Connection, s: str, txid: int, number: int, event: StepEven
 
 def _of(calls: Sequence[Call], kind: type[Kind]) -> list[Kind]:
     return [call for call in calls if isinstance(call, kind)]
+
+
+def _life_of(call: Record | Settle) -> Life:
+    return call.life if isinstance(call, Record) else call.word.life
 
 
 def _life(begin: Open, txid: int, token: bytes) -> Life:
