@@ -22,7 +22,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from txsaga.adapters.lookout import Lookout
 from txsaga.adapters.readable import readable_by
-from txsaga.engine.waiting import Aside, stack
+from txsaga.engine.waiting import Aside, away, stack
 
 UNPREPARED = "26000"
 """A statement is not prepared in this session: whoever resets sessions drops what was."""
@@ -81,11 +81,11 @@ def begin(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], given:
     return " ".join(words)
 
 
-def send(session: PGconn, text: str | bytes) -> None:
-    """Send statements; together they are one round trip."""
+def send(session: PGconn, text: str | bytes, patience: float = math.inf) -> None:
+    """Send statements, waiting so many seconds till all of it is taken; together they are one round trip."""
     try:
         session.send_query(text.encode() if isinstance(text, str) else text)
-        flush(session)
+        flush(session, patience)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
 
@@ -153,7 +153,7 @@ def ask_each(session: PGconn, statements: Sequence[str], patience: float) -> Seq
         for statement in statements:
             session.send_query_params(statement.encode(), None)
             session.pipeline_sync()
-        flush(session)
+        flush(session, patience)
         answers = [_next(session, patience) for _ in statements]
         session.exit_pipeline_mode()
     except psycopg.OperationalError as error:
@@ -193,10 +193,17 @@ def _answer(result: PGresult) -> Answer:
     return Answer(state=state, why=said, table=_text(result.error_field(DiagnosticField.TABLE_NAME)) or "")
 
 
-def flush(session: PGconn) -> None:
-    """Send all that is left, waiting for room."""
+def flush(session: PGconn, patience: float = math.inf) -> None:
+    """Send all that is left, waiting so many seconds; within a loop a thread waits: nothing tells it of room."""
+    if session.flush():
+        away(lambda: _flush_slowly(session, patience))
+
+
+def _flush_slowly(session: PGconn, patience: float) -> None:
+    ready, deadline = _poll(session, select.POLLIN | select.POLLOUT), time.monotonic() + patience
     while session.flush():
-        _poll(session, select.POLLIN | select.POLLOUT).poll()
+        if not ready.poll(_left(deadline)):
+            raise FellSilent(f"not all of it was taken within {patience:g} s")
         session.consume_input()  # the server may want to be read meanwhile
 
 

@@ -21,7 +21,8 @@ OPEN = _listed(tuple(state for state in BranchState if (state, BranchEvent.ROLL_
 def _known(where: str) -> str:
     """Look up row by row what is changed where inserting it meets it.
 
-    A plan from the youth of a store joins, if it may, by reading all there is.
+    A plan from the youth of a store joins, if it may, by reading all there is. A row that somebody deletes meanwhile
+    would come back: only branches that are over are deleted, and those are not changed here.
     """
     return f"""CROSS JOIN LATERAL (SELECT resource FROM {{s}}.branch k
        WHERE k.txid = n.txid AND k.number = n.number AND k.attempt = n.attempt AND {where} OFFSET 0) k"""

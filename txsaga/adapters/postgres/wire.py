@@ -17,10 +17,11 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from txsaga.adapters.evidence.libpq import flush
 from txsaga.adapters.lookout import Lookout
 from txsaga.adapters.postgres.values import Value
 from txsaga.adapters.readable import is_readable
-from txsaga.engine.waiting import away, stack
+from txsaga.engine.waiting import stack
 
 Rows = Sequence[tuple[Any, ...]]
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -88,7 +89,7 @@ class Wire:
         return self._results(alone=alone)
 
     def _results(self, *, alone: bool = False) -> list[PGresult]:
-        self._flush()
+        flush(self._pgconn)
         if alone and stack() is None:
             self._lookout.look(self._readable)
         results = list[PGresult]()
@@ -105,7 +106,7 @@ class Wire:
         for name, (_, given) in zip(names, calls, strict=True):
             pgconn.send_query_prepared(name, given, [1] * len(given), 1)
         pgconn.pipeline_sync()
-        self._flush()
+        flush(self._pgconn)
         if alone and stack() is None:
             self._lookout.look(self._readable)
         while True:
@@ -127,19 +128,6 @@ class Wire:
                 aside.moment(is_readable(self._pgconn.socket))
             self._pgconn.consume_input()
         return self._pgconn.get_result()
-
-    def _flush(self) -> None:
-        """Send all."""
-        if self._pgconn.flush():
-            away(self._flush_slowly)
-
-    def _flush_slowly(self) -> None:
-        """Send the rest; the server may want to be read meanwhile."""
-        ready = select.poll()
-        ready.register(self._pgconn.socket, select.POLLIN | select.POLLOUT)
-        while self._pgconn.flush():
-            ready.poll()
-            self._pgconn.consume_input()
 
 
 def require_success(result: PGresult) -> None:

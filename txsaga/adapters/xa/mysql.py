@@ -153,10 +153,10 @@ class MysqlParticipant:
     def _lent(self) -> LentSession:
         """Take a session from the pool; one that it kept too long is replaced, once."""
         with edge(self.name):
-            session = LentSession(self._engine)
+            session = LentSession(self._engine, self._patience)
             if session.gone:
                 session.discard()
-                session = LentSession(self._engine)
+                session = LentSession(self._engine, self._patience)
             return session
 
     @property

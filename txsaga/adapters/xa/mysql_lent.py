@@ -50,8 +50,8 @@ class LentSession:
     in_first_transaction = True
     unwritable = KeyError, TypeError, UnicodeError
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, patience: float) -> None:
+        self._engine, self._patience = engine, patience
         self._errors: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._pooled = raw(engine)
         driver: Any = self._pooled.driver_connection
@@ -89,6 +89,7 @@ class LentSession:
     def send(self, text: str, *, several: bool = False) -> None:
         """Send statements."""
         self._require_line()
+        self._wait_for(self._patience)  # also for a server that takes no more
         driver, self._under_way, self.over = self._driver, True, False
         self._optioned = several is not self._several and not self._always
 

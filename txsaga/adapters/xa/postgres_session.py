@@ -131,7 +131,7 @@ class Session:
 
     def send(self, text: str) -> None:
         """Send statements."""
-        libpq.send(self._driver.pgconn, self.encode(text))
+        libpq.send(self._driver.pgconn, self.encode(text), self._patience)
 
     def encode(self, text: str) -> bytes:
         """Write a text as the server reads it from this session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -208,3 +209,33 @@ def test_one_that_was_lent_and_never_asked_has_nothing_open_when_it_comes_back(
     pooled.rollback()
     pooled.close()
     assert found == (0,)
+
+
+class Line:
+    """A socket that notes how long it waits whenever something is sent."""
+
+    def __init__(self, socket: socket.socket) -> None:
+        self._socket = socket
+        self.limits: list[float | None] = []
+
+    def sendall(self, words: bytes) -> None:
+        self.limits.append(self._socket.gettimeout())
+        self._socket.sendall(words)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._socket, name)
+
+
+def test_a_server_that_takes_no_more_is_waited_for_as_for_its_answer(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine
+) -> None:
+    branched = enlisted(
+        MysqlParticipant(make_engine(url, pool_size=1), name="shelf", patience=3.0), new_branch(), PUT, id=4
+    )
+    driver: Any = branched._session._driver
+    driver._sock = line = Line(driver._sock)
+    branched.prepare()()
+    branched.finish(COMMIT)()
+    assert set(line.limits) == {3.0}
+    branched.leave()
+    assert shelf.items() == {4}
