@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeGuard
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg.types.numeric import Int4
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,7 +19,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from txsaga.adapters.evidence.sessions import PLAIN, refuse_autocommit
 from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import translated, translating
-from txsaga.adapters.postgres.known import Driver, Known, answer
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
@@ -45,13 +43,13 @@ CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, 
 OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
 
 A_CONNECTION = "give a SQLAlchemy Connection or AsyncConnection, of a session session.connection()"
-_TYPES = 23, 17  # int4, bytea
 RECOGNISED, CURSOR = "txsaga home", "txsaga cursor"
 ADVICE = (
     "this connection does not lead to the home database of the broker; "
     "use tx.local(…) with a registered resource for work in another database"
 )
 
+Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 Cursor = psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]
 
 
@@ -93,15 +91,12 @@ class JoinedSends:
 
     def _store_one(self, cursor: Cursor, qid: int, body: bytes) -> int:
         """Store past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
-        aside, statement = stack(), self._statement
+        aside, values = stack(), (qid, body)
         try:
-            known = answer(cursor.connection, statement.known, (qid.to_bytes(4, "big"), body), aside)
-            if known is not None:
-                return int.from_bytes(known, "big")
             if isinstance(cursor, psycopg.Cursor):
-                return int(cursor.execute(statement.one, (Int4(qid), body), prepare=True).fetchone()[0])  # type: ignore[index]
+                return int(cursor.execute(self._statement.one, values, prepare=True).fetchone()[0])  # type: ignore[index]
             assert aside is not None
-            return int(aside.wait(_stored(cursor, statement.one, (Int4(qid), body)))[0])
+            return int(aside.wait(_stored(cursor, self._statement.one, values))[0])
         except psycopg.Error as error:
             if cursor.connection.closed:
                 self._connection.invalidate(error)
@@ -159,23 +154,18 @@ def _is_short(driver: object) -> TypeGuard[Driver]:
     )
 
 
-async def _stored(cursor: psycopg.AsyncCursor[Any], statement: bytes, values: tuple[Int4, bytes]) -> Any:
+async def _stored(cursor: psycopg.AsyncCursor[Any], statement: bytes, values: tuple[int, bytes]) -> Any:
     await cursor.execute(statement, values, prepare=True)
     return await cursor.fetchone()
 
 
 class _Statement(NamedTuple):
     one: bytes  # of one message of a group: what is always the same costs nothing
-    known: Known
     any: TextClause
 
 
 @cache
 def _send(namespace: str, owner: bool, group: int) -> _Statement:
-    sql = SEND + DURABLE if owner else CALL
-
-    def written(qid: str, n: object, body: str, of: object) -> str:
-        return sql.format(s=f'"{namespace}"', pgroup=of, qid=qid, n=n, body=body)
-
-    one, known = (written(qid, 1, body, group).encode() for qid, body in (("%b", "%b"), ("$1", "$2")))
-    return _Statement(one, Known(known, _TYPES), text(written(":qid", ":n", ":body", ":pgroup")))
+    schema, sql = f'"{namespace}"', SEND + DURABLE if owner else CALL
+    one = sql.format(s=schema, pgroup=group, qid="%s", n=1, body="%b")
+    return _Statement(one.encode(), text(sql.format(s=schema, pgroup=":pgroup", qid=":qid", n=":n", body=":body")))

@@ -61,7 +61,7 @@ class Wire:
         """
         results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls, alone=alone)
         for result in results:
-            require_success(result)
+            _require_success(result)
         return [self._rows(result) for result in results]
 
     def prepared(self, call: Call) -> bytes:
@@ -72,7 +72,7 @@ class Wire:
             types = [0 if value is None else value.oid for value in call.values]
             self._pgconn.send_prepare(name, call.sql.encode(), types)
             for result in self._results():
-                require_success(result)
+                _require_success(result)
             self._prepared[call.sql] = name
         return name
 
@@ -130,8 +130,7 @@ class Wire:
         return self._pgconn.get_result()
 
 
-def require_success(result: PGresult) -> None:
-    """Raise what the driver would raise for an answer that is an error."""
+def _require_success(result: PGresult) -> None:
     if result.status in _DONE:
         return
     state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
