@@ -15,19 +15,28 @@ from txsaga.model.branch import BranchEvent, BranchState
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted
 from txsaga.testing.branch_contract import FIRST_OF, begun, said, states, written
+from txsaga.testing.samples import new_queues, read, row
 
 pytestmark = pytest.mark.postgres
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 
 
-def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(store: PostgresStore, home_url: str) -> None:
-    life = begun(store)
+@pytest.mark.parametrize("turn", [1, -1], ids=["superseded first", "owner first"])
+@pytest.mark.parametrize(("early", "late"), [(COMMIT, ROLLBACK), (COMMIT, COMMIT), (ROLLBACK, COMMIT)])
+def test_the_word_of_the_owner_counts_beside_that_of_one_who_was(
+    store: PostgresStore, home_url: str, early: Decision, late: Decision, turn: int
+) -> None:
+    (qid,), life = new_queues(store), begun(store)
     Stored(home_url).rows(f"update tx set owner = 2 where txid = {life.txid}")
-    answers = store.branches.write([said(life, ROLLBACK), said(replace(life, owner=2), COMMIT)])
-    assert answers[1] is COMMIT
+    both = [said(life, early, [row(qid, "a")], FIRST_OF), said(replace(life, owner=2), late, [row(qid, "b")])]
+    superseded, owner = store.branches.write(both[::turn])[::turn]
+    assert isinstance(superseded, Superseded)
+    assert owner is late
     with store.ledgers.open() as ledger:
-        assert ledger.standing(life.txid) is COMMIT
+        assert ledger.standing(life.txid) is late
+    assert read(store, qid) == (["b"] if late is COMMIT else [])
+    assert BranchState.PREPARED not in states(store, life)
 
 
 def test_the_word_of_one_who_was_alone_changes_nothing(store: PostgresStore, home_url: str) -> None:

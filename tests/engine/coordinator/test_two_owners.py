@@ -66,6 +66,7 @@ def test_the_earlier_owner_commits_nothing_beside_the_later(bank: Bank, gives_up
         until = time.monotonic() + 10
         while len(batcher._waiting) < 2 and time.monotonic() < until:
             time.sleep(0.01)
+        assert len(batcher._waiting) == 2
     earlier.join()
     later.join()
     assert isinstance(earlier.left, Superseded)
