@@ -1,6 +1,6 @@
 """A letter that is replayed while its group is moved or expires is a letter, or comes: never lost, nor stranded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
@@ -26,17 +26,6 @@ WORKS: dict[str, Work] = {
     "leave": lambda store, qid: store.queues.forget(GROUP, [qid]),
     "expire": lambda store, _: store.groups.expire(),
 }
-
-
-@pytest.fixture
-def store(home_url: str) -> Iterator[PostgresStore]:
-    with closing(open_store(home_url)) as opened_store:
-        yield opened_store
-
-
-@pytest.fixture
-def stored(home_url: str) -> Stored:
-    return Stored(home_url)
 
 
 @pytest.mark.parametrize("nth", range(1, STATEMENTS))
