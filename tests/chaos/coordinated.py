@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from threading import Barrier
 from unittest.mock import patch
 
 from sqlalchemy import Connection, text
@@ -23,7 +25,7 @@ from txsaga.engine.coordinator.tidying import Tidying
 from txsaga.engine.producer import Producer
 from txsaga.errors import AlreadyCommitted
 from txsaga.errors.flows import RowsDiffer
-from txsaga.errors.xa import VotedNo
+from txsaga.errors.xa import IntegrityViolated, VotedNo
 from txsaga.ports.participants import Ages
 
 BOTH = (BANK, MORTGAGE)
@@ -101,6 +103,30 @@ def write_down(tx: Coordinated, id: str) -> None:
         journal.execute("UPDATE account SET balance = balance + 1 WHERE id = :id", {"id": id}, rows=1)
         journal.execute("INSERT INTO debit VALUES (:id, :half)", {"id": id, "half": str(tx.txid)})
     tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
+
+
+@TILL_TOLD
+def pay_at_once(broker: Broker, world: World) -> None:
+    """Move money four times at the same moment, by journals that only add rows; then have one of two at once fail."""
+    producer = teller(broker)
+    for ids in ("1234", "5674"):
+        meeting = Barrier(len(ids))
+        with ThreadPoolExecutor(len(ids)) as threads:
+            for done in [threads.submit(_add, producer, world, id, meeting) for id in ids]:
+                done.result()
+    recover(broker, world)
+
+
+def _add(producer: Producer, world: World, id: str, meeting: Barrier) -> None:
+    with suppress(IntegrityViolated):
+        with producer.coordinated(*BOTH) as tx:
+            for resource in BOTH:
+                journal = tx.journal(resource)
+                journal.execute("INSERT INTO account VALUES (:id, 1)", {"id": 1_000 + int(id)})
+                journal.execute("INSERT INTO debit VALUES (:id, :half)", {"id": id, "half": str(tx.txid)})
+            tx.send(CREDITS, f"{id} {tx.txid}".encode(), key=id)
+            meeting.wait()  # all of them come to their ends while the first is at it
+        world.note("acknowledged", f"{id} {tx.txid}")
 
 
 @TILL_TOLD

@@ -35,6 +35,7 @@ PAY = Scenario(
     end=nothing_more,
 )
 BY_JOURNAL = replace(PAY, name="two journals and a message, recovered by two at once", run=coordinated.pay_by_journal)
+AT_ONCE = replace(PAY, name="many journals at once, which share branches", run=coordinated.pay_at_once)
 BY_KEY = Scenario(
     name="the same under a key, recovered, then tried again",
     roles_from=ROLES,
@@ -181,6 +182,7 @@ COORDINATED: tuple[tuple[Scenario, str], ...] = (
             PAY,
             IN_LOOP,
             BY_JOURNAL,
+            AT_ONCE,
             BY_KEY,
             BY_KEY_AT_ONCE,
             ALONE,
@@ -192,7 +194,7 @@ COORDINATED: tuple[tuple[Scenario, str], ...] = (
             TIDY,
         )
     ),
-    *((each, MYSQL) for each in (PAY, BY_JOURNAL, BY_KEY_AT_ONCE, TIDY)),
+    *((each, MYSQL) for each in (PAY, BY_JOURNAL, AT_ONCE, BY_KEY_AT_ONCE, TIDY)),
     *((each, SQLITE) for each in (PAY, BY_KEY, BY_KEY_AT_ONCE)),
     *((each, SERVICE) for each in (TAKE, TAKE_BY_KEY)),
     *((each, CLUSTER) for each in (SEND_TO_MANY, SEND_BY_TURNS)),

@@ -61,12 +61,13 @@ class Batcher(Generic[Item, Answer]):
         capacity: int = 20_000,
         patience: float = 30.0,
         in_loops: bool = False,
+        gathers: bool = False,
     ) -> None:
         self.name = name
         self._run = run
         self._limit, self._weigh, self._weight = limit, weigh, weight
         self._capacity = capacity
-        self._patience, self._has_loops = patience, in_loops
+        self._patience, self._has_loops, self._gathers = patience, in_loops, gathers
         self.reset()
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
@@ -164,7 +165,7 @@ class Batcher(Generic[Item, Answer]):
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            found = LoopBatches(self._fitting, self._answers)
+            found = LoopBatches(self._fitting, self._answers, gathers=self._gathers)
             with self._lock:
                 for closed in [each for each in self._loops if each.is_closed()]:
                     del self._loops[closed]  # what waits there knows its loop, and keeps it

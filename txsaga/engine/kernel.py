@@ -17,6 +17,7 @@ from txsaga.engine.case import Case
 from txsaga.engine.checkers import Checkers, Question
 from txsaga.engine.coordinator.notes import Notes
 from txsaga.engine.coordinator.numbers import Numbers
+from txsaga.engine.coordinator.sharing import Sharing
 from txsaga.engine.coordinator.writing import BranchWriting
 from txsaga.engine.decide import Decider
 from txsaga.engine.hooks import EndHooks
@@ -111,6 +112,7 @@ class Kernel:
         self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
         write = BranchWriting(store.branches, announce)
         self.branches: Batcher[Call, Word] = Batcher("branches", write, in_loops=store.waits_in_loops)
+        self.sharing = Sharing(store.branches, announce)
         self.notes = Notes(write)
         self.numbers = Numbers(store.branches.numbers)
         self.steps: Batcher[Step, StepAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
@@ -187,6 +189,7 @@ class Kernel:
         """Finish what is queued; what comes later is refused."""
         self._writes.close()
         self.acks.close()
+        self.sharing.close()
         self.notes.close()
         self.branches.close()
         self.steps.close()

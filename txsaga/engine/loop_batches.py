@@ -59,8 +59,10 @@ class LoopBatches(Generic[Item]):
         self,
         fitting: Callable[[deque[tuple[Item, Place]]], int],
         answers: Callable[[list[Item]], Sequence[object]],
+        *,
+        gathers: bool = False,
     ) -> None:
-        self._fitting, self._answers = fitting, answers
+        self._fitting, self._answers, self._gathers = fitting, answers, gathers
         self.waiting = deque[tuple[Item, Place]]()
         self.leader: Place | None = None  # it runs a batch, or was told to
         self._batch: list[tuple[Item, Place]] = []
@@ -102,6 +104,8 @@ class LoopBatches(Generic[Item]):
 
     def _lead(self, own: Place) -> None:
         """Run the next batch and hand on; what is interrupted `_let_go` mends."""
+        if self._gathers:
+            own.aside.until(_turn())
         fitting = self._fitting(self.waiting)
         self._batch = batch = [self.waiting[at] for at in range(fitting)]
         for _ in batch:
@@ -142,6 +146,14 @@ class LoopBatches(Generic[Item]):
             self._hand_on(left)
         elif self.leader is not None:
             self.leader.tell()
+
+
+def _turn() -> asyncio.Future[None]:
+    """Give what is there with the next turn of the loop: whoever was told in this one has called again by then."""
+    loop = asyncio.get_running_loop()
+    turn = loop.create_future()
+    loop.call_soon(turn.set_result, None)
+    return turn
 
 
 def _for_others(answer: object) -> object:

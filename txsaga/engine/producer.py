@@ -146,18 +146,25 @@ class Producer:
         return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
 
     def coordinated(
-        self, *resources: str, key: str | None = None, run: str | None = None, patience: float = 0.0
+        self,
+        *resources: str,
+        key: str | None = None,
+        run: str | None = None,
+        patience: float = 0.0,
+        shared: bool = True,
     ) -> Coordinated:
         """Open a transaction over several resources, with one outcome for all of them and for its messages.
 
         With a key it happens once, however often it is tried. `run` names the flow that it belongs to. The store, or a
-        resource before its first work, that is away is waited for so many seconds of `patience`.
+        resource before its first work, that is away is waited for so many seconds of `patience`. Small journals that
+        only add rows share a branch with others that end at the same moment, unless it is not to be `shared`.
         """
         self._require_checker()
         check_seconds(patience, "patience")
+        check_kind(shared, bool, "shared", "say True or False")
         if key is not None:
             validate_key(key)
-        return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience)
+        return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience, shared=shared)
 
     def begin_flow(
         self,

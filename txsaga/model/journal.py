@@ -31,6 +31,7 @@ _SILENT = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_TRICKY = re.compile(r"[\\$#]|--|/\*")
 _LONG = 2_000
 _READING = frozenset({"SELECT", "SHOW", "VALUES", "TABLE", "EXPLAIN", "FETCH", "DESCRIBE", "PRAGMA"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
@@ -77,6 +78,15 @@ def only_adds(text: str) -> bool:
     """Tell whether a journalled statement locks no row that is there; what a trigger of its table does nobody tells."""
     words = _words(text)
     return words[0] == "INSERT" and _LOCKING.isdisjoint(words)
+
+
+@of_short
+def is_plain(text: str) -> bool:
+    """Tell whether every database ends a statement where it seems to end.
+
+    What one hides behind a comment or a backslash would end the transaction of whoever shares a branch with it.
+    """
+    return _TRICKY.search(text) is None
 
 
 @of_short

@@ -100,6 +100,16 @@ Answer = Life | Decision | bool | None
 """An open life; the decision that stands, None for an end; whether the branch was still waiting."""
 
 
+class Joint(Protocol):
+    """Words that are on their way and stand together, or not at all; one of the two is said of them, once."""
+
+    def commit(self) -> bool:
+        """Let them stand, in one commit; tell whether they do. Where one of them can't, nothing of any is written."""
+
+    def abandon(self) -> None:
+        """Let nothing of them be written."""
+
+
 class Branches(Protocol):
     """Names branches before their work, and remembers them until they are finished."""
 
@@ -109,6 +119,12 @@ class Branches(Protocol):
         `Resolve` answers `Superseded` when the transaction is not the owner's any more, and `EffectConflict` when
         something is bound to it that only the one way to decide applies (late bodies, offsets, messages). `Fence`
         answers what stands, None where the transaction was written down meanwhile and is open.
+        """
+
+    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
+        """Send words of owners whose work is in the same branches, while those are still asked for their votes.
+
+        Each is a COMMIT of a transaction of which nothing was written yet.
         """
 
     def numbers(self, group: int, count: int) -> Sequence[Life]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -31,6 +32,14 @@ class Ages(NamedTuple):
 
     committed: timedelta
     barriers: timedelta  # longer than any local transaction can last: one that is late must find them
+
+
+class Waits(Enum):
+    """How long the statements of a journal wait for somebody's lock."""
+
+    PATIENTLY = auto()
+    BRIEFLY = auto()  # other resources are asked at the same time, and may wait for each other in a circle
+    SHORTLY = auto()  # journals of others are in the same branch, which nobody is to hold up
 
 
 class Enlisted(Protocol):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from txsaga.testing.guest_contract import GuestContract
     from txsaga.testing.half_contract import HalfContract
     from txsaga.testing.intent_contract import IntentContract
+    from txsaga.testing.joint_contract import JointContract
     from txsaga.testing.lease_contract import LeaseContract
     from txsaga.testing.ledger_contract import LedgerContract
     from txsaga.testing.log_contract import LogContract
@@ -82,6 +83,7 @@ __all__ = [
     "GuestContract",
     "HalfContract",
     "IntentContract",
+    "JointContract",
     "Later",
     "LeaseContract",
     "LedgerContract",

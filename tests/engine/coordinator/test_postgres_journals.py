@@ -23,6 +23,7 @@ from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, OtherReason
 from txsaga.model.branch import BranchId, BranchState, Finish
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
+from txsaga.ports.participants import Waits
 
 pytestmark = pytest.mark.postgres
 
@@ -101,7 +102,7 @@ def test_what_committed_by_itself_is_found_though_nobody_heard_the_vote(bank: Ba
     participant = bank.broker.kernel.participant("current")[1]
     assert isinstance(participant, PostgresParticipant)
     branch = BranchId(bank.broker.identity.transaction(7), 1, 1)
-    session = participant.enlist_journal(branch, [Journalled(0, 1, "current", 0, text, {})], together=False)
+    session = participant.enlist_journal(branch, [Journalled(0, 1, "current", 0, text, {})], waits=Waits.PATIENTLY)
     session.prepare()
     assert session.finish(Decision.ROLLBACK)() is Finish.COMMITTED
     session.leave()
@@ -278,7 +279,7 @@ def test_a_row_that_is_there_is_a_no_at_once(bank: Bank, log_of: list[str]) -> N
 
 
 def test_who_waits_too_long_for_a_stranger_votes_no(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_journal, "IN_TURN", "300ms")
+    monkeypatch.setitem(postgres_journal.LONGEST, Waits.PATIENTLY, "300ms")
     with bank.engines["current"].connect() as stranger:
         stranger.exec_driver_sql("update account set balance = 0")
         with (
@@ -313,7 +314,7 @@ def test_triggers_that_lock_the_same_rows_end_in_turn(bank: Bank, log_of: list[s
         )
 
     def enter(_: int) -> None:
-        with bank.producer.coordinated("current", "mortgage") as tx:
+        with bank.producer.coordinated("current", "mortgage", shared=False) as tx:
             for name in bank.engines:
                 tx.journal(name).execute("insert into entry values (1)")
 

@@ -23,7 +23,7 @@ from txsaga.model.branch import BRANCH, OVER, UNIT, Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxEvent, TxState
 from txsaga.model.records import Life
-from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Noted, Place, Resolve, Written
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Joint, Noted, Place, Resolve, Written
 
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
@@ -41,6 +41,24 @@ class MemoryBranches:
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind, each with its own answer."""
         return [self._one(call) for call in calls]
+
+    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
+        """Take words that stand together, or not at all."""
+        return _MemoryJoint(self, words)
+
+    def stand(self, words: Sequence[Resolve]) -> bool:
+        """Let all of these words stand, or none."""
+        try:
+            with self._home.block() as kept:
+                ledger = MemoryLedger(self._home, self._names, kept)
+                for word in words:
+                    if self._is_first(kept, word.life):
+                        self._write_down(ledger, word.life, word.resources)
+                    if self._resolve(kept, word) is not Decision.COMMIT:
+                        raise DecidedOtherwise(word.life.txid, "ROLLBACK")
+        except TransactionError:
+            return False
+        return True
 
     def numbers(self, group: int, count: int) -> Sequence[Life]:
         """Give out numbers for transactions of which nothing is written before their end."""
@@ -215,3 +233,17 @@ class MemoryBranches:
             return False
         kept.branches[call[:3]] = row._replace(state=STATES[call.event], at=self._home.now(), why=call.why)
         return True
+
+
+class _MemoryJoint:
+    """Words of which nothing is written before they are to stand."""
+
+    def __init__(self, branches: MemoryBranches, words: Sequence[Resolve]) -> None:
+        self._branches, self._words = branches, words
+
+    def commit(self) -> bool:
+        """Let them stand."""
+        return self._branches.stand(self._words)
+
+    def abandon(self) -> None:
+        """Forget them."""

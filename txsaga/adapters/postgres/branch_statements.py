@@ -144,6 +144,9 @@ WITH r AS MATERIALIZED (
     SELECT txid, CASE decision WHEN 1 THEN 'COMMIT' ELSE 'ROLLBACK' END, who, why FROM m WHERE decision IN (1, 2))
 SELECT r.txid, t.txid IS NOT NULL FROM r LEFT JOIN t ON t.txid = r.txid"""
 
+# Behind words of which all stand or none: where one does not, it fails, and nothing of any is written.
+ALL_STAND = "SELECT 1 / (count(*) = cardinality($1))::int FROM {s}.op WHERE txid = ANY ($1) AND decision = 1"
+
 NUMBERS_TYPES = ("int4", "int4")
 NUMBERS_ANSWERS = "txid int8, token bytea, given bytea"
 NUMBERS = """

@@ -33,6 +33,7 @@ from txsaga.adapters.postgres.branch_values import (
 )
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, called, written
+from txsaga.adapters.postgres.joint import PostgresJoint
 from txsaga.adapters.postgres.line import ConnectionLost, Lines
 from txsaga.adapters.postgres.superseded import Owned, superseded
 from txsaga.adapters.postgres.values import int4, int8_array
@@ -44,7 +45,7 @@ from txsaga.model.branch import Branch, BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
-from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Noted, Place, Resolve, Written
+from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Joint, Noted, Place, Resolve, Written
 
 RESENDS = 3
 Answers = dict[int, Answer | TxSagaError]
@@ -77,7 +78,7 @@ class PostgresBranches:
             self._fence = called(s, "fence", sql.FENCE_TYPES)
             self._note = called(s, "note_branches", sql.NOTE_TYPES)
         self._lock = sql.LOCK.format(s=s)
-        self._standing = sql.STANDING.format(s=s)
+        self._standing, self._all_stand = sql.STANDING.format(s=s), sql.ALL_STAND.format(s=s)
 
     def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind in one commit, each with its own answer."""
@@ -94,6 +95,12 @@ class PostgresBranches:
             *_, rows = [next(found) for _ in task.statements]
             answers |= task.read(rows)
         return [answers[id(call)] for call in calls]
+
+    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
+        """Send words that stand together, or not at all."""
+        all_stand, never = (Statement(self._all_stand, [int8_array(txids)]) for txids in (_txids(words), NONE))
+        said = [Statement(self._conclude, conclusions(words)), all_stand]
+        return PostgresJoint(self._lines, said, never, self._exchanged)
 
     def numbers(self, group: int, count: int) -> Sequence[Life]:
         """Give out numbers for transactions of which nothing is written before their end."""
@@ -234,6 +241,10 @@ class PostgresBranches:
 
 def _noted(calls: Sequence[Noted], known: set[tuple[Any, ...]]) -> Answers:
     return {id(note): (note.txid, note.number, note.attempt) in known for note in calls}
+
+
+def _txids(words: Sequence[Resolve]) -> Sequence[int]:
+    return [word.life.txid for word in words]
 
 
 def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that

@@ -87,13 +87,35 @@ class Line:
         """Run prepared statements in one transaction; return the rows of each. Who is alone has nobody wait beside."""
         if self._connection is None:
             self.connection()
+        return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
+
+    def _guarded(self, exchanged: Callable[[], Answer]) -> Answer:
         try:
-            return self.wire.exchange(calls, alone=alone)
+            return exchanged()
         except psycopg.Error as error:
             raise self._understood(error) from error
         except BaseException:
             self.close()  # interrupted in the middle: what comes next on this connection belongs to nobody
             raise
+
+    def begin(self, calls: Sequence[Call]) -> None:
+        """Send prepared statements of one transaction, which `end` commits: the server begins with them."""
+
+        def begun() -> None:
+            self.wire.begin(calls)
+            self.wire.hand_over()
+
+        self._guarded(begun)
+
+    def end(self, *more: Call) -> list[Rows]:
+        """Commit what was begun, and one of its statements again with other values; return the rows of each."""
+
+        def ended() -> list[Rows]:
+            for call in more:
+                self.wire.add(call)
+            return self.wire.end()
+
+        return self._guarded(ended)
 
     def connection(self) -> psycopg.Connection[Any]:
         """Return the open connection, opening one when there is none."""

@@ -59,7 +59,31 @@ class Wire:
 
         One that returns none has a row with the number of those it wrote. Who is alone looks out for the answer.
         """
-        results = self._single(*calls, alone=alone) if len(calls) == 1 else self._piped(calls, alone=alone)
+        if len(calls) == 1:
+            return self._read(self._single(*calls, alone=alone))
+        self.begin(calls)
+        return self.end(alone=alone)
+
+    def begin(self, calls: Sequence[Call]) -> None:
+        """Send statements; the server works on them, and what they do is nowhere to be seen."""
+        names = [self.prepared(call) for call in calls]
+        self._pgconn.enter_pipeline_mode()
+        for name, call in zip(names, calls, strict=True):
+            self._pgconn.send_query_prepared(name, call.values, [1] * len(call.values), 1)
+
+    def hand_over(self) -> None:
+        """Let the server begin with what was sent."""
+        flush(self._pgconn)
+
+    def add(self, call: Call) -> None:
+        """Send one statement more, which is prepared already."""
+        self._pgconn.send_query_prepared(self._prepared[call.sql], call.values, [1] * len(call.values), 1)
+
+    def end(self, *, alone: bool = False) -> list[Rows]:
+        """Commit what was begun; return the rows of each statement."""
+        return self._read(self._piped(alone=alone))
+
+    def _read(self, results: Sequence[PGresult]) -> list[Rows]:
         for result in results:
             _require_success(result)
         return [self._rows(result) for result in results]
@@ -99,12 +123,8 @@ class Wire:
             raise psycopg.OperationalError("the session ended without an answer")
         return results
 
-    def _piped(self, calls: Sequence[Call], *, alone: bool) -> list[PGresult]:
+    def _piped(self, *, alone: bool) -> list[PGresult]:
         pgconn, results = self._pgconn, list[PGresult]()
-        names = [self.prepared(call) for call in calls]
-        pgconn.enter_pipeline_mode()
-        for name, (_, given) in zip(names, calls, strict=True):
-            pgconn.send_query_prepared(name, given, [1] * len(given), 1)
         pgconn.pipeline_sync()
         flush(self._pgconn)
         if alone and stack() is None:

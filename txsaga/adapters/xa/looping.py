@@ -18,7 +18,7 @@ from txsaga.adapters.xa.postgres_session import DriverSession, Session
 from txsaga.errors import ConfigError
 from txsaga.model.branch import BranchId
 from txsaga.model.flow_step import Journalled
-from txsaga.ports.participants import Enlisted
+from txsaga.ports.participants import Enlisted, Waits
 
 Shown = Callable[[Connection], object]
 """Makes of a connection what the user works with."""
@@ -47,7 +47,7 @@ class PostgresInLoop:
         self,
         engine: AsyncEngine,
         enlisted: Callable[[BranchId, Callable[[], Session]], PostgresBranch],
-        noted: Callable[[BranchId, Sequence[Journalled], Engine, bool], PostgresJournal],
+        noted: Callable[[BranchId, Sequence[Journalled], Engine, Waits], PostgresJournal],
         patience: float,
     ) -> None:
         self.engine, self._enlisted, self._noted, self._patience = engine, enlisted, noted, patience
@@ -60,9 +60,9 @@ class PostgresInLoop:
         """Do the same for a user who works with the driver's own connection."""
         return self._enlisted(branch, lambda: DriverSession(self.engine.sync_engine, self._patience))
 
-    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> PostgresJournal:
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, waits: Waits) -> PostgresJournal:
         """Open a session for a branch whose work goes with its vote."""
-        return self._noted(branch, statements, self.engine.sync_engine, together)
+        return self._noted(branch, statements, self.engine.sync_engine, waits)
 
     def _opened(self) -> Session:
         connection = self.engine.sync_engine.connect()

@@ -37,7 +37,7 @@ from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
-from txsaga.ports.participants import Ages, Enlisted, Opens, Over
+from txsaga.ports.participants import Ages, Enlisted, Opens, Over, Waits
 
 FORMAT = 0x54585347  # "TXSG"
 AUTOCOMMIT = "AUTOCOMMIT"
@@ -132,9 +132,8 @@ class MysqlParticipant:
             self._patience,
         )
 
-    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> MysqlJournal:
-        """Open a session for a branch whose work goes with its vote; locks are waited for as the server says."""
-        del together
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, waits: Waits) -> MysqlJournal:
+        """Open a session for a branch whose work goes with its vote; alone it waits for locks as the server says."""
         around = Around(
             self._xid(branch),
             self._level,
@@ -145,7 +144,9 @@ class MysqlParticipant:
         )
         session = self._lent()
         try:
-            return MysqlJournal(session, branch, around, statements, place=self.name, patience=self._patience)
+            return MysqlJournal(
+                session, branch, around, statements, place=self.name, patience=self._patience, waits=waits
+            )
         except BaseException:
             session.give_back()
             raise

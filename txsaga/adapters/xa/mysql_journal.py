@@ -25,11 +25,15 @@ from txsaga.errors import xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
+from txsaga.ports.participants import Waits
 
 AT_ONCE = 128 * 1024
 """Letters of work, of four bytes at most, that go in one message: a server takes `max_allowed_packet` at once."""
 _BEHIND = 2
 """Answers behind those of the journal: to XA END and to XA PREPARE."""
+# A server counts in seconds.
+_SHORTLY = "SET @txsaga_wait = @@innodb_lock_wait_timeout, innodb_lock_wait_timeout = 1"
+_AS_BEFORE = "SET innodb_lock_wait_timeout = @txsaga_wait"
 _formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
 
 
@@ -58,6 +62,7 @@ class MysqlJournal(MysqlBranch):
         *,
         place: str,
         patience: float,
+        waits: Waits = Waits.PATIENTLY,
     ) -> None:
         super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
         self._around, self._statements, self._place = around, statements, place
@@ -66,6 +71,7 @@ class MysqlJournal(MysqlBranch):
         self._ordinary: MysqlBranch | None = None
         self._whole, self._against = "", False  # what is prepared is not as it was written
         self._begun = self._before = 0  # so many answers come till the branch is open, and till the journal is begun
+        self._shortly, self._unset = waits is Waits.SHORTLY, False  # what its session waits is not what it waited
 
     def prepare(self) -> Callable[[], Vote]:
         """Send all of it; the function that is returned waits for the vote."""
@@ -79,10 +85,13 @@ class MysqlJournal(MysqlBranch):
         if len(self._work) > AT_ONCE:
             return self._in_session().prepare()
         self._stage, xid = Stage.UNKNOWN, self._xid
-        before = [self._around.level] if self._around.level else []
+        before = [_SHORTLY] if self._shortly else []
+        before += [self._around.level] if self._around.level else []
         before += [f"XA START {xid}", self._around.evidence]
         self._begun, self._before = len(before) - 1, len(before)
         self._whole = f"{';'.join(before)};{self._work}\n;XA END {xid};XA PREPARE {xid}"
+        if self._shortly:
+            self._whole, self._unset = f"{self._whole};{_AS_BEFORE}", True
         try:
             self._session.send(self._whole, several=True)
         except SessionLost as lost:
@@ -129,7 +138,7 @@ class MysqlJournal(MysqlBranch):
         """Give the session back where nothing waits in it."""
         if self._ordinary is not None:
             self._ordinary.leave()
-        elif self._stage in (Stage.OPEN, Stage.OVER):
+        elif self._stage in (Stage.OPEN, Stage.OVER) and not self._unset:
             self._session.give_back()
         else:
             self._session.end()
@@ -152,7 +161,8 @@ class MysqlJournal(MysqlBranch):
         if answers.refused is not None:
             self._refuse(answers, answers.refused)
         self._stage, self._against = Stage.PREPARED, True
-        counts = answers.counts[self._before : -_BEHIND]
+        self._unset = False
+        counts = answers.counts[self._before : -_BEHIND - self._shortly]
         if len(counts) != len(self._statements):
             raise xa.RolledBack(
                 f"the journal for {self._place!r} holds other statements than it seems to; "

@@ -48,7 +48,7 @@ from txsaga.model.branch import PREFIX, BranchId, Finish
 from txsaga.model.capabilities import Kind, capabilities_of
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
-from txsaga.ports.participants import Ages, Enlisted, Over
+from txsaga.ports.participants import Ages, Enlisted, Over, Waits
 
 S = TypeVar("S", bound=Session)
 
@@ -122,9 +122,9 @@ class PostgresParticipant:
         """Do the same for a user who works with the driver's own connection."""
         return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
 
-    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> PostgresJournal:
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, waits: Waits) -> PostgresJournal:
         """Open a session for a branch whose work goes with its vote."""
-        return self._noted(branch, statements, self._engine, together)
+        return self._noted(branch, statements, self._engine, waits)
 
     def in_loop(self) -> PostgresInLoop:
         """Return what opens them on a stack that waits as a task does."""
@@ -139,13 +139,13 @@ class PostgresParticipant:
         return PostgresBranch(session, branch, texts, self._elsewhere(branch))
 
     def _noted(
-        self, branch: BranchId, statements: Sequence[Journalled], engine: Engine, together: bool
+        self, branch: BranchId, statements: Sequence[Journalled], engine: Engine, waits: Waits
     ) -> PostgresJournal:
         texts = self._texts
         session = self._ready(lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts))
         try:
             return PostgresJournal(
-                session, branch, texts, self._elsewhere(branch), statements, place=self.name, together=together
+                session, branch, texts, self._elsewhere(branch), statements, place=self.name, waits=waits
             )
         except BaseException:
             session.give_back()

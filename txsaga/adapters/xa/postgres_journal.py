@@ -27,9 +27,9 @@ from txsaga.errors import xa
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
+from txsaga.ports.participants import Waits
 
-TOGETHER, IN_TURN = "1s", "5s"
-"""How long a statement waits for somebody's lock: while other databases are asked at the same time, and else."""
+LONGEST = {Waits.PATIENTLY: "5s", Waits.BRIEFLY: "1s", Waits.SHORTLY: "100ms"}
 _ROLLBACK, _PREPARED = "ROLLBACK", "PREPARE TRANSACTION"
 _BEFORE = 2
 """Answers before those of the journal: to BEGIN and to the evidence row."""
@@ -50,11 +50,11 @@ class PostgresJournal(PostgresBranch):
         statements: Sequence[Journalled],
         *,
         place: str,
-        together: bool,
+        waits: Waits,
     ) -> None:
         super().__init__(session, branch, texts, elsewhere)
         self._statements, self._place = statements, place
-        self._wait = TOGETHER if together else IN_TURN
+        self._wait = LONGEST[waits]
         self._escaped = False  # something in it may have committed by itself
         self._work = "\n;".join(
             [rendered(session, each, _formed(each.text), place) for each in statements]
@@ -78,7 +78,7 @@ class PostgresJournal(PostgresBranch):
         self._stage = Stage.OVER
         try:
             self._session.begin(self._texts, self._branch)
-            self._session.send(f"set local lock_timeout = '{IN_TURN}'; {self._work}")
+            self._session.send(f"set local lock_timeout = '{LONGEST[Waits.PATIENTLY]}'; {self._work}")
             self._refuse_undone(_untold(self._session.receive()))
         except SessionLost as lost:
             raise xa.CommunicationFailed(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
@@ -95,7 +95,7 @@ class PostgresJournal(PostgresBranch):
         answer = self._receive()[-1]
         if answer.state:
             raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back: {answer.why}")
-        self._stage, self._wait = Stage.OPEN, IN_TURN
+        self._stage, self._wait = Stage.OPEN, LONGEST[Waits.PATIENTLY]
 
     def _refuse_broken(self) -> None:
         if self._session.gone:

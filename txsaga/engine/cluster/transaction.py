@@ -26,7 +26,8 @@ from txsaga.engine.cluster.members import AWAY, Members
 from txsaga.engine.cluster.selection import Selection
 from txsaga.engine.consuming import Consumed
 from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.work import Told, noted
+from txsaga.engine.coordinator.notes import noted
+from txsaga.engine.coordinator.work import Told
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received
@@ -233,8 +234,8 @@ class ClusterTransaction(Coordinated):
         self._set_aside(set(self._open) - set(self._took_part))
         super()._roll_back(why, leaves)
 
-    def _told(self, decision: Decision) -> Told:
-        told = super()._told(decision)
+    def _told(self, decision: Decision, told: Told | None = None) -> Told:
+        told = super()._told(decision, told)
         self._silent = list(told.silent)
         self._clean_up()
         return told

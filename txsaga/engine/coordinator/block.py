@@ -34,6 +34,7 @@ from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
+from txsaga.engine.coordinator.sharing import Ended
 from txsaga.engine.coordinator.work import Told
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.home_rows import HomeTable
@@ -94,8 +95,10 @@ class Coordinated(Gathering):
         run: str | None = None,
         patience: float = 0.0,
         owner: Owner | None = None,
+        shared: bool = True,
     ) -> None:
         super().__init__(kernel)
+        self._shared = shared
         self._kernel, self._stage = kernel, Stage.NEW
         self._owner = owner or Owner(kernel, group, resources, key=key, run=run, patience=patience)
         self._lanes: dict[str, Lane] = {}
@@ -280,16 +283,31 @@ class Coordinated(Gathering):
     def _commit(self) -> None:
         work = self._owner.work
         work.refuse_open_units()
-        work.take_journals()
-        rows = self._outbox.take_whole()
+        journals, rows = work.take_journals(), self._outbox.take_whole()
+        if self._may_share(len(journals), rows):
+            outcome = self._kernel.sharing.end(Ended(self._owner, rows, journals, self._close))
+            if outcome is not None:
+                return self._follow(outcome.standing, told=outcome.told)
+            self._stage = Stage.OPEN
+        work.open_journals(journals)
         # With messages a vote costs less than an end: the decision is then the only thing that is written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))
         votes = work.named(work.prepare(besides=last), last=last)
         if last is None:
-            self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
+            self._close()
             self._follow(self._owner.decide(Decision.COMMIT, "the block ended", rows, votes))
         else:
             self._commit_last(rows, votes, last)
+
+    def _close(self) -> None:
+        self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
+
+    def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
+        """Tell whether its branches may be others', too: what is nowhere known yet, and decided by nothing else."""
+        owner = self._owner
+        if not self._shared or owner.written or owner.with_effects or self._bound or self._lanes:
+            return False
+        return bool(journals > 1 or (journals and rows)) and owner.work.shareable and not owner.heeded
 
     def _commit_last(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> None:
         assert self.id is not None
@@ -300,9 +318,9 @@ class Coordinated(Gathering):
             standing, failure = self._owner.commit_last(last, self.id, votes)
         self._follow(standing, failure)
 
-    def _follow(self, standing: Decision, failure: Exception | None = None) -> None:
+    def _follow(self, standing: Decision, failure: Exception | None = None, told: Told | None = None) -> None:
         """Tell everybody what stands, and raise whatever is not plain success."""
-        told = self._told(standing)
+        told = self._told(standing, told)
         if failure is not None:
             raise failure
         if standing is not Decision.COMMIT:
@@ -323,10 +341,10 @@ class Coordinated(Gathering):
             if leaves is not None:
                 leaves.add_note(said)
 
-    def _told(self, decision: Decision) -> Told:
-        """Tell the resources, and whoever listens."""
+    def _told(self, decision: Decision, told: Told | None = None) -> Told:
+        """Tell the resources, unless they were told, and whoever listens."""
         self.decision, self._stage = decision, Stage.LEFT
-        told = self._owner.finish(decision)
+        told = self._owner.finish(decision) if told is None else told
         for listener in self._listeners:
             try:
                 listener(decision)

@@ -25,7 +25,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.flow_step import MAIN, Journalled
 from txsaga.model.journal import only_adds
 from txsaga.ports.flows import Journals
-from txsaga.ports.participants import Enlisted, Participant
+from txsaga.ports.participants import Enlisted, Participant, Waits
 
 NO_STEP = 0
 WAITED = (xa.TimedOut, xa.Deadlocked)
@@ -41,8 +41,8 @@ class Swift(Enlisted, Protocol):
 class TakesJournals(Protocol):
     """What opens such sessions."""
 
-    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, together: bool) -> Swift:
-        """Open a session for a branch; `together` where others are asked at the same time, and may wait in turn."""
+    def enlist_journal(self, branch: BranchId, statements: Sequence[Journalled], *, waits: Waits) -> Swift:
+        """Open a session for a branch, whose statements wait so long for somebody's lock."""
 
 
 class Way(Enum):
@@ -63,6 +63,7 @@ class WrittenDown:
         self._ways: dict[str, Way] = {}
         self._taken, self._turn = False, Lock()
         self.together = False  # they are done at the same time
+        self.adds = False  # they could be, and no row that is there is locked by them
 
     def claim(self, key: str, way: Way) -> None:
         """Have a resource be worked in one way; refuse the other."""
@@ -106,7 +107,8 @@ class WrittenDown:
         adds = all(only_adds(each.text) for statements in found.values() for each in statements)
         # What waits in a circle is found out where all but one of it waits briefly.
         patient = [key for key in found if not getattr(participants[key], "waits_briefly", False)]
-        self.together = len(found) > 1 and all(swift) and adds and len(patient) < 2
+        self.adds = all(swift) and adds and len(patient) < 2
+        self.together = len(found) > 1 and self.adds
         return found
 
     def forget(self) -> None:
@@ -121,12 +123,12 @@ def waited(answers: Iterable[object]) -> bool:
 
 
 def enlist_journal(
-    participant: Participant, branch: BranchId, statements: Sequence[Journalled], *, together: bool
+    participant: Participant, branch: BranchId, statements: Sequence[Journalled], *, waits: Waits
 ) -> Enlisted:
     """Open a session that does a journal at its vote."""
     if hasattr(participant, "enlist_journal"):
         opens = participant if stack() is None else looped(participant)
-        return cast(TakesJournals, opens).enlist_journal(branch, statements, together=together)
+        return cast(TakesJournals, opens).enlist_journal(branch, statements, waits=waits)
     return away_with(partial(_DoneFirst, participant, branch, statements))
 
 

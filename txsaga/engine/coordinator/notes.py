@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from txsaga.errors import TxSagaError
+from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish
+from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted
+from txsaga.ports.participants import Traced
 
 logger = logging.getLogger("txsaga")
 
@@ -23,6 +26,7 @@ LINGER = 0.25
 MOST = 10_000
 """What waits longer than that is left to recovery."""
 AT_ONCE = 500
+PLAIN_EVENT = {Decision.COMMIT: BranchEvent.COMMIT, Decision.ROLLBACK: BranchEvent.ROLL_BACK}
 
 
 class Notes:
@@ -83,3 +87,12 @@ class Notes:
         self._timer = None
         self._turn = threading.Lock()
         self._process = os.getpid()
+
+
+def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: object = None) -> Noted:
+    """Write down what a second phase found, and where its participant knows of traces."""
+    event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
+    why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
+    if why and isinstance(participant, Traced):
+        why = f"{why}; look at {participant.traces(branch, finish)}"
+    return Noted(txid, branch.number, branch.attempt, event, why)

@@ -20,8 +20,9 @@ from threading import Lock
 
 from txsaga.engine.coordinator.ballots import ballots
 from txsaga.engine.coordinator.named import Named, check_names, resources_of
+from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.coordinator.work import Part, Told, Work, noted
+from txsaga.engine.coordinator.work import Part, Told, Work
 from txsaga.engine.decide import By
 from txsaga.engine.effects import Prepared
 from txsaga.engine.kernel import Kernel
@@ -67,7 +68,7 @@ class Owner:
         patience: float = 0.0,
     ) -> None:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
-        self._patience = patience
+        self.patience = patience
         self._lives = Lives(kernel)
         check_names(resources)
         self._polled = self._units = False
@@ -89,7 +90,7 @@ class Owner:
 
     def enter(self) -> None:
         """Begin; what may be entered again, or can't list what it holds, with its branches named (R9)."""
-        self._resources = self._resources or resources_of(self._kernel, self._names, self._patience)
+        self._resources = self._resources or resources_of(self._kernel, self._names, self.patience)
         self._ids = [recorded.id for recorded, _ in self._resources]
         numbers: Sequence[int] = range(1, len(self._ids) + 1)
         if self._key is not None:
@@ -109,10 +110,15 @@ class Owner:
             self._kernel.running.begin_unwritten(self)
 
     def _enter_again(self, key: str) -> Sequence[int]:
-        self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self._patience), written=True)
-        numbers = patiently(lambda: self._named(self._ids), self._patience)
+        self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self.patience), written=True)
+        numbers = patiently(lambda: self._named(self._ids), self.patience)
         self._free_of_earlier(key)
         return numbers
+
+    @property
+    def heeded(self) -> bool:
+        """Tell whether somebody hears of its end before that is written."""
+        return self._kernel.hooks.hear(self._group.name)
 
     def write_down(self) -> Life:
         """Let the store know of the transaction, and return its life there."""
@@ -174,6 +180,11 @@ class Owner:
         self._heard(word, standing)
         assert isinstance(standing, Decision)
         return standing
+
+    def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[Voted] | None = None) -> Resolve:
+        """Say COMMIT with others; without votes its work is in a branch of theirs, and it names none."""
+        word = self._word(Decision.COMMIT, why, rows, votes or ())
+        return word if votes is not None else word._replace(resources=())
 
     def end(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> Decision | None:
         """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""
@@ -277,7 +288,7 @@ class Owner:
 
     def _own(self, life: Life, *, written: bool) -> None:
         self.life, self.written = life, written
-        self.work = Work(life.txid, self._kernel.announce, self._patience)
+        self.work = Work(life.txid, self._kernel.announce, self.patience)
 
     def _word(
         self,

@@ -21,10 +21,10 @@ from functools import partial
 from uuid import UUID
 
 from txsaga.engine.check_round import CHECK_BACK
+from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.coordinator.orphans import LONE, Orphans
 from txsaga.engine.coordinator.reach import PATIENCE, Reach, Sight, briefly
 from txsaga.engine.coordinator.tidying import Tidying
-from txsaga.engine.coordinator.work import noted
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.pace import Pace
 from txsaga.errors import (

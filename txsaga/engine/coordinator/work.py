@@ -19,22 +19,24 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.coordinator.journals import Swift, Way, WrittenDown, enlist_journal, waited
 from txsaga.engine.coordinator.knots import Knots
 from txsaga.engine.coordinator.looped import looped
+from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.journal import Journal
 from txsaga.engine.patience import patiently
 from txsaga.engine.waiting import stack
 from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
-from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish, Vote
+from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 from txsaga.ports.branches import Noted, Voted
-from txsaga.ports.participants import Driven, Enlisted, Opens, Participant, Traced
+from txsaga.ports.participants import Driven, Enlisted, Opens, Participant, Waits
 
 logger = logging.getLogger("txsaga")
 
 Answer = TypeVar("Answer")
+Journals = Mapping[str, Sequence[Journalled]]
+"""What resources are to do at their votes."""
 
-PLAIN_EVENT = {Decision.COMMIT: BranchEvent.COMMIT, Decision.ROLLBACK: BranchEvent.ROLL_BACK}
 AGAINST = {
     Finish.COMMITTED: xa.HeuristicCommit,
     Finish.ROLLED_BACK: xa.HeuristicRollback,
@@ -78,6 +80,7 @@ class Work:
 
     def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
         self._txid, self._announce, self._patience = txid, announce, patience
+        self._txids: tuple[int, ...] = (txid,)  # whose work is in its branches
         self._parts: dict[str, Part] = {}
         self._written = WrittenDown()
         self.knots = Knots(txid)
@@ -135,14 +138,34 @@ class Work:
             raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
         return self._written.journal(key, part.participant, require_open)
 
-    def take_journals(self) -> None:
-        """Take what was written down, and open the sessions in which it is done with the votes."""
+    def take_journals(self) -> Journals:
+        """Take what was written down: nothing is added to it any more."""
         participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
-        for key, statements in self._written.take(participants).items():
+        return self._written.take(participants)
+
+    def open_journals(self, journals: Journals, *, besides: Sequence[int] = ()) -> None:
+        """Open the sessions in which journals are done with the votes, also those of the transactions besides it."""
+        self._txids = (self._txid, *besides)
+        waits = Waits.SHORTLY if besides else Waits.BRIEFLY if self._written.together else Waits.PATIENTLY
+        for key, statements in journals.items():
             part = self._parts[key]
             part.statements = statements
-            together = self._written.together
-            self._open(key, part, partial(enlist_journal, part.participant, part.branch, statements, together=together))
+            self._open(key, part, partial(enlist_journal, part.participant, part.branch, statements, waits=waits))
+
+    @property
+    def shareable(self) -> bool:
+        """Tell whether its journals may be done in a branch with others': nothing was done yet, and they only add."""
+        own = all(part.can_vote and not part.aux for part in self._parts.values())
+        return own and self._written.adds and not self.used
+
+    def undo(self) -> bool:
+        """Take back what journals did, so that they can be done anew; tell whether nothing of it is left."""
+        told = self.finish(Decision.ROLLBACK)
+        for key, part in self._parts.items():
+            self.drop(key)
+            part.used = part.asked = part.left = False
+            part.statements = ()
+        return not told.silent and not told.against
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
@@ -158,6 +181,10 @@ class Work:
     def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
         """Ask for every vote there is; a no is raised once all have answered."""
         return self.heard(self.ask(key for key in self.used if key != besides))
+
+    def vote_at_once(self, meanwhile: Callable[[], None]) -> dict[str, Vote]:
+        """Ask all at the same time, and do something before anybody waits for a vote."""
+        return self.heard(self._asked(set(self.used), meanwhile))
 
     def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
         """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
@@ -190,10 +217,10 @@ class Work:
             answers |= self._asked({key})
         return answers
 
-    def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
+    def _asked(self, keys: set[str], meanwhile: Callable[[], None] = lambda: None) -> dict[str, Vote | Exception]:
         for key in keys:
             self._parts[key].asked = True
-        return self._each(facts.Voting, keys, lambda session: session.prepare())
+        return self._each(facts.Voting, keys, lambda session: session.prepare(), meanwhile)
 
     def _taken_back(self, journals: Iterable[str]) -> bool:
         """Roll journals back for another try; tell whether it worked."""
@@ -324,7 +351,11 @@ class Work:
             told.against.append(error)
 
     def _each(
-        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
+        self,
+        fact: type[facts.Fact] | None,
+        keys: set[str],
+        send: Callable[[Enlisted], Callable[[], Answer]],
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> dict[str, Answer | Exception]:
         """Send to all of them, then wait for each."""
         told = fact if self._announce else None
@@ -338,6 +369,7 @@ class Work:
                     waiting[key] = send(part.session)
                 except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
                     found[key] = error
+        meanwhile()
         for key, wait in waiting.items():
             try:
                 found[key] = wait()
@@ -350,7 +382,7 @@ class Work:
 
     def _tell(self, fact: type[facts.Fact], part: Part) -> None:
         if self._announce:
-            self._announce(fact((self._txid,), about=part.participant.name))
+            self._announce(fact(self._txids, about=part.participant.name))
 
 
 def _enlisted(part: Part, *, driver: bool) -> Enlisted:
@@ -366,12 +398,3 @@ def _enlisted(part: Part, *, driver: bool) -> Enlisted:
 
 def _silent_vote(part: Part) -> Vote:
     return Vote.PREPARED if part.session is not None else Vote.READ_ONLY
-
-
-def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: object = None) -> Noted:
-    """Write down what a second phase found, and where its participant knows of traces."""
-    event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
-    why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
-    if why and isinstance(participant, Traced):
-        why = f"{why}; look at {participant.traces(branch, finish)}"
-    return Noted(txid, branch.number, branch.attempt, event, why)

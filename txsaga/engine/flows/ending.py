@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.coordinator.work import Part, Told, Work, noted
+from txsaga.engine.coordinator.work import Part, Told, Work
 from txsaga.engine.decide import By
 from txsaga.engine.effects import Prepared
 from txsaga.engine.flows.attempts import close_failed

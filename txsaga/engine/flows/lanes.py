@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from txsaga.engine.coordinator.work import noted
+from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.flows.opening import locked, require_joined
 from txsaga.engine.flows.running import do_journal
 from txsaga.engine.kernel import Kernel

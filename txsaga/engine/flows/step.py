@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from txsaga.engine.consuming import Portion
-from txsaga.engine.coordinator.work import noted
+from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.flows.attempts import Attempts, Begun, Place
 from txsaga.engine.flows.presence import Presence
 from txsaga.engine.flows.tables import FlowTables

@@ -15,6 +15,7 @@ from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 from txsaga.model.journal import written
+from txsaga.ports.participants import Waits
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 PUT = "insert into item (id) values (:id)"
@@ -25,7 +26,7 @@ def journal(*texts: str, rows: int | None = None, **values: object) -> Sequence[
 
 
 def enlisted(participant: MysqlParticipant, branch: BranchId, *texts: str, **given: Any) -> MysqlJournal:  # noqa: ANN401
-    return participant.enlist_journal(branch, journal(*texts, **given), together=False)
+    return participant.enlist_journal(branch, journal(*texts, **given), waits=Waits.PATIENTLY)
 
 
 def lent_again(engine: Engine) -> None:

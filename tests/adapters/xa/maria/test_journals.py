@@ -18,6 +18,7 @@ from txsaga.errors import EvidenceMissing, xa
 from txsaga.errors.flows import RowsDiffer
 from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision
+from txsaga.ports.participants import Waits
 from txsaga.testing.participant_contract import new_branch
 from txsaga.testing.samples import start
 
@@ -247,7 +248,7 @@ def test_values_arrive_as_they_are(url: str, shelf: MariaShelf, make_engine: Mak
     for what in VALUES:
         put = "insert into kept values (:what, :raw, :n, :d)"
         given: dict[str, Any] = {"what": what, "raw": what.encode(), "n": Decimal("-1.250"), "d": moment}
-        branched = participant.enlist_journal(new_branch(), journal(put, **given), together=False)
+        branched = participant.enlist_journal(new_branch(), journal(put, **given), waits=Waits.PATIENTLY)
         branched.prepare()()
         branched.finish(COMMIT)()
         branched.leave()
