@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
 
 import pytest
 from sqlalchemy import Engine, create_engine
@@ -76,6 +78,24 @@ def test_a_producer_commits_and_rolls_back(
         write(tx)
         tx.send("orders", b"told")
     assert rows(banks) == [1, 1]
+
+
+def test_blocks_of_a_producer_share_their_branches(open_as: Open, operator: Broker, banks: dict[str, Engine]) -> None:
+    producer, meeting = open_as(Right.PRODUCER), Barrier(4)
+
+    def work(at: int) -> int | None:
+        with coordinated(producer, banks) as tx:
+            for name in banks:
+                tx.journal(name).execute("insert into t values (:at)", {"at": at})
+            tx.send("orders", b"told")
+            meeting.wait(20)
+        return tx.txid
+
+    with ThreadPoolExecutor(4) as threads:
+        txids = list(threads.map(work, range(4)))
+    producer.kernel.notes.flush()
+    assert rows(banks) == [4, 4]
+    assert 0 in [len(operator.kernel.store.branches.of(txid or 0)) for txid in txids]
 
 
 @pytest.mark.rule("R9", "R14")

@@ -217,14 +217,15 @@ def test_at_any_moment_what_it_tells_is_what_happened(looping: LoopedBank, way: 
     async def work() -> None:
         nonlocal paid
         loop, outcomes = asyncio.get_running_loop(), set()
-        await transfer([])  # which opens what the others find open
-        began = loop.time()
-        await transfer([])
-        lasts, paid = loop.time() - began, 2
+        lasts = list[float]()
+        for _ in range(2):  # the first opens what the others find open
+            began = loop.time()
+            await transfer([])
+            lasts, paid = [*lasts, loop.time() - began], paid + 1
         for _ in range(MOMENTS):
             told = list[AsyncCoordinated]()
             moving = asyncio.ensure_future(transfer(told))
-            await cancelled_after(moving, chance.random() * lasts, chance.choice([1, 2, 3]))
+            await cancelled_after(moving, chance.random() * chance.choice(lasts), chance.choice([1, 2, 3]))
             decision = told[0].decision if told else None
             paid += decision is Decision.COMMIT
             outcomes.add(decision)

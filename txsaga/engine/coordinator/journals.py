@@ -97,23 +97,29 @@ class WrittenDown:
         """Return the statements of each resource that has some, in the order of these; none is added any more."""
         with self._turn:
             self._taken = True
-        found = {
-            key: [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(taken(self._journals[key]), 1)]
-            for key in participants
-            if key in self._journals
-        }
-        found = {key: statements for key, statements in found.items() if statements}
-        swift = [getattr(participants[key], "enlist_journal", None) for key in found]
-        adds = all(only_adds(each.text) for statements in found.values() for each in statements)
+        found = dict[str, Sequence[Journalled]]()
+        self.adds, patient = True, 0
+        for key, participant in participants.items():
+            journal = self._journals.get(key)
+            if journal is not None and (entries := taken(journal)):
+                found[key] = [Journalled(NO_STEP, at, key, MAIN, *each) for at, each in enumerate(entries, 1)]
+                self.adds = self.adds and hasattr(participant, "enlist_journal") and _only_add(found[key])
+                patient += not getattr(participant, "waits_briefly", False)
         # What waits in a circle is found out where all but one of it waits briefly.
-        patient = [key for key in found if not getattr(participants[key], "waits_briefly", False)]
-        self.adds = all(swift) and adds and len(patient) < 2
+        self.adds = self.adds and patient < 2
         self.together = len(found) > 1 and self.adds
         return found
 
     def forget(self) -> None:
         """Let go of the journals: they hold their block."""
         self._journals.clear()
+
+
+def _only_add(statements: Sequence[Journalled]) -> bool:
+    for each in statements:
+        if not only_adds(each.text):
+            return False
+    return True
 
 
 def waited(answers: Iterable[object]) -> bool:

@@ -183,8 +183,9 @@ class Owner:
 
     def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[Voted] | None = None) -> Resolve:
         """Say COMMIT with others; without votes its work is in a branch of theirs, and it names none."""
-        word = self._word(Decision.COMMIT, why, rows, votes or ())
-        return word if votes is not None else word._replace(resources=())
+        if votes is None:
+            return Resolve(self.life, Decision.COMMIT, f"owner {self.life.owner}", why, rows)
+        return self._word(Decision.COMMIT, why, rows, votes)
 
     def end(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> Decision | None:
         """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""

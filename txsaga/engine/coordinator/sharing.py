@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.coordinator.work import Told
-from txsaga.errors import TxSagaError, xa
+from txsaga.errors import xa
 from txsaga.model import facts
 from txsaga.model.branch import Vote
 from txsaga.model.decision import Decision
@@ -110,28 +109,27 @@ class _Line:
             self._since = None
 
     def _together(self, blocks: Sequence[Ended]) -> Sequence[Outcome | Exception | None]:
-        """Let several end in the branches of the first; their words are sent while its resources are asked."""
-        owner, alone = blocks[0].owner, [None] * len(blocks)
+        """Let several end in the branches of the first; its resources are asked while the words of all are sent."""
+        work, alone = blocks[0].owner.work, [None] * len(blocks)
         joint: Joint | None = None
-
-        def speak() -> None:
-            nonlocal joint
-            with suppress(TxSagaError):  # each of them meets it again by itself
-                joint = self._branches.begin_jointly(_words(blocks))
-
+        failed: Exception | None = None
         try:
-            failed = _voted(blocks, speak)
-            late = any(block.owner.work.used for block in blocks[1:])  # some thread of a user's: its own block tells it
-            if failed is not None or joint is None or late:
-                clean = owner.work.undo()
+            try:
+                work.open_journals(_joined(blocks), besides=[block.owner.life.txid for block in blocks[1:]])
+                joint = self._branches.begin_jointly(_words(blocks))
+                votes = work.vote_at_once()
+            except Exception as raised:  # noqa: BLE001  # each meets it again by itself
+                failed = raised
+            if failed is not None or joint is None or not _as_told(blocks, votes):
                 # What may still be there by its name can't be done again under it.
-                return alone if clean and not isinstance(failed, xa.CommunicationFailed) else [failed, *alone[1:]]
+                lost = not work.undo() or isinstance(failed, xa.CommunicationFailed)
+                return [failed, *alone[1:]] if lost else alone
             for block in blocks:
                 block.close()
             if not self._stand(joint, tuple(block.owner.life.txid for block in blocks)):
-                owner.work.undo()
+                work.undo()
                 return alone
-            return [_finished(owner, Decision.COMMIT)] * len(blocks)
+            return [_finished(blocks[0].owner, Decision.COMMIT)] * len(blocks)
         except Exception as unknown:  # noqa: BLE001  # nobody goes by itself any more: recovery knows what stands
             return [unknown] * len(blocks)
         finally:
@@ -158,15 +156,10 @@ def _by_itself(block: Ended) -> Outcome:
     return _finished(owner, standing)
 
 
-def _voted(blocks: Sequence[Ended], meanwhile: Callable[[], None]) -> Exception | None:
-    """Ask the resources of the first for the votes on all; return why they are not as it was told meanwhile."""
-    work = blocks[0].owner.work
-    try:
-        work.open_journals(_joined(blocks), besides=[block.owner.life.txid for block in blocks[1:]])
-        votes = work.vote_at_once(meanwhile)
-    except Exception as failed:  # noqa: BLE001  # whatever a resource raises is its vote
-        return failed
-    return None if set(votes.values()) == {Vote.PREPARED} else xa.RolledBack("a resource held nothing")
+def _as_told(blocks: Sequence[Ended], votes: Mapping[str, Vote]) -> bool:
+    """Tell whether the votes are those of the words, and no thread of a user's works on in a block that ended."""
+    late = any(block.owner.work.used for block in blocks[1:])
+    return not late and set(votes.values()) == {Vote.PREPARED}
 
 
 def _words(blocks: Sequence[Ended]) -> Sequence[Resolve]:
@@ -195,11 +188,16 @@ def _joined(blocks: Sequence[Ended]) -> Mapping[str, Sequence[Journalled]]:
 
 def _is_small(block: Ended) -> bool:
     """Tell whether others can wait for it, and nothing in it could end a transaction of theirs."""
-    statements = [each for journal in block.journals.values() for each in journal]
-    if len(statements) > FEW_STATEMENTS or not all(is_plain(each.text) for each in statements):
-        return False
-    given = sum(len(each.text) + sum(map(_size, each.parameters.values())) for each in statements)
-    return given + sum(len(row.body) for row in block.rows) <= FEW_BYTES
+    statements = given = 0
+    for journal in block.journals.values():
+        for each in journal:
+            if not is_plain(each.text):
+                return False
+            statements += 1
+            given += len(each.text) + _size(each.parameters)
+    for row in block.rows:
+        given += len(row.body)
+    return statements <= FEW_STATEMENTS and given <= FEW_BYTES
 
 
 def _size(value: object) -> int:

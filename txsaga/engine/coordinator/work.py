@@ -182,9 +182,9 @@ class Work:
         """Ask for every vote there is; a no is raised once all have answered."""
         return self.heard(self.ask(key for key in self.used if key != besides))
 
-    def vote_at_once(self, meanwhile: Callable[[], None]) -> dict[str, Vote]:
-        """Ask all at the same time, and do something before anybody waits for a vote."""
-        return self.heard(self._asked(set(self.used), meanwhile))
+    def vote_at_once(self) -> dict[str, Vote]:
+        """Ask all at the same time, and once: where journals wait for somebody that is a no."""
+        return self.heard(self._asked(set(self.used)))
 
     def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
         """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
@@ -217,10 +217,10 @@ class Work:
             answers |= self._asked({key})
         return answers
 
-    def _asked(self, keys: set[str], meanwhile: Callable[[], None] = lambda: None) -> dict[str, Vote | Exception]:
+    def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
         for key in keys:
             self._parts[key].asked = True
-        return self._each(facts.Voting, keys, lambda session: session.prepare(), meanwhile)
+        return self._each(facts.Voting, keys, lambda session: session.prepare())
 
     def _taken_back(self, journals: Iterable[str]) -> bool:
         """Roll journals back for another try; tell whether it worked."""
@@ -351,11 +351,7 @@ class Work:
             told.against.append(error)
 
     def _each(
-        self,
-        fact: type[facts.Fact] | None,
-        keys: set[str],
-        send: Callable[[Enlisted], Callable[[], Answer]],
-        meanwhile: Callable[[], None] = lambda: None,
+        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
     ) -> dict[str, Answer | Exception]:
         """Send to all of them, then wait for each."""
         told = fact if self._announce else None
@@ -369,7 +365,6 @@ class Work:
                     waiting[key] = send(part.session)
                 except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
                     found[key] = error
-        meanwhile()
         for key, wait in waiting.items():
             try:
                 found[key] = wait()

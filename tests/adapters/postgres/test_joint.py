@@ -1,0 +1,89 @@
+"""Words that are on their way to PostgreSQL while others are asked: what a lost session leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres import line
+from txsaga.adapters.postgres.joint import PostgresJoint
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.ports.branches import Joint
+from txsaga.testing.joint_contract import stand, three, words
+from txsaga.testing.samples import COMMIT, new_queues, read
+
+pytestmark = pytest.mark.postgres
+
+
+def opened(joint: Joint) -> line.Line:
+    """Return the line of words that are under way."""
+    assert isinstance(joint, PostgresJoint)
+    assert joint._line is not None
+    return joint._line
+
+
+def cut(stored: Stored, of: line.Line) -> None:
+    """End the server's side of a session."""
+    assert of._backend is not None
+    stored.rows(f"SELECT pg_terminate_backend({of._backend[0]}, 5000)")
+
+
+@pytest.mark.rule("R14")
+def test_words_whose_session_is_lost_are_sent_again(store: PostgresStore, stored: Stored) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    joint = store.branches.begin_jointly(words(store, qid, lives))
+    cut(stored, opened(joint))
+    assert joint.commit()
+    assert stand(store, lives) == [COMMIT] * 3
+    assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
+
+
+@pytest.mark.rule("R14")
+def test_words_whose_answer_is_lost_stand_once(
+    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    joint, end = store.branches.begin_jointly(words(store, qid, lives)), line.Line.end
+
+    def ended(self: line.Line) -> object:
+        end(self)
+        self.close()
+        raise line.ConnectionLost("behind its commit")
+
+    monkeypatch.setattr(line.Line, "end", ended)
+    assert joint.commit()
+    assert stand(store, lives) == [COMMIT] * 3
+    assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
+
+
+def test_words_are_sent_where_the_session_had_been_lost_before(store: PostgresStore, stored: Stored) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    first = store.branches.begin_jointly(words(store, qid, three(store)))
+    lost = opened(first)
+    first.abandon()
+    cut(stored, lost)
+    joint = store.branches.begin_jointly(words(store, qid, lives))
+    assert joint.commit()
+    assert stand(store, lives) == [COMMIT] * 3
+
+
+@pytest.mark.parametrize("left", [PostgresJoint.commit, PostgresJoint.abandon])
+def test_its_session_is_lent_again(store: PostgresStore, left: Callable[[PostgresJoint], object]) -> None:
+    (qid,) = new_queues(store)
+    sessions = set()
+    for _ in range(3):
+        joint = store.branches.begin_jointly(words(store, qid, three(store)))
+        sessions.add(opened(joint).session())
+        assert isinstance(joint, PostgresJoint)
+        left(joint)
+    assert len(sessions) == 1
+
+
+def test_words_that_nobody_abandons_hold_up_no_others(store: PostgresStore) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    forgotten = store.branches.begin_jointly(words(store, qid, three(store)))
+    assert store.branches.begin_jointly(words(store, qid, lives)).commit()
+    assert stand(store, lives) == [COMMIT] * 3
+    forgotten.abandon()
