@@ -31,7 +31,7 @@ _SILENT = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_TRICKY = re.compile(r"[\\$#]|--|/\*")
+_TRICKY = re.compile(r"[\\$#]|--|/\*|:=|set_config", re.IGNORECASE)
 _LONG = 2_000
 _READING = frozenset({"SELECT", "SHOW", "VALUES", "TABLE", "EXPLAIN", "FETCH", "DESCRIBE", "PRAGMA"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
@@ -82,7 +82,7 @@ def only_adds(text: str) -> bool:
 
 @of_short
 def is_plain(text: str) -> bool:
-    """Tell whether every database ends a statement where it seems to end.
+    """Tell whether every database ends a statement where it seems to end, and no setting of its session is made.
 
     What one hides behind a comment or a backslash would end the transaction of whoever shares a branch with it.
     """

@@ -101,13 +101,16 @@ Answer = Life | Decision | bool | None
 
 
 class Joint(Protocol):
-    """Words that are on their way and stand together, or not at all; one of the two is said of them, once."""
+    """Words that are on their way and stand together, or not at all."""
 
     def commit(self) -> bool:
-        """Let them stand, in one commit; tell whether they do. Where one of them can't, nothing of any is written."""
+        """Let them stand, in one commit; tell whether they do. Where one of them can't, nothing of any is written.
+
+        `OutcomeUnknown` where nobody can tell.
+        """
 
     def abandon(self) -> None:
-        """Let nothing of them be written."""
+        """Let nothing of them be written; where `commit` was said there is nothing to do."""
 
 
 class Branches(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.engine.stored import Stored
 from txsaga.adapters.postgres import line
 from txsaga.adapters.postgres.joint import PostgresJoint
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.ports.branches import Joint
 from txsaga.testing.joint_contract import stand, three, words
 from txsaga.testing.samples import COMMIT, new_queues, read
@@ -38,6 +40,41 @@ def test_words_whose_session_is_lost_are_sent_again(store: PostgresStore, stored
     assert joint.commit()
     assert stand(store, lives) == [COMMIT] * 3
     assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
+
+
+@pytest.mark.rule("R14")
+def test_words_are_sent_again_where_what_was_lost_is_known(
+    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    first, joint = (store.branches.begin_jointly(words(store, qid, each)) for each in (three(store), lives))
+    first.abandon()  # its line is the first to be lent
+    used, mine, exchange = list[line.Line](), opened(joint), line.Line.exchange
+
+    def exchanged(self: line.Line, *calls: Any, **given: Any) -> Any:  # noqa: ANN401
+        used.append(self)
+        return exchange(self, *calls, **given)
+
+    monkeypatch.setattr(line.Line, "exchange", exchanged)
+    cut(stored, mine)
+    assert joint.commit()
+    assert used == [mine]
+
+
+@pytest.mark.rule("R14")
+def test_where_they_can_t_be_sent_again_nobody_knows(
+    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (qid,) = new_queues(store)
+    joint = store.branches.begin_jointly(words(store, qid, three(store)))
+
+    def away(self: line.Line, *_: object, **__: object) -> object:
+        raise StoreUnavailable("another session holds a lock")
+
+    cut(stored, opened(joint))
+    monkeypatch.setattr(line.Line, "exchange", away)
+    with pytest.raises(OutcomeUnknown):
+        joint.commit()
 
 
 @pytest.mark.rule("R14")

@@ -262,7 +262,7 @@ def test_rows_that_are_added_at_once_are_tried_again_in_turn(
     with ThreadPoolExecutor(1) as stranger:
         holding = stranger.submit(hold)
         assert opened.wait(10)
-        with bank.producer.coordinated("current", "mortgage") as tx:
+        with bank.producer.coordinated("current", "mortgage", shared=False) as tx:
             for name in bank.engines:
                 tx.journal(name).execute(OPEN, {"id": 7})
         holding.result()

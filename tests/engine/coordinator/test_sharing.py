@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Timer
-from typing import cast
 
 import pytest
 from sqlalchemy import text
@@ -16,14 +15,11 @@ from tests.engine.coordinator.conftest import OpenBank
 from tests.engine.coordinator.ending import OPEN, Work, accounts, at_once, branches, line_of, opening, run
 from tests.engine.coordinator.looped import LoopedBank
 from txsaga.adapters.xa import postgres_journal
-from txsaga.adapters.xa.postgres_journal import PostgresJournal
 from txsaga.engine.coordinator import sharing
 from txsaga.engine.coordinator.block import Coordinated
-from txsaga.errors import ConfigError, DecidedOtherwise, OutcomeUnknown, Unfinished
-from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, RolledBack
-from txsaga.model.branch import Finish
+from txsaga.errors import ConfigError
+from txsaga.errors.xa import IntegrityViolated, RolledBack
 from txsaga.model.decision import Decision
-from txsaga.ports.branches import Branches, Fence, Joint, Resolve
 from txsaga.ports.participants import Waits
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]
@@ -95,6 +91,7 @@ def test_a_statement_that_hides_a_commit_commits_nothing_of_others(bank: Bank) -
         "insert into account values (50 + length($$;$$), 11)",
         "insert into account values (11, 11) -- and no more",
         "insert into account values (11 /* here */, 11)",
+        "insert into account select 11, length(set_config('search_path', 'public', true))",
     ],
 )
 def test_what_databases_may_read_in_two_ways_goes_by_itself(bank: Bank, text: str) -> None:
@@ -111,7 +108,7 @@ def many(bank: Bank) -> Work:
     """Do more than others would wait for."""
 
     def work(tx: Coordinated) -> None:
-        for account in range(100, 100 + sharing.FEW_STATEMENTS):
+        for account in range(100, 100 + sharing.FEW):
             tx.journal("current").execute(OPEN, {"id": account})
         tx.journal("mortgage").execute(OPEN, {"id": 100})
 
@@ -154,7 +151,7 @@ def test_a_block_may_refuse_to_share(bank: Bank) -> None:
 
 def test_nobody_waits_for_a_line_that_is_held_up(bank: Bank) -> None:
     line = line_of(bank)
-    line._since = time.monotonic() - 2 * sharing.HELD_UP
+    line._turns[line] = time.monotonic() - 2 * sharing.HELD_UP
     with line.batcher._turn:
         assert run(bank, opening(bank, 11)).decision is COMMIT
     assert accounts(bank) == [[11]] * 2
@@ -164,91 +161,13 @@ def test_a_lock_that_one_waits_for_holds_up_no_other_for_long(bank: Bank, monkey
     monkeypatch.setitem(postgres_journal.LONGEST, Waits.BRIEFLY, "2s")
     with bank.engines["current"].connect() as holder:
         holder.execute(text(OPEN), {"id": 11})
-        freed = Timer(1.2, holder.rollback)
+        freed = Timer(1.6, holder.rollback)
         freed.start()
         left = at_once(bank, opening(bank, 11), opening(bank, 12), opening(bank, 13))
         freed.join()
     assert [(each.decision, each.error) for each in left] == [(COMMIT, None)] * 3
     assert left[0].seconds > 1
     assert max(each.seconds for each in left[1:]) < 1
-
-
-class Between:
-    """The store's branches, where something happens to words that stand together."""
-
-    def __init__(
-        self, real: Branches, before: Callable[[Sequence[Resolve]], None], said: Callable[[Joint], bool]
-    ) -> None:
-        self._real, self._before, self._said = real, before, said
-
-    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
-        """Do what is to happen before they are sent, or when they are said."""
-        self._before(words)
-        joint, said = self._real.begin_jointly(words), self._said
-
-        class Odd:
-            def commit(self) -> bool:
-                return said(joint)
-
-            def abandon(self) -> None:
-                joint.abandon()
-
-        return Odd()
-
-
-@pytest.mark.rule("R9")
-def test_where_the_first_is_taken_for_dead_the_others_go_by_themselves(bank: Bank) -> None:
-    line, real = line_of(bank), bank.broker.kernel.store.branches
-
-    def fence(words: Sequence[Resolve]) -> None:
-        real.write([Fence(words[0].life.txid, "recovery", "its owner is gone")])
-
-    line._branches = cast(Branches, Between(real, fence, lambda joint: joint.commit()))
-    left = at_once(bank, opening(bank, 11), opening(bank, 12), opening(bank, 13))
-    (first,) = [each for each in left if each.error is not None]
-    assert isinstance(first.error, DecidedOtherwise)
-    assert sorted(each.decision is COMMIT for each in left) == [False, True, True]
-    assert accounts(bank)[0] == accounts(bank)[1]
-    assert len(accounts(bank)[0]) == 2
-    assert bank.prepared() == []
-
-
-@pytest.mark.rule("R14")
-@pytest.mark.parametrize("stands", [True, False])
-def test_where_nobody_knows_whether_they_stand_recovery_finds_out(bank: Bank, stands: bool) -> None:
-    def lost(joint: Joint) -> bool:
-        if stands:
-            joint.commit()
-        raise OutcomeUnknown("the answer was lost")
-
-    line, real = line_of(bank), bank.broker.kernel.store.branches
-    line._branches = cast(Branches, Between(real, lambda _: None, lost))
-    left = at_once(bank, opening(bank, 11), opening(bank, 12))
-    assert [type(each.error) for each in left] == [OutcomeUnknown] * 2
-    bank.recover()
-    assert accounts(bank) == ([[11, 12]] if stands else [[]]) * 2
-    assert sorted(bank.told()) == (["1000", "11", "12"] if stands else ["1000"])
-    assert bank.prepared() == []
-
-
-def test_a_resource_that_does_not_hear_of_it_is_told_to_each_and_by_recovery(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line_of(bank)
-    finish = PostgresJournal.finish
-
-    def silent(self: PostgresJournal, decision: Decision) -> Callable[[], Finish]:
-        if self._place == "mortgage" and decision is COMMIT:
-            raise CommunicationFailed("nobody answers")
-        return finish(self, decision)
-
-    monkeypatch.setattr(PostgresJournal, "finish", silent)
-    left = at_once(bank, opening(bank, 11), opening(bank, 12))
-    assert [type(each.error) for each in left] == [Unfinished] * 2
-    assert [f"transaction {each.txid} " in str(each.error) for each in left] == [True, True]
-    monkeypatch.undo()
-    bank.recover()
-    assert accounts(bank) == [[11, 12]] * 2
 
 
 def test_tasks_share_as_threads_do(looping: LoopedBank) -> None:

@@ -34,7 +34,7 @@ from txsaga.adapters.postgres.branch_values import (
 from txsaga.adapters.postgres.connection import transaction, translating
 from txsaga.adapters.postgres.hot import TOKEN, called, written
 from txsaga.adapters.postgres.joint import PostgresJoint
-from txsaga.adapters.postgres.line import ConnectionLost, Lines
+from txsaga.adapters.postgres.line import ConnectionLost, Line, Lines
 from txsaga.adapters.postgres.superseded import Owned, superseded
 from txsaga.adapters.postgres.values import int4, int8_array
 from txsaga.adapters.postgres.wire import Call as Statement
@@ -100,7 +100,7 @@ class PostgresBranches:
         """Send words that stand together, or not at all."""
         all_stand, never = (Statement(self._all_stand, [int8_array(txids)]) for txids in (_txids(words), NONE))
         said = [Statement(self._conclude, conclusions(words)), all_stand]
-        return PostgresJoint(self._lines, said, never, self._exchanged)
+        return PostgresJoint(self._lines, said, never, _sent)
 
     def numbers(self, group: int, count: int) -> Sequence[Life]:
         """Give out numbers for transactions of which nothing is written before their end."""
@@ -162,17 +162,7 @@ class PostgresBranches:
 
     def _exchanged(self, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
         with self._lines.taken() as line:
-            patiently(line.connection, PATIENCE)
-            for _ in range(RESENDS):
-                try:
-                    return line.exchange(statements, alone=alone)
-                except ConnectionLost as lost:
-                    reason = lost
-                try:
-                    patiently(line.connection, PATIENCE)
-                except TxSagaError as away:
-                    raise OutcomeUnknown(f"whether this was written is not known: {away}") from away
-        raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
+            return _sent(line, statements, alone=alone)
 
     def _task(self, sort: Sort, calls: list[Any]) -> Task:
         match sort:
@@ -237,6 +227,21 @@ class PostgresBranches:
     def _rows(self, question: str, values: Mapping[str, object]) -> Sequence[Any]:
         with transaction(self._engine) as connection, translating():
             return connection.execute(text(question.format(s=self._s)), values).all()
+
+
+def _sent(line: Line, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
+    """Send statements that may be sent again, until they are answered."""
+    patiently(line.connection, PATIENCE)
+    for _ in range(RESENDS):
+        try:
+            return line.exchange(statements, alone=alone)
+        except ConnectionLost as lost:
+            reason = lost
+        try:
+            patiently(line.connection, PATIENCE)
+        except TxSagaError as away:
+            raise OutcomeUnknown(f"whether this was written is not known: {away}") from away
+    raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
 
 
 def _noted(calls: Sequence[Noted], known: set[tuple[Any, ...]]) -> Answers:

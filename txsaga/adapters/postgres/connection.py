@@ -36,6 +36,9 @@ SESSION = {
     "synchronous_commit": "on",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "10min",
+    "tcp_keepalives_idle": "10",  # the server's side: where our host is gone, what it has open is in others' way
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
     "timezone": "UTC",
 }
 NETWORK = {

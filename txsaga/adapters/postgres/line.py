@@ -100,6 +100,8 @@ class Line:
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Send prepared statements of one transaction, which `end` commits: the server begins with them."""
+        if self._connection is None:
+            self.connection()
 
         def begun() -> None:
             self.wire.begin(calls)
@@ -109,6 +111,8 @@ class Line:
 
     def end(self, *more: Call) -> list[Rows]:
         """Commit what was begun, and one of its statements again with other values; return the rows of each."""
+        if self._connection is None:
+            raise ConnectionLost("it was lost before")
 
         def ended() -> list[Rows]:
             for call in more:

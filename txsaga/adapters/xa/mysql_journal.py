@@ -62,7 +62,7 @@ class MysqlJournal(MysqlBranch):
         *,
         place: str,
         patience: float,
-        waits: Waits = Waits.PATIENTLY,
+        waits: Waits,
     ) -> None:
         super().__init__(session, branch, around.xid, _never, around.elsewhere, patience)
         self._around, self._statements, self._place = around, statements, place
@@ -83,6 +83,8 @@ class MysqlJournal(MysqlBranch):
                 f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
             )
         if len(self._work) > AT_ONCE:
+            if self._shortly:
+                raise xa.OtherReason(f"branch {self._branch.gid} votes no: its journals are too long for one message")
             return self._in_session().prepare()
         self._stage, xid = Stage.UNKNOWN, self._xid
         before = [_SHORTLY] if self._shortly else []
@@ -154,6 +156,8 @@ class MysqlJournal(MysqlBranch):
             answers = self._session.receive(self._patience)
             if len(answers.counts) < self._begun and answers.refused and answers.refused.number in codes.BEGUN_BEFORE:
                 self._session.run("ROLLBACK")  # what looked into the connection left a transaction
+                if self._shortly:
+                    self._session.run(_AS_BEFORE)  # or what is noted next is our own
                 self._session.send(self._whole, several=True)
                 answers = self._session.receive(self._patience)
         except (SessionLost, Refused) as lost:

@@ -34,7 +34,7 @@ from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
-from txsaga.engine.coordinator.sharing import Ended
+from txsaga.engine.coordinator.sharing import WHY, Ended
 from txsaga.engine.coordinator.work import Told
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.home_rows import HomeTable
@@ -295,7 +295,7 @@ class Coordinated(Gathering):
         votes = work.named(work.prepare(besides=last), last=last)
         if last is None:
             self._close()
-            self._follow(self._owner.decide(Decision.COMMIT, "the block ended", rows, votes))
+            self._follow(self._owner.decide(Decision.COMMIT, WHY, rows, votes))
         else:
             self._commit_last(rows, votes, last)
 

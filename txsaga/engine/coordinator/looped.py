@@ -12,14 +12,27 @@ from functools import partial
 from typing import cast
 
 from txsaga.engine.waiting import away, sent_away, stack
+from txsaga.errors import TransactionError
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
-from txsaga.ports.participants import Enlisted, Looping, Opens
+from txsaga.ports.participants import Driven, Enlisted, Looping, Opens, Participant
 
 
 def looped(opens: Opens) -> Opens:
     """Return what opens the sessions of a participant within a loop; `ConfigError` where it takes none there."""
     return cast(Looping, opens).in_loop() if hasattr(opens, "in_loop") else _InThreads(opens)
+
+
+def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> Enlisted:
+    """Open a session of a participant, wherever this runs."""
+    opens: Opens = participant if stack() is None else looped(participant)
+    if not driver:
+        return opens.enlist(branch)
+    if not hasattr(opens, "enlist_driver"):
+        raise TransactionError(
+            f"resource {participant.name!r} has no connection of a driver to work with; leave driver=True out"
+        )
+    return cast(Driven, opens).enlist_driver(branch)
 
 
 def away_with(opened: Callable[[], Enlisted]) -> Enlisted:

@@ -181,11 +181,13 @@ class Owner:
         assert isinstance(standing, Decision)
         return standing
 
-    def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[Voted] | None = None) -> Resolve:
-        """Say COMMIT with others; without votes its work is in a branch of theirs, and it names none."""
-        if votes is None:
-            return Resolve(self.life, Decision.COMMIT, f"owner {self.life.owner}", why, rows)
+    def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[Voted]) -> Resolve:
+        """Say COMMIT with others, whose work is in the branches of this one."""
         return self._word(Decision.COMMIT, why, rows, votes)
+
+    def carried_word(self, why: str, rows: Sequence[Row]) -> Resolve:
+        """Say COMMIT with one whose branches hold the work: this one names none."""
+        return Resolve(self.life, Decision.COMMIT, f"owner {self.life.owner}", why, rows)
 
     def end(self, rows: Sequence[Row], votes: Sequence[Voted], last: str) -> Decision | None:
         """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""

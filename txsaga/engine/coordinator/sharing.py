@@ -1,15 +1,17 @@
 """
 Blocks that end at the same moment and only add rows share their branches: a group commit of journals.
 
-Of the blocks of this process that work in the same resources the first to end goes by itself, and those that end
-meanwhile go together next: ONE branch in each resource, the first's, with the journals of all of them, and one commit
-of all their decisions, each with its own messages. So they stand together or not at all. Where something goes wrong
-before that, all of it is taken back and each goes by itself: it hears what became of its own journal, and no other's
-error. Nobody waits for a line that is held up. If this never runs, each block pays for branches of its own.
+Of the blocks of this process that work in the same resources the first to end begins, and those that end meanwhile go
+together next: ONE branch in each resource, the first's, with the journals of all of them, and one commit of all their
+decisions, each with its own messages. So they stand together or not at all. Where something goes wrong before that,
+all of it is taken back and each goes by itself: it hears what became of its own journal, and no other's error. A turn
+waits for no lock for long, and nobody joins a line that is held up. If this never runs, each block pays for branches
+of its own.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,29 +19,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
+from txsaga.engine.coordinator.journals import waited
 from txsaga.engine.coordinator.work import Told
 from txsaga.errors import xa
 from txsaga.model import facts
-from txsaga.model.branch import Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 from txsaga.model.journal import is_plain
 from txsaga.model.records import Row
-from txsaga.ports.branches import Branches, Joint, Resolve
+from txsaga.ports.branches import Branches, Joint, Resolve, Voted
 
 if TYPE_CHECKING:
     from txsaga.engine.coordinator.owner import Owner
 
-MOST = 16
-"""Blocks that share a branch."""
+MOST, MOST_BYTES = 16, 64 * 1024
+"""Blocks that share a branch, and what they may bring together: MariaDB takes a journal as one message up to 128 K."""
+FEW, FEW_BYTES = 16, 16 * 1024
+"""Statements, and what a block brings at most: others would wait for it."""
 LINES = 64
 """Sets of resources that are looked after; blocks of one more go by themselves."""
-FEW_STATEMENTS, FEW_BYTES = 16, 64 * 1024
-"""What a block brings at most: others would wait for it."""
 HELD_UP = 0.1
 """Seconds after which nobody joins a line any more."""
-
-
 WHY = "the block ended"
 
 
@@ -63,15 +63,15 @@ class Sharing:
     """The lines in which blocks end, one for each set of resources."""
 
     def __init__(self, branches: Branches, announce: Announcer) -> None:
-        self._make = partial(_Line, branches, announce)
-        self._lines: dict[tuple[object, ...], _Line] = {}
+        self._make, self._closed = partial(_Line, branches, announce), False
+        self._lines: dict[tuple[str, ...], _Line] = {}
 
     def end(self, block: Ended) -> Outcome | None:
         """Let a block end, with others that do; None where it is to go by itself, and nothing of it was done."""
-        if not _is_small(block):
-            return None
-        key = (*block.journals, block.owner.patience)
+        key = tuple(block.journals)
         line = self._lines.get(key)
+        if self._closed or not _is_small(block):
+            return None
         if line is None:
             if len(self._lines) >= LINES:
                 return None
@@ -79,7 +79,8 @@ class Sharing:
         return line.end(block)
 
     def close(self) -> None:
-        """Finish what is in the lines; what comes later is refused."""
+        """Finish what is in the lines; what comes later goes by itself."""
+        self._closed = True
         for line in list(self._lines.values()):
             line.batcher.close()
 
@@ -90,51 +91,57 @@ class _Line:
     def __init__(self, branches: Branches, announce: Announcer) -> None:
         self._branches, self._announce = branches, announce
         self.batcher: Batcher[Ended, Outcome | None] = Batcher(
-            "shared branches", self._run, limit=MOST, in_loops=True, gathers=True
+            "shared branches", self._run, limit=MOST, weigh=_size_of, weight=MOST_BYTES, in_loops=True, gathers=True
         )
-        self._since: float | None = None
+        self._turns: dict[object, float] = {}
+        self._process = os.getpid()
 
     def end(self, block: Ended) -> Outcome | None:
         """Let a block end, unless this is held up."""
-        since = self._since
-        if since is not None and time.monotonic() - since > HELD_UP:
-            return None
-        return self.batcher.call(block)
+        return None if self._is_held_up() else self.batcher.call(block)
+
+    def _is_held_up(self) -> bool:
+        if self._process != os.getpid():  # the turns are those of a forked child's parent
+            self._turns, self._process = {}, os.getpid()
+        if not self._turns:
+            return False
+        before = time.monotonic() - HELD_UP
+        return any(since < before for since in list(self._turns.values()))
 
     def _run(self, blocks: Sequence[Ended]) -> Sequence[Any]:
-        self._since = time.monotonic()
+        turn = object()
+        self._turns[turn] = time.monotonic()
         try:
-            return [_by_itself(*blocks)] if len(blocks) == 1 else self._together(blocks)
+            return _by_itself(*blocks) if len(blocks) == 1 else self._together(blocks)
         finally:
-            self._since = None
+            self._turns.pop(turn, None)
 
     def _together(self, blocks: Sequence[Ended]) -> Sequence[Outcome | Exception | None]:
-        """Let several end in the branches of the first; its resources are asked while the words of all are sent."""
-        work, alone = blocks[0].owner.work, [None] * len(blocks)
+        """Let blocks end in the branches of the first; its resources are asked while the words of all are sent."""
+        first, alone = blocks[0].owner, [None] * len(blocks)
+        txids = tuple(block.owner.life.txid for block in blocks)
         joint: Joint | None = None
-        failed: Exception | None = None
         try:
             try:
-                work.open_journals(_joined(blocks), besides=[block.owner.life.txid for block in blocks[1:]])
-                joint = self._branches.begin_jointly(_words(blocks))
-                votes = work.vote_at_once()
-            except Exception as raised:  # noqa: BLE001  # each meets it again by itself
-                failed = raised
-            if failed is not None or joint is None or not _as_told(blocks, votes):
-                # What may still be there by its name can't be done again under it.
-                lost = not work.undo() or isinstance(failed, xa.CommunicationFailed)
-                return [failed, *alone[1:]] if lost else alone
-            for block in blocks:
-                block.close()
-            if not self._stand(joint, tuple(block.owner.life.txid for block in blocks)):
-                work.undo()
-                return alone
-            return [_finished(blocks[0].owner, Decision.COMMIT)] * len(blocks)
+                first.work.open_journals(_joined(blocks), shared_by=txids)
+                hoped = first.work.hoped()
+                joint = self._branches.begin_jointly(_words(blocks, hoped))
+                stand = first.work.named(first.work.vote_at_once()) == hoped and not _works_on(blocks[1:])
+            except Exception:  # noqa: BLE001  # each meets it again by itself
+                return [_undone(first), *alone[1:]]
+            if stand:
+                for block in blocks:
+                    block.close()
+                stand = self._stand(joint, txids)
+            if not stand:
+                return [_undone(first), *alone[1:]]
+            told = _told(first, Decision.COMMIT)
+            return [Outcome(Decision.COMMIT, _of_its_own(told)) for _ in blocks]
         except Exception as unknown:  # noqa: BLE001  # nobody goes by itself any more: recovery knows what stands
             return [unknown] * len(blocks)
         finally:
             if joint is not None:
-                joint.abandon()  # nothing is left of it where it was decided
+                joint.abandon()
 
     def _stand(self, joint: Joint, txids: tuple[int, ...]) -> bool:
         """Let their words stand; tell whether they do."""
@@ -146,40 +153,54 @@ class _Line:
         return stand
 
 
-def _by_itself(block: Ended) -> Outcome:
-    """Let one end as every block does; those behind it go together."""
+def _by_itself(block: Ended) -> Sequence[Outcome | Exception | None]:
+    """Let one end whom nobody joined; where it would have to wait it does so when it is not in a line any more."""
     owner = block.owner
-    owner.work.open_journals(block.journals)
-    votes = owner.work.named(owner.work.prepare())
+    try:
+        owner.work.open_journals(block.journals, shared_by=[owner.life.txid])
+        votes = owner.work.named(owner.work.vote_at_once())
+    except Exception as failed:  # noqa: BLE001  # whatever a resource raises is its vote
+        return [_undone(owner, failed) if waited([failed]) else failed]
     block.close()
     standing = owner.decide(Decision.COMMIT, WHY, block.rows, votes)
-    return _finished(owner, standing)
+    return [Outcome(standing, _told(owner, standing))]
 
 
-def _as_told(blocks: Sequence[Ended], votes: Mapping[str, Vote]) -> bool:
-    """Tell whether the votes are those of the words, and no thread of a user's works on in a block that ended."""
-    late = any(block.owner.work.used for block in blocks[1:])
-    return not late and set(votes.values()) == {Vote.PREPARED}
+def _works_on(blocks: Sequence[Ended]) -> bool:
+    """Tell whether some thread of a user's still works in a block that ended: by itself it is told so."""
+    return any(block.owner.work.used for block in blocks)
 
 
-def _words(blocks: Sequence[Ended]) -> Sequence[Resolve]:
-    """Say COMMIT of each; the first names the branches by the votes that they will give."""
+def _undone(first: Owner, failed: Exception | None = None) -> Exception | None:
+    """Take back what it holds for all; what may still be there by its name can't be done again under it."""
+    if first.work.undo():
+        return None
+    return failed or xa.RolledBack(  # why it failed may be about another's journal
+        "the branch that it shared could not be taken back at once; nothing of it stands: try again"
+    )
+
+
+def _words(blocks: Sequence[Ended], votes: Sequence[Voted]) -> Sequence[Resolve]:
+    """Say COMMIT of each; the first names the branches."""
     first, *others = blocks
-    work = first.owner.work
-    hoped = work.named(dict.fromkeys(work.used, Vote.PREPARED))
     whose = f"{WHY}; its journals were done in the branches of transaction {first.owner.life.txid}"
     return [
-        first.owner.joint_word(WHY, first.rows, hoped),
-        *(block.owner.joint_word(whose, block.rows) for block in others),
+        first.owner.joint_word(WHY, first.rows, votes),
+        *(block.owner.carried_word(whose, block.rows) for block in others),
     ]
 
 
-def _finished(owner: Owner, standing: Decision) -> Outcome:
+def _told(owner: Owner, standing: Decision) -> Told:
     """Tell the resources what stands, and leave their sessions to whoever is next."""
     told = owner.finish(standing)
     for key in owner.work.used:
         owner.work.drop(key)
-    return Outcome(standing, told)
+    return told
+
+
+def _of_its_own(told: Told) -> Told:
+    """Give each block errors of its own to raise."""
+    return told._replace(against=[type(each)(str(each)) for each in told.against]) if told.against else told
 
 
 def _joined(blocks: Sequence[Ended]) -> Mapping[str, Sequence[Journalled]]:
@@ -188,16 +209,23 @@ def _joined(blocks: Sequence[Ended]) -> Mapping[str, Sequence[Journalled]]:
 
 def _is_small(block: Ended) -> bool:
     """Tell whether others can wait for it, and nothing in it could end a transaction of theirs."""
-    statements = given = 0
+    statements = 0
     for journal in block.journals.values():
         for each in journal:
             if not is_plain(each.text):
                 return False
             statements += 1
-            given += len(each.text) + _size(each.parameters)
+    return statements <= FEW and _size_of(block) <= FEW_BYTES
+
+
+def _size_of(block: Ended) -> int:
+    size = 0
+    for journal in block.journals.values():
+        for each in journal:
+            size += len(each.text) + (_size(each.parameters) if each.parameters else 0)
     for row in block.rows:
-        given += len(row.body)
-    return statements <= FEW_STATEMENTS and given <= FEW_BYTES
+        size += len(row.body)
+    return size
 
 
 def _size(value: object) -> int:

@@ -18,18 +18,17 @@ from typing import NamedTuple, TypeVar, cast
 from txsaga.engine.announce import Announcer
 from txsaga.engine.coordinator.journals import Swift, Way, WrittenDown, enlist_journal, waited
 from txsaga.engine.coordinator.knots import Knots
-from txsaga.engine.coordinator.looped import looped
+from txsaga.engine.coordinator.looped import enlisted
 from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.journal import Journal
 from txsaga.engine.patience import patiently
-from txsaga.engine.waiting import stack
 from txsaga.errors import TransactionError, xa
 from txsaga.model import facts
 from txsaga.model.branch import BranchId, Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
 from txsaga.ports.branches import Noted, Voted
-from txsaga.ports.participants import Driven, Enlisted, Opens, Participant, Waits
+from txsaga.ports.participants import Enlisted, Participant, Waits
 
 logger = logging.getLogger("txsaga")
 
@@ -99,6 +98,10 @@ class Work:
         return [key for key, part in self._parts.items() if part.session is not None]
 
     @property
+    def _journalled(self) -> list[str]:
+        return [key for key, part in self._parts.items() if part.statements]
+
+    @property
     def empty(self) -> set[int]:
         """The numbers of the branches in which nothing was ever done, or that left because nothing was changed."""
         return {part.branch.number for part in self._parts.values() if part.left or not (part.used or part.aux)}
@@ -143,10 +146,10 @@ class Work:
         participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
         return self._written.take(participants)
 
-    def open_journals(self, journals: Journals, *, besides: Sequence[int] = ()) -> None:
-        """Open the sessions in which journals are done with the votes, also those of the transactions besides it."""
-        self._txids = (self._txid, *besides)
-        waits = Waits.SHORTLY if besides else Waits.BRIEFLY if self._written.together else Waits.PATIENTLY
+    def open_journals(self, journals: Journals, *, shared_by: Sequence[int] = ()) -> None:
+        """Open the sessions in which journals are done with the votes, those of all transactions that share them."""
+        self._txids = tuple(shared_by) or (self._txid,)
+        waits = Waits.SHORTLY if shared_by else Waits.BRIEFLY if self._written.together else Waits.PATIENTLY
         for key, statements in journals.items():
             part = self._parts[key]
             part.statements = statements
@@ -159,13 +162,20 @@ class Work:
         return own and self._written.adds and not self.used
 
     def undo(self) -> bool:
-        """Take back what journals did, so that they can be done anew; tell whether nothing of it is left."""
-        told = self.finish(Decision.ROLLBACK)
-        for key, part in self._parts.items():
+        """Take back what journals did, so that they can be done anew; tell whether nothing of it is left.
+
+        Only what the very sessions say counts: one that was lost may still do what it was sent.
+        """
+        asked = [key for key in self._journalled if self._parts[key].asked]
+        clean = self._taken_back(asked)
+        if not clean:
+            self.finish(Decision.ROLLBACK, asked)
+        for key in self._journalled:
             self.drop(key)
+            part = self._parts[key]
             part.used = part.asked = part.left = False
             part.statements = ()
-        return not told.silent and not told.against
+        return clean
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
@@ -182,9 +192,13 @@ class Work:
         """Ask for every vote there is; a no is raised once all have answered."""
         return self.heard(self.ask(key for key in self.used if key != besides))
 
+    def hoped(self) -> tuple[Voted, ...]:
+        """Name every branch as it will be once all journals voted yes."""
+        return self.named(dict.fromkeys(self._journalled, Vote.PREPARED))
+
     def vote_at_once(self) -> dict[str, Vote]:
-        """Ask all at the same time, and once: where journals wait for somebody that is a no."""
-        return self.heard(self._asked(set(self.used)))
+        """Ask all journals at the same time, and once: where they wait for somebody that is a no."""
+        return self.heard(self._asked(set(self._journalled)))
 
     def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
         """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
@@ -204,7 +218,7 @@ class Work:
     def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
         """Ask these branches for their votes; each has its answer, but journals whose turn does not come any more."""
         due = set(keys)
-        journals = [key for key, part in self._parts.items() if key in due and part.statements]
+        journals = [key for key in self._journalled if key in due]
         together = self._written.together
         in_turn = [] if together else journals[1:]
         answers = self._asked(due.difference(in_turn))
@@ -320,7 +334,7 @@ class Work:
                 self._written.claim(key, Way.SESSION)
                 part.driven = driver
                 try:
-                    self._open(key, part, partial(_enlisted, part, driver=driver))
+                    self._open(key, part, partial(enlisted, part.participant, part.branch, driver=driver))
                 except BaseException:
                     self._written.unclaim(key)
                     raise
@@ -378,17 +392,6 @@ class Work:
     def _tell(self, fact: type[facts.Fact], part: Part) -> None:
         if self._announce:
             self._announce(fact(self._txids, about=part.participant.name))
-
-
-def _enlisted(part: Part, *, driver: bool) -> Enlisted:
-    opens: Opens = part.participant if stack() is None else looped(part.participant)
-    if not driver:
-        return opens.enlist(part.branch)
-    if not hasattr(opens, "enlist_driver"):
-        raise TransactionError(
-            f"resource {part.participant.name!r} has no connection of a driver to work with; leave driver=True out"
-        )
-    return cast(Driven, opens).enlist_driver(part.branch)
 
 
 def _silent_vote(part: Part) -> Vote:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from pymysql.constants import CLIENT
 from sqlalchemy import event, text
 
 from tests.adapters.xa.conftest import MakeEngine
-from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted
+from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted, journal
 from tests.adapters.xa.maria_shelf import MariaShelf
 from txsaga.adapters.xa import MysqlParticipant, mysql_lent
 from txsaga.adapters.xa.mysql_lent import LentSession
 from txsaga.errors import StoreUnavailable, xa
 from txsaga.model.branch import Finish, Vote
+from txsaga.ports.participants import Waits
 from txsaga.testing.participant_contract import new_branch, patiently
 
 pytestmark = pytest.mark.mariadb
@@ -239,3 +241,43 @@ def test_a_server_that_takes_no_more_is_waited_for_as_for_its_answer(
     assert set(line.limits) == {3.0}
     branched.leave()
     assert shelf.items() == {4}
+
+
+WAIT = "select @@innodb_lock_wait_timeout"
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["as it is", "with a transaction left in it"])
+@pytest.mark.parametrize("given", [4, None], ids=["done", "refused"])
+def test_a_session_whose_branch_was_shared_waits_for_locks_as_before(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine, given: int | None, looks: bool
+) -> None:
+    engine = make_engine(url)
+    event.listen(engine, "connect", lambda driver, _: driver.cursor().execute("set innodb_lock_wait_timeout = 33"))
+    if looks:
+        event.listen(engine, "checkout", lambda driver, *_: driver.cursor().execute("select count(*) from item"))
+    participant = MysqlParticipant(engine, name="shelf")
+    branched = participant.enlist_journal(new_branch(), journal(PUT, id=given), waits=Waits.SHORTLY)
+    if given is None:
+        with pytest.raises(xa.XaError):
+            branched.prepare()()
+    else:
+        branched.prepare()()
+    assert branched.finish(COMMIT if given else ROLLBACK)() is Finish.DONE
+    branched.leave()
+    with engine.connect() as connection:
+        assert connection.scalar(text(WAIT)) == 33
+    assert shelf.items() == ({4} if given else set())
+
+
+def test_what_shares_a_branch_waits_for_a_lock_a_second(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    with shelf.engine.connect() as holder:
+        holder.execute(text(PUT), {"id": 4})
+        branched = participant.enlist_journal(new_branch(), journal(PUT, id=4), waits=Waits.SHORTLY)
+        start = time.monotonic()
+        with pytest.raises(xa.TimedOut):
+            branched.prepare()()
+        assert 0.5 < time.monotonic() - start < 10
+        holder.rollback()
+    assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
