@@ -363,7 +363,8 @@ class Coordinated(Gathering):
 
     def _require_open(self, what: str) -> None:
         self._require_ours()
-        self._stage.require_open(what, self.txid)
+        if self._stage is not Stage.OPEN:
+            self._stage.require_open(what, self.txid)
 
     def _require_ours(self) -> None:
         if self._process != os.getpid():

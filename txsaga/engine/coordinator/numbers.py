@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from txsaga.engine.waiting import away
 from txsaga.model.records import Life
 
-MANY = 64
+MANY = 512
 KEPT = 1.0
 """Seconds that a number may wait to be used."""
 
