@@ -285,10 +285,9 @@ class Coordinated(Gathering):
         work.refuse_open_units()
         journals, rows = work.take_journals(), self._outbox.take_whole()
         if self._may_share(len(journals), rows):
-            outcome = self._kernel.sharing.end(Ended(self._owner, rows, journals, self._close))
+            outcome = self._kernel.sharing.end(Ended(self._owner, rows, journals, self._close, self._reopen))
             if outcome is not None:
                 return self._follow(outcome.standing, told=outcome.told)
-            self._stage = Stage.OPEN
         work.open_journals(journals)
         # With messages a vote costs less than an end: the decision is then the only thing that is written here.
         last = work.last(alone=not self._bound and (self._owner.written or not rows))
@@ -301,6 +300,9 @@ class Coordinated(Gathering):
 
     def _close(self) -> None:
         self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
+
+    def _reopen(self) -> None:
+        self._stage = Stage.OPEN
 
     def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
         """Tell whether its branches may be others', too: what is nowhere known yet, and decided by nothing else."""

@@ -50,6 +50,7 @@ class Ended(NamedTuple):
     rows: Sequence[Row]
     journals: Mapping[str, Sequence[Journalled]]
     close: Callable[[], None]  # from here on the answer may be lost: only the store knows
+    reopen: Callable[[], None]  # it was heard: nothing stands
 
 
 class Outcome(NamedTuple):
@@ -134,6 +135,8 @@ class _Line:
                     block.close()
                 stand = self._stand(joint, txids)
             if not stand:
+                for block in blocks:
+                    block.reopen()
                 return [_undone(first), *alone[1:]]
             told = _told(first, Decision.COMMIT)
             return [Outcome(Decision.COMMIT, _of_its_own(told)) for _ in blocks]

@@ -164,18 +164,17 @@ class Work:
     def undo(self) -> bool:
         """Take back what journals did, so that they can be done anew; tell whether nothing of it is left.
 
-        Only what the very sessions say counts: one that was lost may still do what it was sent.
+        Only what the very sessions say counts: one that was lost may still do what it was sent. Then all is left as it
+        is to the rollback.
         """
-        asked = [key for key in self._journalled if self._parts[key].asked]
-        clean = self._taken_back(asked)
-        if not clean:
-            self.finish(Decision.ROLLBACK, asked)
+        if not self._taken_back(key for key in self._journalled if self._parts[key].asked):
+            return False
         for key in self._journalled:
             self.drop(key)
             part = self._parts[key]
             part.used = part.asked = part.left = False
             part.statements = ()
-        return clean
+        return True
 
     def refuse_own_lock(self, key: str, error: BaseException) -> None:
         """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
