@@ -32,6 +32,7 @@ _SILENT = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TRICKY = re.compile(r"[\\$#]|--|/\*|:=|set_config", re.IGNORECASE)
+_QUOTE = re.compile("['\"`]")
 _LONG = 2_000
 _READING = frozenset({"SELECT", "SHOW", "VALUES", "TABLE", "EXPLAIN", "FETCH", "DESCRIBE", "PRAGMA"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"})
@@ -86,7 +87,7 @@ def is_plain(text: str) -> bool:
 
     What one hides behind a comment or a backslash would end the transaction of whoever shares a branch with it.
     """
-    return _TRICKY.search(text) is None
+    return _TRICKY.search(text) is None and _QUOTE.search(_SILENT.sub(" ", text)) is None
 
 
 @of_short

@@ -39,7 +39,7 @@ class Waits(Enum):
 
     PATIENTLY = auto()
     BRIEFLY = auto()  # other resources are asked at the same time, and may wait for each other in a circle
-    SHORTLY = auto()  # journals of others are in the same branch, which nobody is to hold up
+    SHORTLY = auto()  # others share the branch, or wait in line behind it
 
 
 class Enlisted(Protocol):

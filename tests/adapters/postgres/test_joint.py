@@ -12,9 +12,11 @@ from txsaga.adapters.postgres import line
 from txsaga.adapters.postgres.joint import PostgresJoint
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
-from txsaga.ports.branches import Joint
+from txsaga.model.branch import BranchEvent
+from txsaga.ports.branches import Joint, Noted
+from txsaga.testing.branch_contract import FIRST_OF, concluded, numbered
 from txsaga.testing.joint_contract import stand, three, words
-from txsaga.testing.samples import COMMIT, new_queues, read
+from txsaga.testing.samples import COMMIT, new_queues, read, row
 
 pytestmark = pytest.mark.postgres
 
@@ -112,10 +114,23 @@ def test_its_session_is_lent_again(store: PostgresStore, left: Callable[[Postgre
     sessions = set()
     for _ in range(3):
         joint = store.branches.begin_jointly(words(store, qid, three(store)))
-        sessions.add(opened(joint).session())
+        sessions.add(opened(joint)._connection)
         assert isinstance(joint, PostgresJoint)
         left(joint)
     assert len(sessions) == 1
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: PostgresStore, many: int) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    joint = store.branches.begin_jointly(words(store, qid, lives))
+    mine = opened(joint)
+    del joint  # as where its owner was interrupted: the line is lent again
+    assert store.branches._lines._free[-1] is mine
+    others = [concluded(store, numbered(store), COMMIT, [row(qid, "of another")], FIRST_OF) for _ in range(many)]
+    assert store.branches.write([*others, Noted(1, 1, 1, BranchEvent.COMMIT)]) == [*[COMMIT] * many, False]
+    assert stand(store, lives) == [None] * 3
+    assert read(store, qid) == ["of another"] * many
 
 
 def test_words_that_nobody_abandons_hold_up_no_others(store: PostgresStore) -> None:

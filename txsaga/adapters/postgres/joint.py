@@ -49,8 +49,11 @@ class PostgresJoint:
         """Roll back: the last statement fails."""
         line, self._line = self._line, None
         if line is not None:
-            with self._lent, suppress(TxSagaError, ConnectionLost):
-                line.end(self._never)
+            with self._lent, suppress(Exception):  # it is nobody's answer
+                try:
+                    line.end(self._never)
+                except ConnectionLost:
+                    line.connection()  # which ends what the server still has of it
 
     def _sent_again(self, line: Line) -> bool:
         try:

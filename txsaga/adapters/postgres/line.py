@@ -61,6 +61,7 @@ class Line:
         self._connection: psycopg.Connection[Any] | None = None
         self._backend: tuple[int, object] | None = None
         self.wire: Wire
+        self._begun = False  # something is under way that nobody has committed
         self.lock = threading.Lock()
         _open_lines.add(self)
 
@@ -73,6 +74,7 @@ class Line:
 
     def execute(self, sql: str, parameters: Mapping[str, object]) -> list[Any]:
         """Run one statement in its own transaction; `ConnectionLost` when its fate is not known."""
+        self._leave_begun()
         connection = self.connection()
         try:
             cursor = connection.cursor(binary=True)
@@ -85,6 +87,7 @@ class Line:
 
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each. Who is alone has nobody wait beside."""
+        self._leave_begun()
         if self._connection is None:
             self.connection()
         return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
@@ -100,10 +103,12 @@ class Line:
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Send prepared statements of one transaction, which `end` commits: the server begins with them."""
+        self._leave_begun()
         if self._connection is None:
             self.connection()
 
         def begun() -> None:
+            self._begun = True
             self.wire.begin(calls)
             self.wire.hand_over()
 
@@ -117,9 +122,16 @@ class Line:
         def ended() -> list[Rows]:
             for call in more:
                 self.wire.add(call)
-            return self.wire.end()
+            answers = self.wire.answers()
+            self._begun = False
+            return self.wire.read(answers)
 
         return self._guarded(ended)
+
+    def _leave_begun(self) -> None:
+        """Drop what somebody began and was interrupted in: the next statement would commit it."""
+        if self._begun:
+            self.close()
 
     def connection(self) -> psycopg.Connection[Any]:
         """Return the open connection, opening one when there is none."""
@@ -135,6 +147,7 @@ class Line:
 
         Nothing was sent then: whatever this raises is a clear no.
         """
+        self._leave_begun()
         if self._connection is None:
             self.connection()
         elif self.wire.hung_up():
@@ -145,6 +158,7 @@ class Line:
     def close(self) -> None:
         """Drop the connection."""
         connection, self._connection = self._connection, None
+        self._begun = False
         if connection is not None:
             connection.close()
 

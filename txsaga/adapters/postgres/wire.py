@@ -60,9 +60,9 @@ class Wire:
         One that returns none has a row with the number of those it wrote. Who is alone looks out for the answer.
         """
         if len(calls) == 1:
-            return self._read(self._single(*calls, alone=alone))
+            return self.read(self._single(*calls, alone=alone))
         self.begin(calls)
-        return self.end(alone=alone)
+        return self.read(self.answers(alone=alone))
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Send statements; the server works on them, and what they do is nowhere to be seen."""
@@ -79,14 +79,11 @@ class Wire:
         """Send one statement more, which is prepared already."""
         self._pgconn.send_query_prepared(self._prepared[call.sql], call.values, [1] * len(call.values), 1)
 
-    def end(self, *, alone: bool = False) -> list[Rows]:
-        """Commit what was begun; return the rows of each statement."""
-        return self._read(self._piped(alone=alone))
-
-    def _read(self, results: Sequence[PGresult]) -> list[Rows]:
-        for result in results:
+    def read(self, answers: Sequence[PGresult]) -> list[Rows]:
+        """Return the rows of each statement; raise what was refused."""
+        for result in answers:
             _require_success(result)
-        return [self._rows(result) for result in results]
+        return [self._rows(result) for result in answers]
 
     def prepared(self, call: Call) -> bytes:
         """Return the name of a call's statement in this session, which prepares it once."""
@@ -123,7 +120,8 @@ class Wire:
             raise psycopg.OperationalError("the session ended without an answer")
         return results
 
-    def _piped(self, *, alone: bool) -> list[PGresult]:
+    def answers(self, *, alone: bool = False) -> list[PGresult]:
+        """Commit what was begun, and wait for the answers."""
         pgconn, results = self._pgconn, list[PGresult]()
         pgconn.pipeline_sync()
         flush(self._pgconn)

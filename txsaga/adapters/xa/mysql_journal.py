@@ -32,8 +32,11 @@ AT_ONCE = 128 * 1024
 _BEHIND = 2
 """Answers behind those of the journal: to XA END and to XA PREPARE."""
 # A server counts in seconds.
-_SHORTLY = "SET @txsaga_wait = @@innodb_lock_wait_timeout, innodb_lock_wait_timeout = 1"
-_AS_BEFORE = "SET innodb_lock_wait_timeout = @txsaga_wait"
+_SHORTLY = (
+    "SET @txsaga_rows = @@innodb_lock_wait_timeout, @txsaga_table = @@lock_wait_timeout, "
+    "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1"
+)
+_AS_BEFORE = "SET innodb_lock_wait_timeout = @txsaga_rows, lock_wait_timeout = @txsaga_table"
 _formed = forms(pymysql_dialect.MySQLDialect_pymysql(paramstyle="pyformat"))
 
 
@@ -83,8 +86,6 @@ class MysqlJournal(MysqlBranch):
                 f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
             )
         if len(self._work) > AT_ONCE:
-            if self._shortly:
-                raise xa.OtherReason(f"branch {self._branch.gid} votes no: its journals are too long for one message")
             return self._in_session().prepare()
         self._stage, xid = Stage.UNKNOWN, self._xid
         before = [_SHORTLY] if self._shortly else []
@@ -125,6 +126,8 @@ class MysqlJournal(MysqlBranch):
 
     def take_back(self) -> Callable[[], None]:
         """Roll back whatever it voted; once that is done, it can be asked again."""
+        if self._stage is Stage.OPEN:
+            return lambda: None
         if self._stage not in (Stage.PREPARED, Stage.NO) or self._session.lost:
             raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
         done = self.finish(Decision.ROLLBACK)

@@ -86,7 +86,9 @@ class PostgresJournal(PostgresBranch):
 
     def take_back(self) -> Callable[[], None]:
         """Send what rolls back whatever it voted; once that is waited for, it can be asked again."""
-        if self._stage not in (Stage.PREPARED, Stage.OVER) or self._session.lost:
+        if self._stage is Stage.OPEN:
+            return lambda: None
+        if self._escaped or self._stage not in (Stage.PREPARED, Stage.OVER) or self._session.lost:
             raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
         self._send(self._ending(Decision.ROLLBACK) if self._stage is Stage.PREPARED else _ROLLBACK)
         return self._taken_back

@@ -34,7 +34,7 @@ from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
-from txsaga.engine.coordinator.sharing import WHY, Ended
+from txsaga.engine.coordinator.sharing import WHY, Ended, Outcome
 from txsaga.engine.coordinator.work import Told
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.home_rows import HomeTable
@@ -285,7 +285,7 @@ class Coordinated(Gathering):
         work.refuse_open_units()
         journals, rows = work.take_journals(), self._outbox.take_whole()
         if self._may_share(len(journals), rows):
-            outcome = self._kernel.sharing.end(Ended(self._owner, rows, journals, self._close, self._reopen))
+            outcome = self._shared_end(Ended(self._owner, rows, journals, self._close, self._reopen))
             if outcome is not None:
                 return self._follow(outcome.standing, told=outcome.told)
         work.open_journals(journals)
@@ -302,12 +302,22 @@ class Coordinated(Gathering):
         self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
 
     def _reopen(self) -> None:
-        self._stage = Stage.OPEN
+        if self._stage is Stage.CLOSED:
+            self._stage = Stage.OPEN
+
+    def _shared_end(self, ended: Ended) -> Outcome | None:
+        try:
+            return self._kernel.sharing.end(ended)
+        except Exception:
+            raise
+        except BaseException:  # whoever has it in hand goes on with it
+            self._close()
+            raise
 
     def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
         """Tell whether its branches may be others', too: what is nowhere known yet, and decided by nothing else."""
         owner = self._owner
-        if not self._shared or owner.written or owner.with_effects or self._bound or self._lanes:
+        if not self._shared or owner.written or owner.with_effects or owner.patience or self._bound or self._lanes:
             return False
         return bool(journals > 1 or (journals and rows)) and owner.work.shareable and not owner.heeded
 

@@ -91,14 +91,14 @@ class Owner:
     def enter(self) -> None:
         """Begin; what may be entered again, or can't list what it holds, with its branches named (R9)."""
         self._resources = self._resources or resources_of(self._kernel, self._names, self.patience)
-        self._ids = [recorded.id for recorded, _ in self._resources]
-        numbers: Sequence[int] = range(1, len(self._ids) + 1)
+        self.ids = [recorded.id for recorded, _ in self._resources]
+        numbers: Sequence[int] = range(1, len(self.ids) + 1)
         if self._key is not None:
             numbers = away(partial(self._enter_again, self._key))
         elif self._run is None and all(each.capabilities.listed for _, each in self._resources):
             self._own(self._kernel.numbers.take(self._group.id), written=False)
         else:
-            life = self._kernel.branches.call(Begin(self._group.id, self._ids, self._run))
+            life = self._kernel.branches.call(Begin(self._group.id, self.ids, self._run))
             assert isinstance(life, Life)
             self._own(life, written=True)
         transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
@@ -111,7 +111,7 @@ class Owner:
 
     def _enter_again(self, key: str) -> Sequence[int]:
         self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self.patience), written=True)
-        numbers = patiently(lambda: self._named(self._ids), self.patience)
+        numbers = patiently(lambda: self._named(self.ids), self.patience)
         self._free_of_earlier(key)
         return numbers
 
@@ -130,7 +130,7 @@ class Owner:
         with self._writing:
             if self.written:
                 return
-            begun = self._kernel.branches.call(Begin(self._group.id, self._ids, life=self.life))
+            begun = self._kernel.branches.call(Begin(self._group.id, self.ids, life=self.life))
             assert isinstance(begun, Life)
             self.written = True
             self._kernel.running.begin(self, Doubt.of(begun))
@@ -301,7 +301,7 @@ class Owner:
         votes: Sequence[Voted],
         evidence: int | None = None,
     ) -> Resolve:
-        unnamed = () if self.written else self._ids
+        unnamed = () if self.written else self.ids
         return Resolve(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence, unnamed)
 
     def _heard(self, word: Resolve, standing: object) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.coordinator.journals import waited
 from txsaga.engine.coordinator.work import Told
-from txsaga.errors import xa
+from txsaga.errors import BrokerClosed, xa
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
@@ -51,6 +52,7 @@ class Ended(NamedTuple):
     journals: Mapping[str, Sequence[Journalled]]
     close: Callable[[], None]  # from here on the answer may be lost: only the store knows
     reopen: Callable[[], None]  # it was heard: nothing stands
+    since: float = 0.0
 
 
 class Outcome(NamedTuple):
@@ -65,11 +67,11 @@ class Sharing:
 
     def __init__(self, branches: Branches, announce: Announcer) -> None:
         self._make, self._closed = partial(_Line, branches, announce), False
-        self._lines: dict[tuple[str, ...], _Line] = {}
+        self._lines: dict[tuple[object, ...], _Line] = {}
 
     def end(self, block: Ended) -> Outcome | None:
         """Let a block end, with others that do; None where it is to go by itself, and nothing of it was done."""
-        key = tuple(block.journals)
+        key = (*block.journals, *block.owner.ids)
         line = self._lines.get(key)
         if self._closed or not _is_small(block):
             return None
@@ -95,11 +97,16 @@ class _Line:
             "shared branches", self._run, limit=MOST, weigh=_size_of, weight=MOST_BYTES, in_loops=True, gathers=True
         )
         self._turns: dict[object, float] = {}
+        self._released = 0.0  # when the last turn ended that was held up
         self._process = os.getpid()
 
     def end(self, block: Ended) -> Outcome | None:
         """Let a block end, unless this is held up."""
-        return None if self._is_held_up() else self.batcher.call(block)
+        if self._is_held_up():
+            return None
+        with suppress(BrokerClosed):
+            return self.batcher.call(block._replace(since=time.monotonic()))
+        return None
 
     def _is_held_up(self) -> bool:
         if self._process != os.getpid():  # the turns are those of a forked child's parent
@@ -110,12 +117,16 @@ class _Line:
         return any(since < before for since in list(self._turns.values()))
 
     def _run(self, blocks: Sequence[Ended]) -> Sequence[Any]:
-        turn = object()
-        self._turns[turn] = time.monotonic()
+        if blocks[0].since < self._released:
+            return [None] * len(blocks)  # they were held up once
+        turn, begun = object(), time.monotonic()
+        self._turns[turn] = begun
         try:
             return _by_itself(*blocks) if len(blocks) == 1 else self._together(blocks)
         finally:
             self._turns.pop(turn, None)
+            if time.monotonic() - begun > HELD_UP:
+                self._released = time.monotonic()
 
     def _together(self, blocks: Sequence[Ended]) -> Sequence[Outcome | Exception | None]:
         """Let blocks end in the branches of the first; its resources are asked while the words of all are sent."""
@@ -127,17 +138,16 @@ class _Line:
                 first.work.open_journals(_joined(blocks), shared_by=txids)
                 hoped = first.work.hoped()
                 joint = self._branches.begin_jointly(_words(blocks, hoped))
-                stand = first.work.named(first.work.vote_at_once()) == hoped and not _works_on(blocks[1:])
-            except Exception:  # noqa: BLE001  # each meets it again by itself
-                return [_undone(first), *alone[1:]]
-            if stand:
+                votes = first.work.vote_at_once()
                 for block in blocks:
                     block.close()
-                stand = self._stand(joint, txids)
-            if not stand:
+                stand = first.work.named(votes) == hoped and not _works_on(blocks[1:])
+            except Exception:  # noqa: BLE001  # what a resource raises is its vote
+                stand = False
+            if not (stand and joint is not None and self._stand(joint, txids)):
                 for block in blocks:
                     block.reopen()
-                return [_undone(first), *alone[1:]]
+                return [_undone(first), *alone[1:]]  # the others meet what was wrong again, by themselves
             told = _told(first, Decision.COMMIT)
             return [Outcome(Decision.COMMIT, _of_its_own(told)) for _ in blocks]
         except Exception as unknown:  # noqa: BLE001  # nobody goes by itself any more: recovery knows what stands
@@ -225,7 +235,9 @@ def _size_of(block: Ended) -> int:
     size = 0
     for journal in block.journals.values():
         for each in journal:
-            size += len(each.text) + (_size(each.parameters) if each.parameters else 0)
+            size += len(each.text)
+            for name, value in each.parameters.items():
+                size += _size(value) * each.text.count(f":{name}")
     for row in block.rows:
         size += len(row.body)
     return size

@@ -167,6 +167,7 @@ class Work:
         Only what the very sessions say counts: one that was lost may still do what it was sent. Then all is left as it
         is to the rollback.
         """
+        self._txids = (self._txid,)
         if not self._taken_back(key for key in self._journalled if self._parts[key].asked):
             return False
         for key in self._journalled:

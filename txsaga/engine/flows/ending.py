@@ -66,7 +66,7 @@ class FlowOwner(Owner):
         self._lives, self._released = Lives(kernel), Told([], {}, [])
         self._polled = True  # ballots may have been called in any process
         self.recorded = tuple  # what its steps recorded is found when it is decided
-        self.written, self.with_effects, self._ids, self._patience = True, False, [], 0.0
+        self.written, self.with_effects, self.ids, self.patience = True, False, [], 0.0
         self._handled, self._journals = handled, journals
         self.runs: list[Run] = []
         self.held: Sequence[FlowStep] = ()
