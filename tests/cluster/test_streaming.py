@@ -130,7 +130,7 @@ def test_another_copy_is_read_when_the_primary_shows_nothing(town: Town) -> None
     town.down("b1")
     put(town, "b2", "plain one")
     with town.plain().stream("readers", [ORDERS], timers=Timers(tentative=0.3)) as stream:
-        assert texts(stream, wait=1.0) == ["one"]
+        assert texts(stream, wait=3.0) == ["one"]
         town.up("b1")
         assert texts(stream, wait=0.5) == []
 
