@@ -26,6 +26,7 @@ from txsaga.adapters.postgres.doubts import PostgresDoubts
 from txsaga.adapters.postgres.flows import PostgresFlowLedger, PostgresFlows
 from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
 from txsaga.adapters.postgres.halves import PostgresHalves
+from txsaga.adapters.postgres.joint import PostgresJoint
 from txsaga.adapters.postgres.leases import PostgresLeases
 from txsaga.adapters.postgres.ledger import PostgresLedger
 from txsaga.adapters.postgres.log import PostgresLog
@@ -41,6 +42,7 @@ from txsaga.adapters.xa.postgres_branch import PostgresBranch
 from txsaga.adapters.xa.rows import BranchRows
 from txsaga.engine.broker import Broker
 from txsaga.model.facts import ALL, Fact
+from txsaga.ports.branches import Joint
 
 WRITES: dict[tuple[type, type], set[str]] = {
     (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
@@ -52,6 +54,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     },
     (ports.TableLedger, PostgresTables): {"keep", "swap", "reserve_table"},
     (ports.Branches, PostgresBranches): {"write"},
+    (Joint, PostgresJoint): {"commit"},
     (ports.Steps, PostgresSteps): {"write", "claim", "hold"},
     (ports.StepWork, SqlSteps): {"run", "fence"},
     (ports.FlowLedger, PostgresFlowLedger): {
@@ -88,6 +91,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
+    *{"begin_jointly", "abandon"},  # nothing of it is there before it is committed
     *{
         "numbers",
         "written",
