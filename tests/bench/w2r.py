@@ -24,8 +24,9 @@ from tests.services.embedded import embedded_server
 from txsaga import LocalState
 from txsaga.adapters.embedded import StopMode
 from txsaga.adapters.embedded.server import EmbeddedServer
+from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.coordinator.recovery import FRESH, Recovery
-from txsaga.engine.coordinator.work import Told, Work
+from txsaga.engine.coordinator.work import Work
 from txsaga.wiring import open_store
 
 TRANSACTIONS, SERVERS, EVERY = 500, 3, 5

@@ -91,7 +91,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
-    *{"begin_jointly", "abandon"},  # nothing of it is there before it is committed
+    *{"joint", "say", "abandon"},  # nothing of it is there before it is committed
     *{
         "numbers",
         "written",

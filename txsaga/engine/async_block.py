@@ -51,8 +51,11 @@ class Across(Generic[T]):
 
     async def alone(self, work: Callable[[], U]) -> U:
         """Do some work of the block's, behind what other tasks do of it."""
-        async with self._one:
+        await self._one.acquire()
+        try:
             return await self._in_loop(work)
+        finally:
+            self._one.release()
 
     def _enter(self) -> T:
         entered = self._block.__enter__()

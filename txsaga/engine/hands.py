@@ -7,7 +7,6 @@ members would both believe that they did the work.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -18,6 +17,7 @@ from txsaga.engine.life import Lives
 from txsaga.engine.patience import patiently
 from txsaga.engine.pending import Pending
 from txsaga.engine.portion import MessagePortion
+from txsaga.engine.processes import this_process
 from txsaga.engine.received import Fate, Received
 from txsaga.errors import ClaimLost, ConfigError
 from txsaga.model import facts
@@ -34,12 +34,12 @@ class Hands:
     ) -> None:
         self._kernel, self._claims = kernel, kernel.store.claims
         self._invisible, self._policy, self._jitter = invisible, policy, jitter
-        self._process = os.getpid()
+        self._process = this_process()
 
     @property
     def ours(self) -> bool:
         """Whether these are the hands of this process: a forked child has the messages, and no right to them."""
-        return self._process == os.getpid()
+        return self._process == this_process()
 
     def require_ours(self) -> None:
         """Refuse to act for the parent, which holds the same messages."""

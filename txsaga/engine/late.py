@@ -8,12 +8,12 @@ body is missing behind the local commit, nobody can commit the transaction any m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txsaga.engine.processes import this_process
 from txsaga.errors import TransactionError
 from txsaga.model.message import Message
 from txsaga.model.records import LateSlot
@@ -69,10 +69,10 @@ class LateBodies:
     @contextmanager
     def filled_in(self, filling: Filling) -> Iterator[None]:
         """Let places be filled while local work runs, and let it end only when all of them are."""
-        self._filling, process = filling, os.getpid()
+        self._filling, process = filling, this_process()
         try:
             yield
-            if os.getpid() == process:  # a forked child asks nothing on its parent's session
+            if this_process() == process:  # a forked child asks nothing on its parent's session
                 self._require_filled(filling)
         finally:
             self._filling = None

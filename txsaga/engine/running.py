@@ -63,6 +63,7 @@ class Running:
     def begin(self, worker: object, doubt: Doubt) -> None:
         """Note what somebody works on; whoever is gone works on nothing."""
         with self._lock:
+            self._unwritten.discard(worker)
             self._since[worker] = self._since.get(worker, (time.monotonic(), doubt))[0], doubt
         if self.on_work is not None:
             self.on_work()
@@ -70,8 +71,10 @@ class Running:
     def end(self, worker: object) -> None:
         """Note that somebody is done."""
         with self._lock:
-            self._since.pop(worker, None)
-            self._unwritten.discard(worker)
+            try:
+                self._unwritten.remove(worker)
+            except KeyError:
+                self._since.pop(worker, None)
 
     def drive(self, txid: int, owner: int) -> None:
         """Note that this owner of a saga, or its driver, is at work here."""

@@ -13,7 +13,6 @@ what was read would be consumed twice.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -28,6 +27,7 @@ from txsaga.engine.life import Lives
 from txsaga.engine.membership import Membership
 from txsaga.engine.patience import patiently
 from txsaga.engine.portion import ChunkPortion
+from txsaga.engine.processes import this_process
 from txsaga.engine.reading import joined
 from txsaga.engine.start import Start
 from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
@@ -74,7 +74,7 @@ class Stream:
         identity = kernel.store.registry.identity
         self._held = Holding(self._membership, self._bound, member, queues, self._log, identity)
         self._closed = False
-        self._process = os.getpid()
+        self._process = this_process()
         self._lock = threading.RLock()  # a broker that closes takes its streams out of the hands of their threads
 
     @property
@@ -253,7 +253,7 @@ class Stream:
 
     @property
     def _here(self) -> bool:
-        return os.getpid() == self._process
+        return this_process() == self._process
 
     def _require_here(self) -> None:
         """Refuse in a forked child: two readers under one name and one lease would commit for each other."""

@@ -24,7 +24,6 @@ settles it by the same rules.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -38,6 +37,7 @@ from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.late import Slot
 from txsaga.engine.local_work import LocalWork
+from txsaga.engine.processes import this_process
 from txsaga.engine.received import Received
 from txsaga.engine.stage import ENTER, Stage
 from txsaga.engine.table import Table, TableWrites
@@ -77,7 +77,7 @@ class Transaction(Gathering):
         self._contribution = Contribution(kernel, group, immunity, run)
         self._work = LocalWork(kernel, self._contribution)
         self._tables = TableWrites(kernel, PART, self._life_for)
-        self._process = os.getpid()
+        self._process = this_process()
         self._looped: AsyncTransaction | None = None
         self.decision: Decision | None = None
 
@@ -218,7 +218,7 @@ class Transaction(Gathering):
 
     @property
     def _is_ours(self) -> bool:
-        return self._process == os.getpid()
+        return self._process == this_process()
 
     def _require_ours(self) -> None:
         if not self._is_ours:

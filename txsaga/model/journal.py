@@ -75,6 +75,7 @@ def require_journalled(text: str) -> None:
     _words(text)
 
 
+@of_short
 def only_adds(text: str) -> bool:
     """Tell whether a journalled statement locks no row that is there; what a trigger of its table does nobody tells."""
     words = _words(text)

@@ -101,7 +101,10 @@ Answer = Life | Decision | bool | None
 
 
 class Joint(Protocol):
-    """Words that are on their way and stand together, or not at all."""
+    """Words of owners whose work is in the same branches: they stand together, or not at all."""
+
+    def say(self) -> None:
+        """Send them, once; nobody waits here."""
 
     def commit(self) -> bool:
         """Let them stand, in one commit; tell whether they do. Where one of them can't, nothing of any is written.
@@ -124,8 +127,8 @@ class Branches(Protocol):
         answers what stands, None where the transaction was written down meanwhile and is open.
         """
 
-    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
-        """Send words of owners whose work is in the same branches, while those are still asked for their votes.
+    def joint(self, words: Sequence[Resolve]) -> Joint:
+        """Have words ready, and a session for them: they are sent while those whom they are about are still asked.
 
         Each is a COMMIT of a transaction of which nothing was written yet.
         """

@@ -13,7 +13,7 @@ import pytest
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life
-from txsaga.ports.branches import Fence, Resolve
+from txsaga.ports.branches import Fence, Joint, Resolve
 from txsaga.ports.store import Store
 from txsaga.testing.branch_contract import FIRST_OF, concluded, numbered, said, states, written
 from txsaga.testing.samples import COMMIT, ROLLBACK, new_queues, read, row
@@ -31,6 +31,13 @@ def words(store: Store, qid: int, lives: Sequence[Life]) -> list[Resolve]:
     return [concluded(store, first, COMMIT, [row(qid, "of 1")], FIRST_OF), *carried]
 
 
+def begun(store: Store, said: Sequence[Resolve]) -> Joint:
+    """Send words that stand together."""
+    joint = store.branches.joint(said)
+    joint.say()
+    return joint
+
+
 def stand(store: Store, lives: Sequence[Life]) -> list[Decision | None]:
     """Return what stands of each."""
     known = store.branches.written([life.txid for life in lives])
@@ -43,7 +50,7 @@ class JointContract:
     @pytest.mark.rule("R2")
     def test_they_stand_with_their_messages_and_the_first_ones_branches(self, store: Store) -> None:
         (qid,), lives = new_queues(store), three(store)
-        assert store.branches.begin_jointly(words(store, qid, lives)).commit()
+        assert begun(store, words(store, qid, lives)).commit()
         assert stand(store, lives) == [COMMIT] * 3
         assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
         assert states(store, lives[0]) == [BranchState.PREPARED, BranchState.PREPARED]
@@ -51,7 +58,7 @@ class JointContract:
 
     def test_nobody_sees_them_before(self, store: Store) -> None:
         (qid,), lives = new_queues(store), three(store)
-        joint = store.branches.begin_jointly(words(store, qid, lives))
+        joint = begun(store, words(store, qid, lives))
         assert stand(store, lives) == [None] * 3
         assert joint.commit()
 
@@ -61,38 +68,45 @@ class JointContract:
         (qid,), lives = new_queues(store), three(store)
         said = words(store, qid, lives)
         assert written(store, Fence(lives[fenced].txid, "recovery", "its owner is gone")) is ROLLBACK
-        assert not store.branches.begin_jointly(said).commit()
+        assert not begun(store, said).commit()
         assert stand(store, lives) == [ROLLBACK if at == fenced else None for at in range(3)]
         assert read(store, qid) == []
 
     def test_where_a_number_is_nobodys_nothing_of_any_is_written(self, store: Store) -> None:
         (qid,), lives = new_queues(store), three(store)
         lives[1] = replace(lives[1], given=lives[2].given)
-        assert not store.branches.begin_jointly(words(store, qid, lives)).commit()
+        assert not begun(store, words(store, qid, lives)).commit()
         assert stand(store, lives) == [None] * 3
         assert read(store, qid) == []
 
     def test_what_is_abandoned_was_never_said(self, store: Store) -> None:
         (qid,), lives = new_queues(store), three(store)
-        joint = store.branches.begin_jointly(words(store, qid, lives))
+        joint = begun(store, words(store, qid, lives))
         joint.abandon()
         joint.abandon()
         assert (stand(store, lives), read(store, qid)) == ([None] * 3, [])
         assert written(store, concluded(store, lives[1], COMMIT, [row(qid, "alone")], FIRST_OF)) is COMMIT
         assert read(store, qid) == ["alone"]
 
+    def test_what_was_not_sent_is_no_word(self, store: Store) -> None:
+        (qid,), lives = new_queues(store), three(store)
+        store.branches.joint(words(store, qid, lives)).abandon()
+        assert stand(store, lives) == [None] * 3
+        assert begun(store, words(store, qid, lives)).commit()
+        assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
+
     def test_said_again_they_stand_once(self, store: Store) -> None:
         (qid,), lives = new_queues(store), three(store)
         said = words(store, qid, lives)
-        first = store.branches.begin_jointly(said)
+        first = begun(store, said)
         assert first.commit()
         first.abandon()  # too late, and nobody's harm
-        assert store.branches.begin_jointly(said).commit()
+        assert begun(store, said).commit()
         assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
 
     def test_others_decide_while_they_are_under_way(self, store: Store) -> None:
         (qid,), lives, other = new_queues(store), three(store), numbered(store)
-        joint = store.branches.begin_jointly(words(store, qid, lives))
+        joint = begun(store, words(store, qid, lives))
         assert written(store, concluded(store, other, COMMIT, [row(qid, "of another")], FIRST_OF)) is COMMIT
         assert joint.commit()
         assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3", "of another"]

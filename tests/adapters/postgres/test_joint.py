@@ -15,7 +15,7 @@ from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.model.branch import BranchEvent
 from txsaga.ports.branches import Joint, Noted
 from txsaga.testing.branch_contract import FIRST_OF, concluded, numbered
-from txsaga.testing.joint_contract import stand, three, words
+from txsaga.testing.joint_contract import begun, stand, three, words
 from txsaga.testing.samples import COMMIT, new_queues, read, row
 
 pytestmark = pytest.mark.postgres
@@ -37,7 +37,7 @@ def cut(stored: Stored, of: line.Line) -> None:
 @pytest.mark.rule("R14")
 def test_words_whose_session_is_lost_are_sent_again(store: PostgresStore, stored: Stored) -> None:
     (qid,), lives = new_queues(store), three(store)
-    joint = store.branches.begin_jointly(words(store, qid, lives))
+    joint = begun(store, words(store, qid, lives))
     cut(stored, opened(joint))
     assert joint.commit()
     assert stand(store, lives) == [COMMIT] * 3
@@ -49,7 +49,7 @@ def test_words_are_sent_again_where_what_was_lost_is_known(
     store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (qid,), lives = new_queues(store), three(store)
-    first, joint = (store.branches.begin_jointly(words(store, qid, each)) for each in (three(store), lives))
+    first, joint = (begun(store, words(store, qid, each)) for each in (three(store), lives))
     first.abandon()  # its line is the first to be lent
     used, mine, exchange = list[line.Line](), opened(joint), line.Line.exchange
 
@@ -68,7 +68,7 @@ def test_where_they_can_t_be_sent_again_nobody_knows(
     store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (qid,) = new_queues(store)
-    joint = store.branches.begin_jointly(words(store, qid, three(store)))
+    joint = begun(store, words(store, qid, three(store)))
 
     def away(self: line.Line, *_: object, **__: object) -> object:
         raise StoreUnavailable("another session holds a lock")
@@ -84,7 +84,7 @@ def test_words_whose_answer_is_lost_stand_once(
     store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (qid,), lives = new_queues(store), three(store)
-    joint, end = store.branches.begin_jointly(words(store, qid, lives)), line.Line.end
+    joint, end = begun(store, words(store, qid, lives)), line.Line.end
 
     def ended(self: line.Line) -> object:
         end(self)
@@ -99,11 +99,11 @@ def test_words_whose_answer_is_lost_stand_once(
 
 def test_words_are_sent_where_the_session_had_been_lost_before(store: PostgresStore, stored: Stored) -> None:
     (qid,), lives = new_queues(store), three(store)
-    first = store.branches.begin_jointly(words(store, qid, three(store)))
+    first = begun(store, words(store, qid, three(store)))
     lost = opened(first)
     first.abandon()
     cut(stored, lost)
-    joint = store.branches.begin_jointly(words(store, qid, lives))
+    joint = begun(store, words(store, qid, lives))
     assert joint.commit()
     assert stand(store, lives) == [COMMIT] * 3
 
@@ -113,7 +113,7 @@ def test_its_session_is_lent_again(store: PostgresStore, left: Callable[[Postgre
     (qid,) = new_queues(store)
     sessions = set()
     for _ in range(3):
-        joint = store.branches.begin_jointly(words(store, qid, three(store)))
+        joint = begun(store, words(store, qid, three(store)))
         sessions.add(opened(joint)._connection)
         assert isinstance(joint, PostgresJoint)
         left(joint)
@@ -123,7 +123,7 @@ def test_its_session_is_lent_again(store: PostgresStore, left: Callable[[Postgre
 @pytest.mark.parametrize("many", [1, 2])
 def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: PostgresStore, many: int) -> None:
     (qid,), lives = new_queues(store), three(store)
-    joint = store.branches.begin_jointly(words(store, qid, lives))
+    joint = begun(store, words(store, qid, lives))
     mine = opened(joint)
     del joint  # as where its owner was interrupted: the line is lent again
     assert store.branches._lines._free[-1] is mine
@@ -135,7 +135,7 @@ def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: Postgres
 
 def test_words_that_nobody_abandons_hold_up_no_others(store: PostgresStore) -> None:
     (qid,), lives = new_queues(store), three(store)
-    forgotten = store.branches.begin_jointly(words(store, qid, three(store)))
-    assert store.branches.begin_jointly(words(store, qid, lives)).commit()
+    forgotten = begun(store, words(store, qid, three(store)))
+    assert begun(store, words(store, qid, lives)).commit()
     assert stand(store, lives) == [COMMIT] * 3
     forgotten.abandon()

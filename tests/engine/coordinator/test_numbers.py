@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Sequence
 from itertools import count
+from threading import get_ident
 
 import pytest
 
-from txsaga.engine.coordinator.numbers import KEPT, MANY, Numbers
+from txsaga.engine.coordinator.numbers import AHEAD, KEPT, MANY, Numbers
+from txsaga.errors import StoreUnavailable
 from txsaga.model.lifecycle import TxState
 from txsaga.model.records import Life
 
@@ -20,12 +22,23 @@ class Source:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.asked_in: list[int] = []
+        self.away = False
         self._next = count(1)
 
     def __call__(self, group: int, many: int) -> Sequence[Life]:
         self.asked.append(many)
+        self.asked_in.append(get_ident())
+        if self.away:
+            raise StoreUnavailable("it is away")
         numbers = [next(self._next) for _ in range(many)]
         return [Life(txid=n, group=group, token=b"", key=None, epoch=1, owner=1, state=TxState.ACTIVE) for n in numbers]
+
+
+def _let_fetch() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "txsaga-numbers":
+            thread.join(10)
 
 
 @pytest.fixture
@@ -53,6 +66,32 @@ def test_who_needs_many_asks_seldom_and_has_each_once(now: list[float]) -> None:
     assert len(source.asked) < 25
 
 
+def test_who_uses_many_waits_for_none_of_them_after_the_first(now: list[float]) -> None:
+    source = Source()
+    numbers = Numbers(source)
+    for _ in range(3 * MANY):
+        numbers.take(GROUP)
+        _let_fetch()
+    fetched_here = [many for many, thread in zip(source.asked, source.asked_in, strict=True) if thread == get_ident()]
+    assert max(fetched_here) == AHEAD
+    assert max(source.asked) == MANY
+
+
+def test_what_cannot_be_fetched_ahead_is_told_to_who_needs_it(now: list[float]) -> None:
+    source = Source()
+    numbers = Numbers(source)
+    while max(source.asked, default=0) < AHEAD:
+        numbers.take(GROUP)
+    source.away = True
+    for _ in range(AHEAD - 1):
+        assert numbers.take(GROUP)
+        _let_fetch()
+    with pytest.raises(StoreUnavailable):
+        numbers.take(GROUP)
+    source.away = False
+    assert numbers.take(GROUP)
+
+
 def test_a_number_is_not_used_after_it_lay_for_long(now: list[float]) -> None:
     source = Source()
     numbers = Numbers(source)
@@ -70,5 +109,5 @@ def test_each_group_has_its_own(now: list[float]) -> None:
 def test_a_forked_child_uses_none_of_its_parents(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = Numbers(Source())
     taken = [numbers.take(GROUP).txid for _ in range(10)]
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr("txsaga.engine.coordinator.numbers.this_process", lambda: -1)
     assert numbers.take(GROUP).txid > max(taken) + 1

@@ -43,12 +43,15 @@ class Between:
     ) -> None:
         self._real, self._before, self._said = real, before, said
 
-    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
-        """Do what is to happen before they are sent, or when they are said."""
-        self._before(words)
-        joint, said = self._real.begin_jointly(words), self._said
+    def joint(self, words: Sequence[Resolve]) -> Joint:
+        """Do what is to happen before they are sent, or when they are to stand."""
+        joint, before, said = self._real.joint(words), self._before, self._said
 
         class Odd:
+            def say(self) -> None:
+                before(words)
+                joint.say()
+
             def commit(self) -> bool:
                 return said(joint)
 
@@ -86,16 +89,16 @@ def test_work_that_a_thread_does_during_the_end_is_not_lost(opened: OpenBank, wh
 
     before = late if when.endswith("sent") else lambda _: None
     line._branches = cast(Branches, Between(real, before, lambda joint: joint.commit()))
-    asked = Resources.vote_at_once
+    asked = Resources.ask_at_once
 
-    def asked_first(self: Resources) -> dict[str, Vote]:
-        votes = asked(self)
+    def asked_first(self: Resources) -> Callable[[], dict[str, Vote]]:
+        votes = asked(self)()
         if when.endswith("said"):
             late(None)
-        return votes
+        return lambda: votes
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Resources, "vote_at_once", asked_first)
+        patch.setattr(Resources, "ask_at_once", asked_first)
         left = at_once(bank, work(11), work(12))
     assert [(each.decision, each.error) for each in left] == [(COMMIT, None)] * 2
     bank.broker.kernel.notes.flush()

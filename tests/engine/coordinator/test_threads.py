@@ -17,7 +17,8 @@ from tests.engine.coordinator.bank import START, Bank, pay
 from tests.engine.coordinator.fakes import FakeResource
 from txsaga.engine.announce import Announcer
 from txsaga.engine.coordinator import block
-from txsaga.engine.coordinator.work import Part, Work
+from txsaga.engine.coordinator.parts import Part
+from txsaga.engine.coordinator.work import Work
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.table import TableWrites
 from txsaga.model.branch import BranchId

@@ -42,7 +42,7 @@ class MemoryBranches:
         """Do calls of every kind, each with its own answer."""
         return [self._one(call) for call in calls]
 
-    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
+    def joint(self, words: Sequence[Resolve]) -> Joint:
         """Take words that stand together, or not at all."""
         return _MemoryJoint(self, words)
 
@@ -240,6 +240,9 @@ class _MemoryJoint:
 
     def __init__(self, branches: MemoryBranches, words: Sequence[Resolve]) -> None:
         self._branches, self._words = branches, words
+
+    def say(self) -> None:
+        """Send them nowhere."""
 
     def commit(self) -> bool:
         """Let them stand."""

@@ -96,11 +96,11 @@ class PostgresBranches:
             answers |= task.read(rows)
         return [answers[id(call)] for call in calls]
 
-    def begin_jointly(self, words: Sequence[Resolve]) -> Joint:
-        """Send words that stand together, or not at all."""
-        all_stand, never = (Statement(self._all_stand, [int8_array(txids)]) for txids in (_txids(words), NONE))
-        said = [Statement(self._conclude, conclusions(words)), all_stand]
-        return PostgresJoint(self._lines, said, never, _sent)
+    def joint(self, words: Sequence[Resolve]) -> Joint:
+        """Lay out words that stand together, or not at all, and take a session for them."""
+        txids = [word.life.txid for word in words]
+        all_stand, never = (Statement(self._all_stand, [int8_array(each)]) for each in (txids, NONE))
+        return PostgresJoint(self._lines, [Statement(self._conclude, conclusions(words)), all_stand], never, _sent)
 
     def numbers(self, group: int, count: int) -> Sequence[Life]:
         """Give out numbers for transactions of which nothing is written before their end."""
@@ -246,10 +246,6 @@ def _sent(line: Line, statements: Sequence[Statement], *, alone: bool = False) -
 
 def _noted(calls: Sequence[Noted], known: set[tuple[Any, ...]]) -> Answers:
     return {id(note): (note.txid, note.number, note.attempt) in known for note in calls}
-
-
-def _txids(words: Sequence[Resolve]) -> Sequence[int]:
-    return [word.life.txid for word in words]
 
 
 def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that

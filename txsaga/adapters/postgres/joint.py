@@ -26,11 +26,18 @@ class PostgresJoint:
 
     def __init__(self, lines: Lines, calls: Sequence[Call], never: Call, again: SentAgain) -> None:
         self._calls, self._never, self._again = calls, never, again
+        self._said = False
         with ExitStack() as opened:
             self._line: Line | None = opened.enter_context(lines.taken())
-            with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
-                self._line.begin(calls)
+            self._line.make_ready()
             self._lent = opened.pop_all()
+
+    def say(self) -> None:
+        """Send them."""
+        assert self._line is not None
+        self._said = True
+        with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
+            self._line.begin(self._calls)
 
     def commit(self) -> bool:
         """Commit; without its session all of it is sent again."""
@@ -51,7 +58,8 @@ class PostgresJoint:
         if line is not None:
             with self._lent, suppress(Exception):  # it is nobody's answer
                 try:
-                    line.end(self._never)
+                    if self._said:
+                        line.end(self._never)
                 except ConnectionLost:
                     line.connection()  # which ends what the server still has of it
 

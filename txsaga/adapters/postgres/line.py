@@ -87,9 +87,7 @@ class Line:
 
     def exchange(self, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         """Run prepared statements in one transaction; return the rows of each. Who is alone has nobody wait beside."""
-        self._leave_begun()
-        if self._connection is None:
-            self.connection()
+        self.make_ready()
         return self._guarded(lambda: self.wire.exchange(calls, alone=alone))
 
     def _guarded(self, exchanged: Callable[[], Answer]) -> Answer:
@@ -103,9 +101,7 @@ class Line:
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Send prepared statements of one transaction, which `end` commits: the server begins with them."""
-        self._leave_begun()
-        if self._connection is None:
-            self.connection()
+        self.make_ready()
 
         def begun() -> None:
             self._begun = True
@@ -127,6 +123,12 @@ class Line:
             return self.wire.read(answers)
 
         return self._guarded(ended)
+
+    def make_ready(self) -> None:
+        """Have an open session in which nothing is under way."""
+        self._leave_begun()
+        if self._connection is None:
+            self.connection()
 
     def _leave_begun(self) -> None:
         """Drop what somebody began and was interrupted in: the next statement would commit it."""

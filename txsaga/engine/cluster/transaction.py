@@ -27,7 +27,7 @@ from txsaga.engine.cluster.selection import Selection
 from txsaga.engine.consuming import Consumed
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.notes import noted
-from txsaga.engine.coordinator.work import Told
+from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.received import Received

@@ -21,7 +21,6 @@ it, its evidence row tells everybody (R12).
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -34,12 +33,13 @@ from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
+from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.coordinator.sharing import WHY, Ended, Outcome
-from txsaga.engine.coordinator.work import Told
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.home_rows import HomeTable
 from txsaga.engine.journal import Journal
 from txsaga.engine.kernel import Kernel
+from txsaga.engine.processes import this_process
 from txsaga.engine.received import Received
 from txsaga.engine.stage import Stage
 from txsaga.engine.table import Table, TableWrites
@@ -104,7 +104,7 @@ class Coordinated(Gathering):
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
         self._table_writes: TableWrites | None = None
-        self._process = os.getpid()
+        self._process = this_process()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
 
@@ -245,7 +245,7 @@ class Coordinated(Gathering):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Decide; what the block raised comes out of it, whatever becomes of the decision."""
-        if self._process != os.getpid():
+        if self._process != this_process():
             if error is None:
                 self._require_ours()
             return
@@ -379,5 +379,5 @@ class Coordinated(Gathering):
             self._stage.require_open(what, self.txid)
 
     def _require_ours(self) -> None:
-        if self._process != os.getpid():
+        if self._process != this_process():
             raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")

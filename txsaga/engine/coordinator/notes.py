@@ -8,11 +8,11 @@ asks their resources once more and finds the branches done.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from txsaga.engine.processes import this_process
 from txsaga.errors import TxSagaError
 from txsaga.model.branch import EVENT_OF, BranchEvent, BranchId, Finish
 from txsaga.model.decision import Decision
@@ -39,7 +39,7 @@ class Notes:
 
     def add(self, notes: Iterable[Noted]) -> None:
         """Leave notes to be written with others."""
-        if self._process != os.getpid():
+        if self._process != this_process():
             self.start_anew()  # those of a forked child's parent are the parent's
         self._waiting.extend(notes)
         if self._timer is None and self._waiting:
@@ -86,7 +86,7 @@ class Notes:
         self._waiting: deque[Noted] = deque(maxlen=MOST)
         self._timer = None
         self._turn = threading.Lock()
-        self._process = os.getpid()
+        self._process = this_process()
 
 
 def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: object = None) -> Noted:

@@ -21,8 +21,9 @@ from threading import Lock
 from txsaga.engine.coordinator.ballots import ballots
 from txsaga.engine.coordinator.named import Named, check_names, resources_of
 from txsaga.engine.coordinator.notes import noted
+from txsaga.engine.coordinator.parts import Part, Told
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.coordinator.work import Part, Told, Work
+from txsaga.engine.coordinator.work import Work
 from txsaga.engine.decide import By
 from txsaga.engine.effects import Prepared
 from txsaga.engine.kernel import Kernel

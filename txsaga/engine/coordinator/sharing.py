@@ -11,7 +11,6 @@ of its own.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.coordinator.journals import waited
-from txsaga.engine.coordinator.work import Told
+from txsaga.engine.coordinator.parts import Told
+from txsaga.engine.processes import this_process
 from txsaga.errors import BrokerClosed, xa
 from txsaga.model import facts
 from txsaga.model.decision import Decision
@@ -53,6 +53,7 @@ class Ended(NamedTuple):
     close: Callable[[], None]  # from here on the answer may be lost: only the store knows
     reopen: Callable[[], None]  # it was heard: nothing stands
     since: float = 0.0
+    size: int = 0
 
 
 class Outcome(NamedTuple):
@@ -71,15 +72,16 @@ class Sharing:
 
     def end(self, block: Ended) -> Outcome | None:
         """Let a block end, with others that do; None where it is to go by itself, and nothing of it was done."""
+        size = _size_of(block)
+        if self._closed or size is None:
+            return None
         key = (*block.journals, *block.owner.ids)
         line = self._lines.get(key)
-        if self._closed or not _is_small(block):
-            return None
         if line is None:
             if len(self._lines) >= LINES:
                 return None
             line = self._lines.setdefault(key, self._make())
-        return line.end(block)
+        return line.end(block, size)
 
     def close(self) -> None:
         """Finish what is in the lines; what comes later goes by itself."""
@@ -94,23 +96,23 @@ class _Line:
     def __init__(self, branches: Branches, announce: Announcer) -> None:
         self._branches, self._announce = branches, announce
         self.batcher: Batcher[Ended, Outcome | None] = Batcher(
-            "shared branches", self._run, limit=MOST, weigh=_size_of, weight=MOST_BYTES, in_loops=True, gathers=True
+            "shared branches", self._run, limit=MOST, weigh=_weight, weight=MOST_BYTES, in_loops=True, gathers=True
         )
         self._turns: dict[object, float] = {}
         self._released = 0.0  # when the last turn ended that was held up
-        self._process = os.getpid()
+        self._process = this_process()
 
-    def end(self, block: Ended) -> Outcome | None:
+    def end(self, block: Ended, size: int) -> Outcome | None:
         """Let a block end, unless this is held up."""
         if self._is_held_up():
             return None
         with suppress(BrokerClosed):
-            return self.batcher.call(block._replace(since=time.monotonic()))
+            return self.batcher.call(block._replace(since=time.monotonic(), size=size))
         return None
 
     def _is_held_up(self) -> bool:
-        if self._process != os.getpid():  # the turns are those of a forked child's parent
-            self._turns, self._process = {}, os.getpid()
+        if self._process != this_process():  # the turns are those of a forked child's parent
+            self._turns, self._process = {}, this_process()
         if not self._turns:
             return False
         before = time.monotonic() - HELD_UP
@@ -129,7 +131,7 @@ class _Line:
                 self._released = time.monotonic()
 
     def _together(self, blocks: Sequence[Ended]) -> Sequence[Outcome | Exception | None]:
-        """Let blocks end in the branches of the first; its resources are asked while the words of all are sent."""
+        """Let blocks end in the branches of the first; the words of all are sent while its resources are asked."""
         first, alone = blocks[0].owner, [None] * len(blocks)
         txids = tuple(block.owner.life.txid for block in blocks)
         joint: Joint | None = None
@@ -137,11 +139,8 @@ class _Line:
             try:
                 first.work.open_journals(_joined(blocks), shared_by=txids)
                 hoped = first.work.hoped()
-                joint = self._branches.begin_jointly(_words(blocks, hoped))
-                votes = first.work.vote_at_once()
-                for block in blocks:
-                    block.close()
-                stand = first.work.named(votes) == hoped and not _works_on(blocks[1:])
+                joint = self._branches.joint(_words(blocks, hoped))
+                stand = _voted(joint, blocks) == hoped and not _works_on(blocks[1:])
             except Exception:  # noqa: BLE001  # what a resource raises is its vote
                 stand = False
             if not (stand and joint is not None and self._stand(joint, txids)):
@@ -166,12 +165,25 @@ class _Line:
         return stand
 
 
+def _voted(joint: Joint, blocks: Sequence[Ended]) -> Sequence[Voted]:
+    """Ask the first one's branches for their votes, and send the words of all meanwhile."""
+    work = blocks[0].owner.work
+    votes = work.ask_at_once()
+    try:
+        joint.say()
+    finally:
+        heard = votes()  # what has not answered can't be taken back
+    for block in blocks:
+        block.close()
+    return work.named(heard)
+
+
 def _by_itself(block: Ended) -> Sequence[Outcome | Exception | None]:
     """Let one end whom nobody joined; where it would have to wait it does so when it is not in a line any more."""
     owner = block.owner
     try:
         owner.work.open_journals(block.journals, shared_by=[owner.life.txid])
-        votes = owner.work.named(owner.work.vote_at_once())
+        votes = owner.work.named(owner.work.ask_at_once()())
     except Exception as failed:  # noqa: BLE001  # whatever a resource raises is its vote
         return [_undone(owner, failed) if waited([failed]) else failed]
     block.close()
@@ -220,27 +232,24 @@ def _joined(blocks: Sequence[Ended]) -> Mapping[str, Sequence[Journalled]]:
     return {key: [each for block in blocks for each in block.journals[key]] for key in blocks[0].journals}
 
 
-def _is_small(block: Ended) -> bool:
-    """Tell whether others can wait for it, and nothing in it could end a transaction of theirs."""
-    statements = 0
+def _weight(block: Ended) -> int:
+    return block.size
+
+
+def _size_of(block: Ended) -> int | None:
+    """Weigh a block; None where others can't wait for it, or something in it could end a transaction of theirs."""
+    statements = size = 0
     for journal in block.journals.values():
         for each in journal:
             if not is_plain(each.text):
-                return False
+                return None
             statements += 1
-    return statements <= FEW and _size_of(block) <= FEW_BYTES
-
-
-def _size_of(block: Ended) -> int:
-    size = 0
-    for journal in block.journals.values():
-        for each in journal:
             size += len(each.text)
             for name, value in each.parameters.items():
                 size += _size(value) * each.text.count(f":{name}")
     for row in block.rows:
         size += len(row.body)
-    return size
+    return size if statements <= FEW and size <= FEW_BYTES else None
 
 
 def _size(value: object) -> int:

@@ -10,68 +10,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.coordinator.journals import Swift, Way, WrittenDown, enlist_journal, waited
 from txsaga.engine.coordinator.knots import Knots
 from txsaga.engine.coordinator.looped import enlisted
-from txsaga.engine.coordinator.notes import noted
+from txsaga.engine.coordinator.parts import Part, Told
 from txsaga.engine.journal import Journal
 from txsaga.engine.patience import patiently
-from txsaga.errors import TransactionError, xa
+from txsaga.errors import TransactionError
 from txsaga.model import facts
-from txsaga.model.branch import BranchId, Finish, Vote
+from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
-from txsaga.ports.branches import Noted, Voted
-from txsaga.ports.participants import Enlisted, Participant, Waits
+from txsaga.ports.branches import Voted
+from txsaga.ports.participants import Enlisted, Waits
 
 logger = logging.getLogger("txsaga")
 
 Answer = TypeVar("Answer")
 Journals = Mapping[str, Sequence[Journalled]]
 """What resources are to do at their votes."""
-
-AGAINST = {
-    Finish.COMMITTED: xa.HeuristicCommit,
-    Finish.ROLLED_BACK: xa.HeuristicRollback,
-    Finish.HAZARD: xa.HeuristicHazard,
-    Finish.MIXED: xa.HeuristicMixed,
-}
-
-
-@dataclass(slots=True)
-class Part:
-    """One branch, its resource, and the session that it has here."""
-
-    branch: BranchId
-    participant: Participant
-    aux: bool = False  # a unit of an auxiliary lane
-    session: Enlisted | None = None
-    statements: Sequence[Journalled] = ()  # of its journal, which are done with its vote
-    driven: bool = False  # its user works with the driver's own connection
-    used: bool = False  # a session was opened, whatever became of it
-    asked: bool = False  # for its vote
-    left: bool = False  # at its vote: it had nothing to write
-    decided: bool = False  # its own commit was the decision
-    opening: Lock = field(default_factory=Lock, repr=False, compare=False)
-
-    @property
-    def can_vote(self) -> bool:
-        """Tell whether it can hold a yes."""
-        return self.participant.capabilities.two_phase
-
-
-class Told(NamedTuple):
-    """What resources said when they were told the decision."""
-
-    notes: list[Noted]
-    silent: dict[str, Exception]
-    against: list[xa.XaError]  # somebody had decided over our head
 
 
 class Work:
@@ -117,9 +78,8 @@ class Work:
 
     def refuse_open_units(self) -> None:
         """Refuse to leave a unit open that can't follow the outcome."""
-        for key in self.used:
-            part = self._parts[key]
-            if part.aux and not part.can_vote:
+        for part in self._parts.values():
+            if part.aux and part.session is not None and not part.can_vote:
                 raise TransactionError(
                     f"the open unit of lane {part.participant.name!r} can't follow the outcome, "
                     f"because {part.participant.capabilities.kind} can't vote: commit it or roll it back before the end"
@@ -158,8 +118,12 @@ class Work:
     @property
     def shareable(self) -> bool:
         """Tell whether its journals may be done in a branch with others': nothing was done yet, and they only add."""
-        own = all(part.can_vote and not part.aux for part in self._parts.values())
-        return own and self._written.adds and not self.used
+        if not self._written.adds:
+            return False
+        for part in self._parts.values():
+            if part.aux or part.session is not None or not part.can_vote:
+                return False
+        return True
 
     def undo(self) -> bool:
         """Take back what journals did, so that they can be done anew; tell whether nothing of it is left.
@@ -196,9 +160,13 @@ class Work:
         """Name every branch as it will be once all journals voted yes."""
         return self.named(dict.fromkeys(self._journalled, Vote.PREPARED))
 
-    def vote_at_once(self) -> dict[str, Vote]:
-        """Ask all journals at the same time, and once: where they wait for somebody that is a no."""
-        return self.heard(self._asked(set(self._journalled)))
+    def ask_at_once(self) -> Callable[[], dict[str, Vote]]:
+        """Ask all journals at the same time, and once: where they wait for somebody that is a no.
+
+        The function that is returned waits for their votes.
+        """
+        votes = self._asking(set(self._journalled))
+        return lambda: self.heard(votes())
 
     def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
         """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
@@ -232,9 +200,12 @@ class Work:
         return answers
 
     def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
+        return self._asking(keys)()
+
+    def _asking(self, keys: set[str]) -> Callable[[], dict[str, Vote | Exception]]:
         for key in keys:
             self._parts[key].asked = True
-        return self._each(facts.Voting, keys, lambda session: session.prepare())
+        return self._sent(facts.Voting, keys, lambda session: session.prepare())
 
     def _taken_back(self, journals: Iterable[str]) -> bool:
         """Roll journals back for another try; tell whether it worked."""
@@ -291,13 +262,13 @@ class Work:
         told = Told([], {}, [])
         for part in self._parts.values():
             if part.decided and keys is None:
-                self._note(told, part, decision, Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED)
+                told.note(self._txid, part, decision, Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED)
         for key, answer in self._each(facts.Finishing, asked, lambda session: session.finish(decision)).items():
             part = self._parts[key]
             if isinstance(answer, Exception):
                 told.silent[part.participant.name] = answer
             else:
-                self._note(told, part, decision, answer)
+                told.note(self._txid, part, decision, answer)
         return told
 
     def leave(self) -> None:
@@ -356,18 +327,16 @@ class Work:
             )
         return part
 
-    def _note(self, told: Told, part: Part, decision: Decision, found: Finish) -> None:
-        told.notes.append(noted(self._txid, part.branch, decision, found, part.participant))
-        if found in AGAINST:
-            name = part.participant.name
-            error = AGAINST[found](f"resource {name!r}: {told.notes[-1].why}; transaction {self._txid} says otherwise")
-            logger.error("%s", error)
-            told.against.append(error)
-
     def _each(
         self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
     ) -> dict[str, Answer | Exception]:
         """Send to all of them, then wait for each."""
+        return self._sent(fact, keys, send)()
+
+    def _sent(
+        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[Enlisted], Callable[[], Answer]]
+    ) -> Callable[[], dict[str, Answer | Exception]]:
+        """Send to all of them; the function that is returned waits for each."""
         told = fact if self._announce else None
         waiting: dict[str, Callable[[], Answer]] = {}
         found: dict[str, Answer | Exception] = {}
@@ -379,15 +348,19 @@ class Work:
                     waiting[key] = send(part.session)
                 except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
                     found[key] = error
-        for key, wait in waiting.items():
-            try:
-                found[key] = wait()
-            except Exception as error:  # noqa: BLE001  # the same
-                found[key] = error
-            else:
-                if told is not None:
-                    self._tell(facts.AFTER[told], self._parts[key])
-        return found
+
+        def answered() -> dict[str, Answer | Exception]:
+            for key, wait in waiting.items():
+                try:
+                    found[key] = wait()
+                except Exception as error:  # noqa: BLE001  # the same
+                    found[key] = error
+                else:
+                    if told is not None:
+                        self._tell(facts.AFTER[told], self._parts[key])
+            return found
+
+        return answered
 
     def _tell(self, fact: type[facts.Fact], part: Part) -> None:
         if self._announce:

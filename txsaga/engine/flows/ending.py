@@ -15,7 +15,8 @@ from typing import NamedTuple
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.coordinator.work import Part, Told, Work
+from txsaga.engine.coordinator.parts import Part, Told
+from txsaga.engine.coordinator.work import Work
 from txsaga.engine.decide import By
 from txsaga.engine.effects import Prepared
 from txsaga.engine.flows.attempts import close_failed

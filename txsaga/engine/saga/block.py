@@ -23,7 +23,6 @@ A step that raised and was caught is no failure of the saga, as long as it is kn
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -34,6 +33,7 @@ from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.gathering import FLUSH, Gathering
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import INCOMPLETE
+from txsaga.engine.processes import this_process
 from txsaga.engine.received import Received
 from txsaga.engine.saga.asking import asked
 from txsaga.engine.saga.behind import Behind, Later
@@ -70,7 +70,7 @@ class Saga(Gathering):
         self._owner = Owner(kernel, group, key=key, run=run)
         self._forward, self._behind = Forward(kernel, self._owner), Behind()
         self._deadlines: list[tuple[float, str]] = []
-        self._process = os.getpid()
+        self._process = this_process()
         self.decision: Decision | None = None
 
     @property
@@ -167,7 +167,7 @@ class Saga(Gathering):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Decide, and drive it to its end; what the block raised comes out of it, whatever becomes of the saga."""
-        if self._process != os.getpid():
+        if self._process != this_process():
             if error is None:
                 self._require_ours()
             return
@@ -264,5 +264,5 @@ class Saga(Gathering):
         self._stage.require_open(what, self.txid)
 
     def _require_ours(self) -> None:
-        if self._process != os.getpid():
+        if self._process != this_process():
             raise TransactionError("a forked child has nothing of its parent's block; open another with broker.saga(…)")
