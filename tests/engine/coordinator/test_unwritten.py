@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
+from tests.engine.members import until
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.coordinator.recovery import Recovery
 from txsaga.errors import DecidedOtherwise, TransactionError
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
-from txsaga.ports.branches import Fence
+from txsaga.ports.branches import Fence, Resolve
 
 pytestmark = pytest.mark.postgres
 
@@ -126,6 +127,21 @@ def test_an_owner_that_died_before_the_decision_leaves_what_recovery_finds_by_it
     assert (bank.balances(), bank.prepared(), bank.told()) == (UNTOUCHED, [], [])
     (event,) = bank.broker.kernel.store.overview.history(tx.txid or 0)
     assert (event.what, event.who) == ("ROLLBACK", "recovery")
+
+
+@pytest.mark.rule("R9")
+def test_one_whose_word_is_under_way_keeps_none_of_the_others_from_being_rolled_back(bank: Bank) -> None:
+    held, other = (bank.left(decided=False, account=account) for account in (1, 2))
+    branches = bank.broker.kernel.store.branches
+    word = branches.joint([Resolve(held, Decision.COMMIT, "its owner", "it is late", resources=[1])])
+    word.say()
+    recover(bank)  # which goes on behind that, as long as it waits for the lock
+    until(lambda: len(bank.prepared()) == 2)
+    assert branches.written([held.txid, other.txid]).keys() == {other.txid}
+    word.abandon()
+    until(lambda: recover(bank) or not bank.prepared())
+    until(lambda: not bank.prepared())
+    assert bank.balances() == UNTOUCHED
 
 
 def test_an_owner_is_given_time_to_decide(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,8 @@ class MysqlJournal(MysqlBranch):
             return super().finish(decision)
         try:
             self._session.send(f"XA {decision.name} {self._xid}")
+        except FellSilent as silent:
+            raise self._lost_while_asked(silent) from silent
         except SessionLost:
             return lambda: self._from_elsewhere(decision)
         return lambda: self._finished(decision)

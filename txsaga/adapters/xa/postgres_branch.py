@@ -211,6 +211,8 @@ class PostgresBranch:
             return lambda: self._from_elsewhere(decision)
         try:
             self._session.send(self._ending(decision))
+        except FellSilent as lost:
+            raise self._lost(lost) from lost
         except SessionLost:  # it was cut while nobody used it
             return lambda: self._from_elsewhere(decision)
         return lambda: self._finished(decision)

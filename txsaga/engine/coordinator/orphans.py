@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import UnknownTransaction
+from txsaga.errors import TxSagaError, UnknownTransaction
 from txsaga.errors.xa import RetryLater
 from txsaga.model import facts
 from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState
@@ -93,12 +93,30 @@ class Orphans:
     def _fenced(self, lone: Mapping[BranchId, int]) -> list[BranchId]:
         """Make sure that nobody decides these any more; return those that nobody has committed."""
         txids = list(dict.fromkeys(lone.values()))
-        if not txids:
-            return []
+        try:
+            fenced = self._fence(txids) if txids else set()
+        except TxSagaError:
+            fenced = self._fence_each(txids)
+        return [id for id, txid in lone.items() if txid in fenced]
+
+    def _fence(self, txids: Sequence[int]) -> set[int]:
         with self._kernel.announce.around(facts.Deciding, *txids, about=Decision.ROLLBACK.name):
             stands = self._kernel.store.branches.write([Fence(txid, WHO, WHY) for txid in txids])
-        fenced = {txid for txid, standing in zip(txids, stands, strict=True) if standing is Decision.ROLLBACK}
-        return [id for id, txid in lone.items() if txid in fenced]
+        return {txid for txid, standing in zip(txids, stands, strict=True) if standing is Decision.ROLLBACK}
+
+    def _fence_each(self, txids: Sequence[int]) -> set[int]:
+        """Fence one by one: who waits for a lock keeps none of the others. Two in a row say that nobody answers."""
+        fenced, missed = set[int](), False
+        for txid in txids:
+            try:
+                fenced |= self._fence([txid])
+                missed = False
+            except TxSagaError as error:
+                if missed:
+                    raise
+                logger.warning("transaction %d could not be fenced, the next round tries again: %s", txid, error)
+                missed = True
+        return fenced
 
     def _rolled_back(self, participant: Participant, id: BranchId) -> bool:
         logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)

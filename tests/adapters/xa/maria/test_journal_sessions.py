@@ -14,7 +14,7 @@ from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted, journal
 from tests.adapters.xa.maria_shelf import MariaShelf
 from txsaga.adapters.xa import MysqlParticipant, mysql_lent
-from txsaga.adapters.xa.mysql_lent import LentSession
+from txsaga.adapters.xa.mysql_lent import FellSilent, LentSession
 from txsaga.errors import StoreUnavailable, xa
 from txsaga.model.branch import Finish, Vote
 from txsaga.ports.participants import Waits
@@ -97,6 +97,26 @@ def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
     recovering = MysqlParticipant(make_engine(url), name="shelf")
     patiently(lambda: recovering.finish(branch, ROLLBACK))
     assert shelf.items() == set()
+
+
+@pytest.mark.req("WM-46")
+def test_a_server_that_takes_no_decision_is_left_to_recovery(
+    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise FellSilent("not all of it was taken")
+
+    branch = new_branch()
+    branched = enlisted(participant, branch, PUT, id=4)
+    branched.prepare()()
+    with monkeypatch.context() as patch:
+        patch.setattr(LentSession, "send", silent)
+        with pytest.raises(xa.ResourceManagerFailed, match="not all of it was taken"):
+            branched.finish(COMMIT)()
+    assert list(participant.prepared(branch.store)) == [branch]
+    branched.leave()
+    assert patiently(lambda: participant.finish(branch, COMMIT)) is Finish.DONE
+    assert shelf.items() == {4}
 
 
 @pytest.mark.req("WM-46")

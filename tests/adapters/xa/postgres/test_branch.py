@@ -67,6 +67,26 @@ def test_a_session_that_falls_silent_at_the_vote_leaves_it_to_recovery(
 
 
 @pytest.mark.req("WM-46")
+def test_a_server_that_takes_no_decision_is_left_to_recovery(
+    participant: PostgresParticipant, shelf: PostgresShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = new_branch()
+    enlisted = begun(participant, shelf, branch)
+    assert enlisted.prepare()() is Vote.PREPARED
+    with monkeypatch.context() as patch:
+        patch.setattr(libpq, "send", _silent)
+        with pytest.raises(xa.ResourceManagerFailed, match="not all of it was taken"):
+            enlisted.finish(COMMIT)()
+    enlisted.leave()
+    assert list(participant.prepared(branch.store)) == [branch]
+    assert participant.finish(branch, COMMIT) is Finish.DONE
+
+
+def _silent(*_: object) -> None:
+    raise libpq.FellSilent("not all of it was taken")
+
+
+@pytest.mark.req("WM-46")
 def test_a_handle_that_is_used_after_the_vote_does_not_stop_the_decision(
     participant: PostgresParticipant, shelf: PostgresShelf
 ) -> None:
