@@ -65,7 +65,7 @@ class LoopBatches(Generic[Item]):
         self._fitting, self._answers, self._gathers = fitting, answers, gathers
         self.waiting = deque[tuple[Item, Place]]()
         self.leader: Place | None = None  # it runs a batch, or was told to
-        self._many = False  # there were neighbours in the last batch
+        self._many = False  # whoever ran the last batch had neighbours
         self._batch: list[tuple[Item, Place]] = []
 
     def call(self, aside: Aside, item: Item) -> Any:  # noqa: ANN401  # the answer that belongs to the item
@@ -108,7 +108,7 @@ class LoopBatches(Generic[Item]):
         if self._gathers and (self._many or own.told):  # who is alone has nobody to wait for
             own.aside.until(_turn())
         fitting = self._fitting(self.waiting)
-        self._many = fitting > 1
+        self._many = fitting > 1 or own.told
         self._batch = batch = [self.waiting[at] for at in range(fitting)]
         for _ in batch:
             self.waiting.popleft()

@@ -104,7 +104,7 @@ class Joint(Protocol):
     """Words of owners whose work is in the same branches: they stand together, or not at all."""
 
     def say(self) -> None:
-        """Send them, once; nobody waits here."""
+        """Send them, once; nobody waits for an answer here."""
 
     def commit(self) -> bool:
         """Let them stand, in one commit; tell whether they do. Where one of them can't, nothing of any is written.

@@ -108,12 +108,18 @@ def test_words_are_sent_where_the_session_had_been_lost_before(store: PostgresSt
     assert stand(store, lives) == [COMMIT] * 3
 
 
-@pytest.mark.parametrize("left", [PostgresJoint.commit, PostgresJoint.abandon])
-def test_its_session_is_lent_again(store: PostgresStore, left: Callable[[PostgresJoint], object]) -> None:
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [(True, PostgresJoint.commit), (True, PostgresJoint.abandon), (False, PostgresJoint.abandon)],
+    ids=["committed", "abandoned", "never said"],
+)
+def test_its_session_is_lent_again(store: PostgresStore, said: bool, left: Callable[[PostgresJoint], object]) -> None:
     (qid,) = new_queues(store)
     sessions = set()
     for _ in range(3):
-        joint = begun(store, words(store, qid, three(store)))
+        joint = store.branches.joint(words(store, qid, three(store)))
+        if said:
+            joint.say()
         sessions.add(opened(joint)._connection)
         assert isinstance(joint, PostgresJoint)
         left(joint)
@@ -131,6 +137,15 @@ def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: Postgres
     assert store.branches.write([*others, Noted(1, 1, 1, BranchEvent.COMMIT)]) == [*[COMMIT] * many, False]
     assert stand(store, lives) == [None] * 3
     assert read(store, qid) == ["of another"] * many
+
+
+def test_what_it_needs_of_the_server_it_has_before_it_is_said(store: PostgresStore) -> None:
+    (qid,) = new_queues(store)
+    first, joint = (store.branches.joint(words(store, qid, three(store))) for _ in range(2))
+    assert isinstance(joint, PostgresJoint)
+    assert opened(joint).wire._prepared.keys() >= {call.sql for call in joint._calls}
+    first.abandon()
+    joint.abandon()
 
 
 def test_words_that_nobody_abandons_hold_up_no_others(store: PostgresStore) -> None:

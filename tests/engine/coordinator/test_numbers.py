@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from threading import get_ident
 
@@ -20,7 +20,8 @@ GROUP = 7
 class Source:
     """A store that gives out numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes: Callable[[], object] = lambda: None) -> None:
+        self.takes = takes
         self.asked: list[int] = []
         self.asked_in: list[int] = []
         self.away = False
@@ -29,6 +30,7 @@ class Source:
     def __call__(self, group: int, many: int) -> Sequence[Life]:
         self.asked.append(many)
         self.asked_in.append(get_ident())
+        self.takes()
         if self.away:
             raise StoreUnavailable("it is away")
         numbers = [next(self._next) for _ in range(many)]
@@ -90,6 +92,41 @@ def test_what_cannot_be_fetched_ahead_is_told_to_who_needs_it(now: list[float]) 
         numbers.take(GROUP)
     source.away = False
     assert numbers.take(GROUP)
+
+
+def test_a_store_that_takes_longer_than_numbers_are_kept_gives_one_for_each_question(now: list[float]) -> None:
+    source = Source(takes=lambda: now.__setitem__(0, now[0] + 2 * KEPT))
+    numbers = Numbers(source)
+    assert [numbers.take(GROUP).txid for _ in range(3)] == [1, 2, 3]
+    assert len(source.asked) == 3
+
+
+def test_nobody_waits_for_what_is_fetched_ahead(now: list[float]) -> None:
+    source = Source()
+    numbers = Numbers(source)
+    while max(source.asked, default=0) < AHEAD:
+        numbers.take(GROUP)
+    here, slow = get_ident(), threading.Event()
+    source.takes = lambda: None if get_ident() == here else slow.wait(10)
+    taken = {numbers.take(GROUP).txid for _ in range(2 * AHEAD)}
+    assert source.asked[-1] > AHEAD
+    slow.set()
+    _let_fetch()
+    taken |= {numbers.take(GROUP).txid for _ in range(2 * AHEAD)}
+    assert len(taken) == 4 * AHEAD
+
+
+def test_where_no_thread_is_to_be_had_they_are_fetched_when_they_are_needed(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    source = Source()
+    numbers = Numbers(source)
+    assert len({numbers.take(GROUP).txid for _ in range(MANY)}) == MANY
+    assert set(source.asked_in) == {get_ident()}
 
 
 def test_a_number_is_not_used_after_it_lay_for_long(now: list[float]) -> None:

@@ -61,8 +61,43 @@ class Between:
         return Odd()
 
 
+def test_resources_are_asked_before_the_words_are_sent(opened: OpenBank) -> None:
+    bank = opened("postgresql", "postgresql")
+    blocks, asked = list[Coordinated](), list[bool]()
+
+    def work(account: int) -> Work:
+        def written(tx: Coordinated) -> None:
+            blocks.append(tx)
+            opening(bank, account)(tx)
+
+        return written
+
+    def sent(words: Sequence[Resolve]) -> None:
+        (first,) = (tx for tx in blocks if tx.txid == words[0].life.txid)
+        asked.extend(first._owner.work.part(name).asked for name in bank.engines)
+
+    line, real = line_of(bank), bank.broker.kernel.store.branches
+    line._branches = cast(Branches, Between(real, sent, lambda joint: joint.commit()))
+    left = at_once(bank, work(11), work(12))
+    assert [each.decision for each in left] == [COMMIT] * 2
+    assert asked == [True] * 2
+
+
+def test_an_interrupt_while_the_words_are_sent_comes_out_whatever_the_votes(opened: OpenBank) -> None:
+    bank = opened("postgresql", "postgresql")
+    line, real = line_of(bank), bank.broker.kernel.store.branches
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    line._branches = cast(Branches, Between(real, interrupted, lambda joint: joint.commit()))
+    with pytest.raises(KeyboardInterrupt):
+        at_once(bank, opening(bank, 11), opening(bank, 1_000))  # of which the second is there already
+    line._branches = real
+
+
 @pytest.mark.rule("R2")
-@pytest.mark.parametrize("when", ["before the words are sent", "before they are said"])
+@pytest.mark.parametrize("when", ["while the words are sent", "before they are to stand"])
 def test_work_that_a_thread_does_during_the_end_is_not_lost(opened: OpenBank, when: str) -> None:
     bank = opened("postgresql", "postgresql", "postgresql")
     first, second, third = bank.engines
@@ -93,7 +128,7 @@ def test_work_that_a_thread_does_during_the_end_is_not_lost(opened: OpenBank, wh
 
     def asked_first(self: Resources) -> Callable[[], dict[str, Vote]]:
         votes = asked(self)()
-        if when.endswith("said"):
+        if when.endswith("stand"):
             late(None)
         return lambda: votes
 

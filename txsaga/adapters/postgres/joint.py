@@ -22,14 +22,15 @@ SentAgain = Callable[[Line, Sequence[Call]], list[Rows]]
 
 
 class PostgresJoint:
-    """Statements of one transaction that is open."""
+    """Statements of one transaction, which is open once they are said."""
 
     def __init__(self, lines: Lines, calls: Sequence[Call], never: Call, again: SentAgain) -> None:
         self._calls, self._never, self._again = calls, never, again
         self._said = False
         with ExitStack() as opened:
             self._line: Line | None = opened.enter_context(lines.taken())
-            self._line.make_ready()
+            with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
+                self._line.make_ready(calls)
             self._lent = opened.pop_all()
 
     def say(self) -> None:

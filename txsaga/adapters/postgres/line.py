@@ -124,11 +124,13 @@ class Line:
 
         return self._guarded(ended)
 
-    def make_ready(self) -> None:
-        """Have an open session in which nothing is under way."""
+    def make_ready(self, calls: Sequence[Call] = ()) -> None:
+        """Have an open session in which nothing is under way, and these statements prepared."""
         self._leave_begun()
         if self._connection is None:
             self.connection()
+        if calls:
+            self._guarded(lambda: [self.wire.prepared(call) for call in calls])
 
     def _leave_begun(self) -> None:
         """Drop what somebody began and was interrupted in: the next statement would commit it."""

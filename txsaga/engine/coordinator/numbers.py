@@ -9,6 +9,7 @@ the store has let go of, or for long after it rejects transactions. If the proce
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -29,14 +30,17 @@ AHEAD = 64
 
 logger = logging.getLogger("txsaga")
 
+Ask = Callable[[int], Sequence[Life]]
+
 
 class _Hand:
     """The numbers of one group that are at hand, and when they are too old."""
 
     def __init__(self) -> None:
         self._lives = deque[tuple[float, Life]]()
-        self._asked, self._until, self._thrown_away = 0, 0.0, False
+        self._asked, self._until, self._thrown_away = 1, -math.inf, False
         self._low = 0  # with fewer at hand the next ones are fetched
+        self._ahead = threading.Lock()  # whoever fetches them has it
 
     def take(self) -> Life | None:
         """Take the oldest one that is fresh enough."""
@@ -49,21 +53,37 @@ class _Hand:
                 self._thrown_away = True
         return None
 
-    def runs_low(self) -> bool:
-        """Tell so, to one caller."""
-        if len(self._lives) >= self._low:
-            return False
-        self._low = 0
-        return True
-
-    def fill(self, ask: Callable[[int], Sequence[Life]]) -> None:
+    def fetch(self, ask: Ask) -> Life:
         """Ask for more than the last time where those were used up, else for one: the others would be thrown away."""
+        used_up = not self._thrown_away and time.monotonic() < self._until + KEPT
+        first, *others = self._ask(ask, 4 * self._asked if used_up else 1)
+        self._lives.extend([(self._until, life) for life in others])
+        return first
+
+    def runs_low(self) -> bool:
+        """Tell so to one caller, who calls `fetch_ahead`."""
+        return len(self._lives) < self._low and self._ahead.acquire(blocking=False)
+
+    def fetch_ahead(self, ask: Ask) -> None:
+        """Have more at hand before the last one is used; whoever needs one meanwhile does not wait for that."""
+        try:
+            lives = self._ask(ask, self._asked if self._thrown_away else 4 * self._asked)
+            self._lives.extend([(self._until, life) for life in lives])
+        except TxSagaError:  # whoever needs one hears why
+            logger.debug("no numbers could be fetched ahead", exc_info=True)
+        finally:
+            self.let_be()
+
+    def let_be(self) -> None:
+        """Fetch nothing ahead, for now."""
+        self._ahead.release()
+
+    def _ask(self, ask: Ask, many: int) -> Sequence[Life]:
         now = time.monotonic()
-        used_up = not self._thrown_away and now < self._until + KEPT
-        lives = ask(min(MANY, 4 * self._asked) if used_up else 1)
+        lives = ask(min(MANY, many))
         self._asked, self._until, self._thrown_away = len(lives), now + KEPT, False
-        self._lives.extend([(self._until, life) for life in lives])
         self._low = len(lives) // 4 if len(lives) >= AHEAD else 0
+        return lives
 
 
 class Numbers:
@@ -82,23 +102,19 @@ class Numbers:
         if life is None:
             return away(lambda: self._fetched(group, hand))
         if hand.runs_low():
-            ahead = partial(self._fetch_ahead, group, hand)
-            with suppress(RuntimeError):  # the program ends
-                threading.Thread(target=ahead, name="txsaga-numbers", daemon=True).start()
+            self._fetch_ahead(group, hand)
         return life
 
     def _fetched(self, group: int, hand: _Hand) -> Life:
         with self._lock:
-            while (life := hand.take()) is None:  # else somebody fetched meanwhile
-                hand.fill(lambda many: self._ask(group, many))
-        return life
+            return hand.take() or hand.fetch(partial(self._ask, group))  # somebody may have fetched meanwhile
 
     def _fetch_ahead(self, group: int, hand: _Hand) -> None:
+        fetching = partial(hand.fetch_ahead, partial(self._ask, group))
         try:
-            with self._lock:
-                hand.fill(lambda many: self._ask(group, many))
-        except TxSagaError:  # whoever needs one hears why
-            logger.debug("no numbers could be fetched ahead", exc_info=True)
+            threading.Thread(target=fetching, name="txsaga-numbers", daemon=True).start()
+        except RuntimeError:  # no thread is to be had
+            hand.let_be()
 
     def _start_anew(self) -> None:
         self._lock = threading.Lock()

@@ -171,8 +171,11 @@ def _voted(joint: Joint, blocks: Sequence[Ended]) -> Sequence[Voted]:
     votes = work.ask_at_once()
     try:
         joint.say()
-    finally:
-        heard = votes()  # what has not answered can't be taken back
+    except Exception:
+        with suppress(Exception):
+            votes()  # what has not answered can't be taken back
+        raise
+    heard = votes()
     for block in blocks:
         block.close()
     return work.named(heard)
@@ -238,18 +241,19 @@ def _weight(block: Ended) -> int:
 
 def _size_of(block: Ended) -> int | None:
     """Weigh a block; None where others can't wait for it, or something in it could end a transaction of theirs."""
-    statements = size = 0
-    for journal in block.journals.values():
-        for each in journal:
-            if not is_plain(each.text):
-                return None
-            statements += 1
-            size += len(each.text)
-            for name, value in each.parameters.items():
-                size += _size(value) * each.text.count(f":{name}")
+    if sum(map(len, block.journals.values())) > FEW:
+        return None
+    size = 0
     for row in block.rows:
         size += len(row.body)
-    return size if statements <= FEW and size <= FEW_BYTES else None
+    for journal in block.journals.values():
+        for each in journal:
+            size += len(each.text)
+            if size > FEW_BYTES or not is_plain(each.text):
+                return None
+            for name, value in each.parameters.items():
+                size += _size(value) * each.text.count(f":{name}")
+    return size if size <= FEW_BYTES else None
 
 
 def _size(value: object) -> int:
