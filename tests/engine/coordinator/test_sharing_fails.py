@@ -14,11 +14,12 @@ from sqlalchemy import text
 from tests.engine.coordinator.bank import TRANSFERS, Bank
 from tests.engine.coordinator.conftest import OpenBank
 from tests.engine.coordinator.ending import OPEN, Work, accounts, at_once, line_of, opening, run
+from txsaga.adapters.postgres.joint import PostgresJoint
 from txsaga.adapters.xa import postgres_journal
 from txsaga.adapters.xa.postgres_journal import PostgresJournal
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.work import Work as Resources
-from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StoreError, Unfinished
+from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StoreError, StoreUnavailable, Unfinished
 from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, RolledBack
 from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision
@@ -94,6 +95,38 @@ def test_an_interrupt_while_the_words_are_sent_comes_out_whatever_the_votes(open
     with pytest.raises(KeyboardInterrupt):
         at_once(bank, opening(bank, 11), opening(bank, 1_000))  # of which the second is there already
     line._branches = real
+
+
+def test_votes_are_heard_where_the_words_can_t_be_sent_and_each_goes_by_itself(bank: Bank) -> None:
+    line, real = line_of(bank), bank.broker.kernel.store.branches
+
+    def away(_: object) -> None:
+        raise StoreUnavailable("nobody answers")
+
+    line._branches = cast(Branches, Between(real, away, lambda joint: joint.commit()))
+    left = at_once(bank, opening(bank, 11), opening(bank, 12))
+    assert [each.error for each in left] == [None] * 2
+    assert (accounts(bank), bank.prepared()) == ([[11, 12]] * 2, [])
+
+
+def test_words_are_given_up_before_resources_are_waited_for(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    line, done = line_of(bank), list[str]()
+    abandon, undo = PostgresJoint.abandon, Resources.undo
+
+    def abandoned(joint: PostgresJoint) -> None:
+        done.append("abandoned")
+        abandon(joint)
+
+    def undone(work: Resources) -> bool:
+        done.append("undone")
+        return undo(work)
+
+    monkeypatch.setattr(PostgresJoint, "abandon", abandoned)
+    monkeypatch.setattr(Resources, "undo", undone)
+    left = at_once(bank, opening(bank, 11), opening(bank, 1_000))  # of which the second is there already
+    assert [each.error is None for each in left] == [True, False]
+    assert done[:2] == ["abandoned", "undone"]
+    assert not line._turns
 
 
 @pytest.mark.rule("R2")

@@ -31,6 +31,7 @@ from typing import Any, Self
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
+from txsaga.engine.coordinator.hand import Hand, Went
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
 from txsaga.engine.coordinator.parts import Told
@@ -104,6 +105,7 @@ class Coordinated(Gathering):
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
         self._table_writes: TableWrites | None = None
+        self._in_turn = False  # it was interrupted, and another thread has it in hand
         self._process = this_process()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
@@ -256,7 +258,8 @@ class Coordinated(Gathering):
                 raise
             logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
         finally:
-            self._owner.leave()
+            if not self._in_turn:
+                self._owner.leave()
 
     def _leave(self, error: BaseException | None) -> None:
         if self._stage is Stage.OPEN and error is None:
@@ -265,10 +268,10 @@ class Coordinated(Gathering):
             except (DecidedOtherwise, InDoubt, Unfinished, xa.Heuristic):
                 raise
             except BaseException as reason:
-                if self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
+                if not self._in_turn and (self._stage is Stage.OPEN or isinstance(reason, EffectConflict)):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
-                elif not isinstance(reason, Exception):
+                elif self._in_turn or not isinstance(reason, Exception):
                     reason.add_note(f"transaction {self.txid} may stand committed: ask before it is done again")
                 raise
         elif self._stage in (Stage.OPEN, Stage.BROKEN):
@@ -285,7 +288,7 @@ class Coordinated(Gathering):
         work.refuse_open_units()
         journals, rows = work.take_journals(), self._outbox.take_whole()
         if self._may_share(len(journals), rows):
-            outcome = self._shared_end(Ended(self._owner, rows, journals, self._close, self._reopen))
+            outcome = self._shared_end(Ended(self._owner, rows, journals, self._close, self._reopen, Hand()))
             if outcome is not None:
                 return self._follow(outcome.standing, told=outcome.told)
         work.open_journals(journals)
@@ -308,10 +311,11 @@ class Coordinated(Gathering):
     def _shared_end(self, ended: Ended) -> Outcome | None:
         try:
             return self._kernel.sharing.end(ended)
-        except Exception:
-            raise
-        except BaseException:  # whoever has it in hand goes on with it
-            self._close()
+        except BaseException as reason:
+            went = ended.hand.go()
+            self._in_turn = went is Went.IN_TURN
+            if self._in_turn or (went is Went.OVER and not isinstance(reason, Exception)):
+                self._close()
             raise
 
     def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:

@@ -5,12 +5,13 @@ Of the blocks of this process that work in the same resources the first to end b
 together next: ONE branch in each resource, the first's, with the journals of all of them, and one commit of all their
 decisions, each with its own messages. So they stand together or not at all. Where something goes wrong before that,
 all of it is taken back and each goes by itself: it hears what became of its own journal, and no other's error. A turn
-waits for no lock for long, and nobody joins a line that is held up. If this never runs, each block pays for branches
-of its own.
+waits for no lock for long, and nobody joins a line that is held up; a block whose thread was interrupted meanwhile is
+left by its turn. If this never runs, each block pays for branches of its own.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
+from txsaga.engine.coordinator.hand import Hand
 from txsaga.engine.coordinator.journals import waited
 from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.processes import this_process
@@ -32,6 +34,8 @@ from txsaga.ports.branches import Branches, Joint, Resolve, Voted
 
 if TYPE_CHECKING:
     from txsaga.engine.coordinator.owner import Owner
+
+logger = logging.getLogger("txsaga")
 
 MOST, MOST_BYTES = 16, 64 * 1024
 """Blocks that share a branch, and what they may bring together: MariaDB takes a journal as one message up to 128 K."""
@@ -52,6 +56,7 @@ class Ended(NamedTuple):
     journals: Mapping[str, Sequence[Journalled]]
     close: Callable[[], None]  # from here on the answer may be lost: only the store knows
     reopen: Callable[[], None]  # it was heard: nothing stands
+    hand: Hand
     since: float = 0.0
     size: int = 0
 
@@ -121,6 +126,14 @@ class _Line:
     def _run(self, blocks: Sequence[Ended]) -> Sequence[Any]:
         if blocks[0].since < self._released:
             return [None] * len(blocks)  # they were held up once
+        taken = [block.hand.take() for block in blocks]
+        if all(taken):
+            return self._in_turn(blocks)
+        there = [block for block, its in zip(blocks, taken, strict=True) if its]
+        answers = iter(self._in_turn(there) if there else ())
+        return [next(answers) if its else None for its in taken]  # who went hears nothing
+
+    def _in_turn(self, blocks: Sequence[Ended]) -> Sequence[Any]:
         turn, begun = object(), time.monotonic()
         self._turns[turn] = begun
         try:
@@ -129,6 +142,9 @@ class _Line:
             self._turns.pop(turn, None)
             if time.monotonic() - begun > HELD_UP:
                 self._released = time.monotonic()
+            for block in blocks:
+                if not block.hand.give_back():
+                    _leave(block)
 
     def _together(self, blocks: Sequence[Ended]) -> Sequence[Outcome | Exception | None]:
         """Let blocks end in the branches of the first; the words of all are sent while its resources are asked."""
@@ -144,6 +160,8 @@ class _Line:
             except Exception:  # noqa: BLE001  # what a resource raises is its vote
                 stand = False
             if not (stand and joint is not None and self._stand(joint, txids)):
+                if joint is not None:
+                    joint.abandon()  # what the words hold waits for no resource
                 for block in blocks:
                     block.reopen()
                 return [_undone(first), *alone[1:]]  # the others meet what was wrong again, by themselves
@@ -192,6 +210,14 @@ def _by_itself(block: Ended) -> Sequence[Outcome | Exception | None]:
     block.close()
     standing = owner.decide(Decision.COMMIT, WHY, block.rows, votes)
     return [Outcome(standing, _told(owner, standing))]
+
+
+def _leave(block: Ended) -> None:
+    """Leave a block whose thread was interrupted: what stands of it stands, and recovery does the rest."""
+    try:
+        block.owner.leave()
+    except Exception:
+        logger.exception("what transaction %s has open could not be given back", block.owner.txid)
 
 
 def _works_on(blocks: Sequence[Ended]) -> bool:

@@ -1,0 +1,145 @@
+"""A thread that is interrupted while its block ends goes without it: half a block is never decided."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+from sqlalchemy import QueuePool
+
+from tests.engine.coordinator.bank import Bank
+from tests.engine.coordinator.ending import Left, Work, accounts, line_of, opening, run
+from tests.engine.members import until
+from txsaga.engine.coordinator.sharing import _Line
+from txsaga.engine.coordinator.work import Work as Resources
+from txsaga.engine.pending import Pending
+from txsaga.errors import TransactionError
+from txsaga.model.branch import Vote
+
+pytestmark = pytest.mark.postgres
+
+MINE, OTHERS = 11, 12
+INTERRUPTS = pytest.mark.parametrize("interrupt", [KeyboardInterrupt, TimeoutError])
+
+
+class Interrupted:
+    """Threads that are interrupted where they wait for a turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]) -> None:
+        self._due, self._threads, self._result = threading.Event(), set[int](), Pending.result
+
+        def result(pending: Pending[object]) -> object:
+            if threading.get_ident() in self._threads:
+                assert self._due.wait(20)
+                raise interrupt
+            return self._result(pending)
+
+        monkeypatch.setattr(Pending, "result", result)
+
+    def run(self, bank: Bank, work: Work) -> Left:
+        """Do one block in a thread that is to be interrupted."""
+        self._threads.add(threading.get_ident())
+        return run(bank, work)
+
+    def now(self, block: Future[Left]) -> Left | BaseException:
+        """Interrupt them, and wait until one is gone."""
+        self._due.set()
+        failed = block.exception(20)
+        return failed if failed is not None else block.result()
+
+
+@contextmanager
+def held(monkeypatch: pytest.MonkeyPatch, step: str) -> Iterator[threading.Event]:
+    """Keep turns at a step of their resources until this is left; tell when the first has come to it."""
+    come, go_on, real = threading.Event(), threading.Event(), getattr(Resources, step)
+
+    def slow(work: Resources, *given: object) -> object:
+        come.set()
+        assert go_on.wait(20)
+        return real(work, *given)
+
+    monkeypatch.setattr(Resources, step, slow)
+    try:
+        yield come
+    finally:
+        go_on.set()
+
+
+def in_line(line: _Line, *begin: Callable[[], Future[Left]]) -> list[Future[Left]]:
+    """Let blocks come to their ends, one behind the other, before any of them has its turn."""
+    batcher, begun = line.batcher, list[Future[Left]]()
+    with batcher._turn:  # as while another block is at its end
+        for each in begin:
+            begun.append(each())
+            until(lambda: len(batcher._waiting) == len(begun))
+    return begun
+
+
+def is_over(bank: Bank) -> bool:
+    """Tell whether no turn is under way, and every session was given back."""
+    pools = [cast(QueuePool, engine.pool) for engine in bank.engines.values()]
+    return not line_of(bank)._turns and not any(pool.checkedout() for pool in pools)
+
+
+@INTERRUPTS
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("step", ["ask_at_once", "finish"])
+@pytest.mark.rule("R9")
+def test_what_a_turn_has_in_hand_is_decided_as_a_whole(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException], others: int, step: str
+) -> None:
+    interrupted, line = Interrupted(monkeypatch, interrupt), line_of(bank)
+    with ThreadPoolExecutor(2) as threads:
+        with held(monkeypatch, step) as come:
+            first, *rest = in_line(
+                line,
+                lambda: threads.submit(interrupted.run, bank, opening(bank, MINE)),
+                *[lambda: threads.submit(run, bank, opening(bank, OTHERS))] * others,
+            )
+            assert come.wait(20)
+            gone = interrupted.now(first)
+        for other in rest:
+            assert other.result(20).error is None
+            assert accounts(bank) == [[MINE, OTHERS]] * 2
+    said = gone.error if isinstance(gone, Left) else gone
+    assert isinstance(said, interrupt)
+    assert "may stand committed" in said.__notes__[0]
+    until(lambda: is_over(bank))
+    due = sorted([MINE, *[OTHERS] * others])
+    assert (accounts(bank), bank.prepared()) == ([due] * 2, [])
+    assert sorted(bank.told()) == sorted(["1000", *map(str, due)])
+
+
+@INTERRUPTS
+def test_what_no_turn_has_is_rolled_back_and_the_others_go_on(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    interrupted, line = Interrupted(monkeypatch, interrupt), line_of(bank)
+    with ThreadPoolExecutor(2) as threads, line.batcher._turn:
+        first = threads.submit(interrupted.run, bank, opening(bank, MINE))
+        until(lambda: len(line.batcher._waiting) == 1)
+        other = threads.submit(run, bank, opening(bank, OTHERS))
+        until(lambda: len(line.batcher._waiting) == 2)
+        gone = interrupted.now(first)
+    said = gone.error if isinstance(gone, Left) else gone
+    assert isinstance(said, interrupt)
+    assert not getattr(said, "__notes__", [])
+    assert other.result(20).error is None
+    until(lambda: is_over(bank))
+    assert (accounts(bank), bank.prepared(), sorted(bank.told())) == ([[OTHERS]] * 2, [], ["1000", str(OTHERS)])
+
+
+def test_a_journal_that_was_given_up_before_its_vote_is_in_no_decision(bank: Bank) -> None:
+    tx = bank.producer.coordinated(*bank.engines).__enter__()
+    opening(bank, MINE)(tx)
+    work = tx._owner.work
+    work.open_journals(work.take_journals())
+    first, *others = bank.engines
+    work.drop(first)
+    with pytest.raises(TransactionError, match="given up before its vote"):
+        work.named(dict.fromkeys(others, Vote.PREPARED))
+    tx._owner.leave()
