@@ -124,7 +124,8 @@ class Branches(Protocol):
 
         `Resolve` answers `Superseded` when the transaction is not the owner's any more, and `EffectConflict` when
         something is bound to it that only the one way to decide applies (late bodies, offsets, messages). `Fence`
-        answers what stands, None where the transaction was written down meanwhile and is open.
+        answers what stands, None where the transaction was written down meanwhile and is open; it fails where a word of
+        the owner's is under way.
         """
 
     def joint(self, words: Sequence[Resolve]) -> Joint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from tests.engine.members import until
 from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.orphans import Orphans
 from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.errors import DecidedOtherwise, TransactionError
+from txsaga.errors import DecidedOtherwise, StoreUnavailable, TransactionError
 from txsaga.model.branch import BranchState
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Fence, Resolve
@@ -130,18 +131,54 @@ def test_an_owner_that_died_before_the_decision_leaves_what_recovery_finds_by_it
 
 
 @pytest.mark.rule("R9")
-def test_one_whose_word_is_under_way_keeps_none_of_the_others_from_being_rolled_back(bank: Bank) -> None:
-    held, other = (bank.left(decided=False, account=account) for account in (1, 2))
+@pytest.mark.parametrize("held", [1, 3])
+def test_words_that_are_under_way_keep_nobody_else_waiting(bank: Bank, held: int) -> None:
+    lives = [bank.left(decided=False, account=account) for account in (1, 2, 3, 4)]
     branches = bank.broker.kernel.store.branches
-    word = branches.joint([Resolve(held, Decision.COMMIT, "its owner", "it is late", resources=[1])])
-    word.say()
-    recover(bank)  # which goes on behind that, as long as it waits for the lock
-    until(lambda: len(bank.prepared()) == 2)
-    assert branches.written([held.txid, other.txid]).keys() == {other.txid}
-    word.abandon()
-    until(lambda: recover(bank) or not bank.prepared())
-    until(lambda: not bank.prepared())
-    assert bank.balances() == UNTOUCHED
+    words = [branches.joint([Resolve(life, Decision.COMMIT, "its owner", "late", resources=[1])]) for life in lives]
+    for word in words[:held]:
+        word.say()
+    recovery = Recovery(bank.broker.kernel, lone=timedelta(0), fresh=timedelta(0))
+    until(lambda: recovery.run_once() >= 0 and len(bank.prepared()) == 2 * held)
+    assert branches.written([life.txid for life in lives]).keys() == {life.txid for life in lives[held:]}
+    bank.left(account=5)
+    assert recovery.run_once() == 2  # what is decided is told in spite of them
+    assert not any(sight.away for sight in recovery.seen.values())
+    for word in words:
+        word.abandon()
+    until(lambda: recovery.run_once() >= 0 and not bank.prepared())
+    assert (bank.balances(), bank.balances(5)) == (UNTOUCHED, {"current": -10, "mortgage": 10})
+
+
+def test_fences_of_a_round_take_no_longer_than_that(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, hands = list[tuple[int, ...]](), [1_000.0]
+    monkeypatch.setattr("time.monotonic", lambda: hands[0])
+    for account in range(1, 5):
+        bank.left(decided=False, account=account)
+    kernel = bank.broker.kernel
+    orphans, branches = Orphans(kernel, timedelta(0)), type(kernel.store.branches)
+
+    def late(_: object, fences: Sequence[Fence]) -> None:
+        asked.append(tuple(fence.txid for fence in fences))
+        hands[0] += 0.6
+        raise StoreUnavailable("another session holds a lock")
+
+    with monkeypatch.context() as slow:
+        slow.setattr(branches, "write", late)
+        for _ in range(3):
+            assert orphans.settle(kernel.reach("current")) == (0, ())
+    first, *_ = asked
+    alone = [(txid,) for txid in first]
+    one, two, three, four = alone
+    assert (
+        asked
+        == [
+            *(first, first[:2], one, two),  # and no more of them in this round
+            *(first[2:], three, four, one),  # who was late comes last
+            *(one, two, three, four),
+        ]
+    )
+    assert orphans.settle(kernel.reach("current")) == (4, ())
 
 
 def test_an_owner_is_given_time_to_decide(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,8 @@ class PostgresBranches:
             case Sort.CONCLUSION:
                 return Task([Statement(self._conclude, conclusions(calls))], lambda rows: self._heard(calls, rows))
             case Sort.FENCE:
-                return Task([Statement(self._fence, fences(calls))], lambda rows: self._fenced(calls, rows))
+                fenced = Statement(self._fence, fences(calls))
+                return Task([Statement(sql.WAIT_SHORTLY, []), fenced], lambda rows: self._fenced(calls, rows))
             case Sort.NOTE:
                 return Task([Statement(self._note, notes(calls))], lambda rows: _noted(calls, set(rows)))
 

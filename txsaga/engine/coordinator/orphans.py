@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import chain
 
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import TxSagaError, UnknownTransaction
@@ -29,6 +31,8 @@ KEPT = HEURISTIC | {BranchState.FORGOTTEN}
 """What a person has to do with."""
 LONE = timedelta(seconds=30)
 """An owner that has votes of yes and no decision for so long is taken for dead, as one is that leaves its lease."""
+LONGEST = 2.0
+"""Seconds that the fences of one resource may take in a round: what is decided in it is told behind them."""
 WHO, WHY = "recovery", "a resource held its branch, and nobody had decided it"
 
 
@@ -40,6 +44,7 @@ class Orphans:
         self.left: dict[str, int] = {}  # how many branches a resource holds that may have to be rolled back soon
         self._told: set[BranchId] = set()
         self._seen: dict[str, dict[BranchId, float]] = {}  # branches of which nothing is written, since when
+        self._late: dict[str, set[int]] = {}  # transactions whose owners' words were under way in the last round
 
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
         """Roll back a resource's orphans; return how many, and what an earlier life of the store prepared."""
@@ -57,7 +62,7 @@ class Orphans:
             self._tell(participant.name, id)
         lone = self._long_alone(participant.name, [id for id in alone if id not in earlier])
         orphans = [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
-        orphans += self._fenced({id: ours[id] for id in lone})
+        orphans += self._fenced(participant.name, {id: ours[id] for id in lone})
         # Whoever finished one since it was listed has done it right.
         still = set(self._prepared(participant)) if orphans else set[BranchId]()
         done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
@@ -90,33 +95,32 @@ class Orphans:
         self._seen[resource] = {id: before.get(id, now) for id in lone}
         return [id for id, since in self._seen[resource].items() if now - since >= self._lone]
 
-    def _fenced(self, lone: Mapping[BranchId, int]) -> list[BranchId]:
-        """Make sure that nobody decides these any more; return those that nobody has committed."""
-        txids = list(dict.fromkeys(lone.values()))
-        try:
-            fenced = self._fence(txids) if txids else set()
-        except TxSagaError:
-            fenced = self._fence_each(txids)
+    def _fenced(self, resource: str, lone: Mapping[BranchId, int]) -> list[BranchId]:
+        """Make sure that nobody decides these any more; return those that nobody has committed.
+
+        One whose owner's word is under way can't be fenced. It keeps none of the others waiting: in the next round it
+        comes behind them.
+        """
+        txids, before = list(dict.fromkeys(lone.values())), self._late.get(resource, set())
+        groups = deque([[txid for txid in txids if txid not in before], *([txid] for txid in txids if txid in before)])
+        fenced, late, until = set[int](), set[int](), time.monotonic() + LONGEST
+        while groups and time.monotonic() < until:
+            group = groups.popleft()
+            try:
+                fenced |= self._fence(group) if group else set()
+            except TxSagaError as error:
+                if len(group) > 1:
+                    groups.extendleft([group[len(group) // 2 :], group[: len(group) // 2]])
+                    continue
+                late.update(group)
+                logger.warning("transaction %d could not be fenced, the next round tries again: %s", group[0], error)
+        self._late[resource] = late | before.intersection(chain.from_iterable(groups))
         return [id for id, txid in lone.items() if txid in fenced]
 
     def _fence(self, txids: Sequence[int]) -> set[int]:
         with self._kernel.announce.around(facts.Deciding, *txids, about=Decision.ROLLBACK.name):
             stands = self._kernel.store.branches.write([Fence(txid, WHO, WHY) for txid in txids])
         return {txid for txid, standing in zip(txids, stands, strict=True) if standing is Decision.ROLLBACK}
-
-    def _fence_each(self, txids: Sequence[int]) -> set[int]:
-        """Fence one by one: who waits for a lock keeps none of the others. Two in a row say that nobody answers."""
-        fenced, missed = set[int](), False
-        for txid in txids:
-            try:
-                fenced |= self._fence([txid])
-                missed = False
-            except TxSagaError as error:
-                if missed:
-                    raise
-                logger.warning("transaction %d could not be fenced, the next round tries again: %s", txid, error)
-                missed = True
-        return fenced
 
     def _rolled_back(self, participant: Participant, id: BranchId) -> bool:
         logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)
