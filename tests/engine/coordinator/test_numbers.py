@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import count
 from threading import get_ident
 
 import pytest
@@ -25,7 +24,7 @@ class Source:
         self.asked: list[int] = []
         self.asked_in: list[int] = []
         self.away = False
-        self._next = count(1)
+        self.given = 0
 
     def __call__(self, group: int, many: int) -> Sequence[Life]:
         self.asked.append(many)
@@ -33,7 +32,8 @@ class Source:
         self.takes()
         if self.away:
             raise StoreUnavailable("it is away")
-        numbers = [next(self._next) for _ in range(many)]
+        numbers = range(self.given + 1, self.given + many + 1)
+        self.given += many
         return [Life(txid=n, group=group, token=b"", key=None, epoch=1, owner=1, state=TxState.ACTIVE) for n in numbers]
 
 
@@ -92,6 +92,46 @@ def test_what_cannot_be_fetched_ahead_is_told_to_who_needs_it(now: list[float]) 
         numbers.take(GROUP)
     source.away = False
     assert numbers.take(GROUP)
+
+
+def test_a_store_that_gives_none_is_asked_ahead_once(now: list[float]) -> None:
+    source = Source()
+    numbers = Numbers(source)
+    while max(source.asked, default=0) < AHEAD:
+        numbers.take(GROUP)
+    source.takes = lambda: [][0]  # whatever it raises
+    asked = len(source.asked)
+    for _ in range(AHEAD - 1):
+        numbers.take(GROUP)
+        _let_fetch()
+    assert len(source.asked) == asked + 1
+
+
+def test_an_answer_that_is_late_is_used_no_more_and_makes_nothing_fresh_old(now: list[float]) -> None:
+    source = Source()
+    numbers = Numbers(source)
+    while max(source.asked, default=0) < AHEAD:
+        numbers.take(GROUP)
+    here, asked, slow = get_ident(), threading.Event(), threading.Event()
+
+    def late() -> None:
+        if get_ident() != here:
+            asked.set()
+            assert slow.wait(10)
+
+    source.takes = late
+    for _ in range(AHEAD - 1):
+        numbers.take(GROUP)
+    assert asked.wait(10)
+    now[0] += 2 * KEPT
+    for _ in range(3):  # one, and the first two of four
+        numbers.take(GROUP)
+    slow.set()
+    _let_fetch()
+    newest = source.given
+    assert all(numbers.take(GROUP).txid < newest for _ in range(2))
+    numbers.take(GROUP)
+    assert source.asked[-1] == 16
 
 
 def test_a_store_that_takes_longer_than_numbers_are_kept_gives_one_for_each_question(now: list[float]) -> None:

@@ -19,7 +19,6 @@ from functools import partial
 
 from txsaga.engine.processes import this_process
 from txsaga.engine.waiting import away
-from txsaga.errors import TxSagaError
 from txsaga.model.records import Life
 
 MANY = 512
@@ -41,6 +40,7 @@ class _Hand:
         self._asked, self._until, self._thrown_away = 1, -math.inf, False
         self._low = 0  # with fewer at hand the next ones are fetched
         self._ahead = threading.Lock()  # whoever fetches them has it
+        self._noting = threading.Lock()
 
     def take(self) -> Life | None:
         """Take the oldest one that is fresh enough."""
@@ -56,8 +56,8 @@ class _Hand:
     def fetch(self, ask: Ask) -> Life:
         """Ask for more than the last time where those were used up, else for one: the others would be thrown away."""
         used_up = not self._thrown_away and time.monotonic() < self._until + KEPT
-        first, *others = self._ask(ask, 4 * self._asked if used_up else 1)
-        self._lives.extend([(self._until, life) for life in others])
+        until, (first, *others) = self._ask(ask, 4 * self._asked if used_up else 1)
+        self._keep(until, others)
         return first
 
     def runs_low(self) -> bool:
@@ -67,23 +67,30 @@ class _Hand:
     def fetch_ahead(self, ask: Ask) -> None:
         """Have more at hand before the last one is used; whoever needs one meanwhile does not wait for that."""
         try:
-            lives = self._ask(ask, self._asked if self._thrown_away else 4 * self._asked)
-            self._lives.extend([(self._until, life) for life in lives])
-        except TxSagaError:  # whoever needs one hears why
+            self._keep(*self._ask(ask, self._asked if self._thrown_away else 4 * self._asked))
+        except Exception:  # whoever needs one hears why
+            self._low = 0  # until one was given out again
             logger.debug("no numbers could be fetched ahead", exc_info=True)
         finally:
             self.let_be()
 
     def let_be(self) -> None:
         """Fetch nothing ahead, for now."""
-        self._ahead.release()
+        with suppress(RuntimeError):  # who was to fetch them did begin
+            self._ahead.release()
 
-    def _ask(self, ask: Ask, many: int) -> Sequence[Life]:
-        now = time.monotonic()
+    def _ask(self, ask: Ask, many: int) -> tuple[float, Sequence[Life]]:
+        until = time.monotonic() + KEPT
         lives = ask(min(MANY, many))
-        self._asked, self._until, self._thrown_away = len(lives), now + KEPT, False
-        self._low = len(lives) // 4 if len(lives) >= AHEAD else 0
-        return lives
+        with self._noting:
+            if until >= self._until:  # else a later question was answered first
+                self._asked, self._until, self._thrown_away = len(lives), until, False
+                self._low = len(lives) // 4 if len(lives) >= AHEAD else 0
+        return until, lives
+
+    def _keep(self, until: float, lives: Sequence[Life]) -> None:
+        if time.monotonic() < until:
+            self._lives.extend([(until, life) for life in lives])
 
 
 class Numbers:
@@ -113,8 +120,10 @@ class Numbers:
         fetching = partial(hand.fetch_ahead, partial(self._ask, group))
         try:
             threading.Thread(target=fetching, name="txsaga-numbers", daemon=True).start()
-        except RuntimeError:  # no thread is to be had
+        except BaseException as failed:
             hand.let_be()
+            if not isinstance(failed, RuntimeError):  # no thread is to be had
+                raise
 
     def _start_anew(self) -> None:
         self._lock = threading.Lock()
