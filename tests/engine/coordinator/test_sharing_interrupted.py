@@ -11,13 +11,17 @@ from typing import cast
 import pytest
 from sqlalchemy import QueuePool
 
-from tests.engine.coordinator.bank import Bank
-from tests.engine.coordinator.ending import Left, Work, accounts, line_of, opening, run
+from tests.engine.coordinator.bank import TRANSFERS, Bank
+from tests.engine.coordinator.ending import Left, Work, accounts, branches, line_of, opening, run
 from tests.engine.members import until
+from txsaga.engine.coordinator.block import Coordinated
+from txsaga.engine.coordinator.hand import Hand
+from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.coordinator.sharing import _Line
 from txsaga.engine.coordinator.work import Work as Resources
 from txsaga.engine.pending import Pending
 from txsaga.errors import TransactionError
+from txsaga.errors.xa import IntegrityViolated
 from txsaga.model.branch import Vote
 
 pytestmark = pytest.mark.postgres
@@ -69,6 +73,19 @@ def held(monkeypatch: pytest.MonkeyPatch, step: str) -> Iterator[threading.Event
         go_on.set()
 
 
+def interrupt_behind(monkeypatch: pytest.MonkeyPatch, kind: type, step: str, interrupt: type[BaseException]) -> None:
+    """Interrupt whoever takes a step, once, when it is done."""
+    real, due = getattr(kind, step), [interrupt]
+
+    def taken(it: object, *given: object) -> object:
+        answer = real(it, *given)
+        if due:
+            raise due.pop()
+        return answer
+
+    monkeypatch.setattr(kind, step, taken)
+
+
 def in_line(line: _Line, *begin: Callable[[], Future[Left]]) -> list[Future[Left]]:
     """Let blocks come to their ends, one behind the other, before any of them has its turn."""
     batcher, begun = line.batcher, list[Future[Left]]()
@@ -86,13 +103,21 @@ def is_over(bank: Bank) -> bool:
 
 
 @INTERRUPTS
-@pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("step", ["ask_at_once", "finish"])
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize(("others", "step"), [(0, "ask_at_once"), (1, "ask_at_once"), (1, "finish")])
 @pytest.mark.rule("R9")
 def test_what_a_turn_has_in_hand_is_decided_as_a_whole(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException], others: int, step: str
+    bank: Bank,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupt: type[BaseException],
+    others: int,
+    step: str,
+    *,
+    twice: bool,
 ) -> None:
     interrupted, line = Interrupted(monkeypatch, interrupt), line_of(bank)
+    if twice:
+        interrupt_behind(monkeypatch, Hand, "go", interrupt)
     with ThreadPoolExecutor(2) as threads:
         with held(monkeypatch, step) as come:
             first, *rest = in_line(
@@ -115,22 +140,90 @@ def test_what_a_turn_has_in_hand_is_decided_as_a_whole(
 
 
 @INTERRUPTS
-def test_what_no_turn_has_is_rolled_back_and_the_others_go_on(
+def test_what_no_turn_has_is_rolled_back_and_the_others_share(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
     interrupted, line = Interrupted(monkeypatch, interrupt), line_of(bank)
-    with ThreadPoolExecutor(2) as threads, line.batcher._turn:
+    with ThreadPoolExecutor(3) as threads, line.batcher._turn:
         first = threads.submit(interrupted.run, bank, opening(bank, MINE))
         until(lambda: len(line.batcher._waiting) == 1)
-        other = threads.submit(run, bank, opening(bank, OTHERS))
-        until(lambda: len(line.batcher._waiting) == 2)
+        others = [threads.submit(run, bank, opening(bank, account)) for account in (OTHERS, OTHERS + 1)]
+        until(lambda: len(line.batcher._waiting) == 3)
         gone = interrupted.now(first)
     said = gone.error if isinstance(gone, Left) else gone
     assert isinstance(said, interrupt)
     assert not getattr(said, "__notes__", [])
-    assert other.result(20).error is None
+    left = [other.result(20) for other in others]
+    assert [each.error for each in left] == [None, None]
+    assert branches(bank, left) == [0, 2]
     until(lambda: is_over(bank))
-    assert (accounts(bank), bank.prepared(), sorted(bank.told())) == ([[OTHERS]] * 2, [], ["1000", str(OTHERS)])
+    assert (accounts(bank), bank.prepared()) == ([[OTHERS, OTHERS + 1]] * 2, [])
+    assert sorted(bank.told()) == ["1000", str(OTHERS), str(OTHERS + 1)]
+
+
+def test_what_was_left_to_a_turn_takes_no_more_where_that_turn_fails(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted, line, blocks = Interrupted(monkeypatch, KeyboardInterrupt), line_of(bank), list[Coordinated]()
+
+    def work(tx: Coordinated) -> None:
+        blocks.append(tx)
+        opening(bank, MINE)(tx)
+
+    with ThreadPoolExecutor(2) as threads:
+        with held(monkeypatch, "ask_at_once") as come:
+            first, other = in_line(
+                line,
+                lambda: threads.submit(interrupted.run, bank, work),
+                lambda: threads.submit(run, bank, opening(bank, 1_000)),  # which is there already
+            )
+            assert come.wait(20)
+            assert isinstance(interrupted.now(first), KeyboardInterrupt)
+        assert isinstance(other.result(20).error, IntegrityViolated)
+    until(lambda: is_over(bank))
+    (tx,) = blocks
+    with pytest.raises(TransactionError):
+        tx.send(TRANSFERS, b"late")
+    assert (accounts(bank), bank.prepared(), bank.told()) == ([[]] * 2, [], ["1000"])
+
+
+@INTERRUPTS
+def test_an_answer_that_is_not_heard_says_that_it_may_stand(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    line_of(bank)
+    interrupt_behind(monkeypatch, Owner, "finish", interrupt)
+    with pytest.raises(interrupt) as said, bank.producer.coordinated(*bank.engines) as tx:
+        opening(bank, MINE)(tx)
+    assert "may stand committed" in said.value.__notes__[0]
+    assert accounts(bank) == [[MINE]] * 2
+
+
+def test_a_turn_of_ones_own_is_left_by_oneself(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = line_of(bank)
+
+    class Turns(dict[object, float]):
+        def pop(self, *_: object) -> float:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(line, "_turns", Turns())
+        with pytest.raises(KeyboardInterrupt), bank.producer.coordinated(*bank.engines) as tx:
+            opening(bank, MINE)(tx)
+    assert is_over(bank)
+    assert accounts(bank) == [[MINE]] * 2
+
+
+@pytest.mark.parametrize(("kind", "step"), [(Hand, "take"), (Resources, "ask_at_once")])
+def test_whoever_is_interrupted_in_a_turn_of_his_own_rolls_back(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, kind: type, step: str
+) -> None:
+    line_of(bank)
+    interrupt_behind(monkeypatch, kind, step, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt), bank.producer.coordinated(*bank.engines) as tx:
+        opening(bank, MINE)(tx)
+    assert (accounts(bank), bank.prepared(), is_over(bank)) == ([[]] * 2, [], True)
+    assert tx._owner not in bank.broker.kernel.running._unwritten
 
 
 def test_a_journal_that_was_given_up_before_its_vote_is_in_no_decision(bank: Bank) -> None:

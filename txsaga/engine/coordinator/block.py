@@ -31,7 +31,7 @@ from typing import Any, Self
 from txsaga.engine.consuming import Consumed, consume
 from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
-from txsaga.engine.coordinator.hand import Hand, Went
+from txsaga.engine.coordinator.hand import Hand
 from txsaga.engine.coordinator.lanes import Lane
 from txsaga.engine.coordinator.owner import PART, Owner
 from txsaga.engine.coordinator.parts import Told
@@ -105,7 +105,7 @@ class Coordinated(Gathering):
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
         self._table_writes: TableWrites | None = None
-        self._in_turn = False  # it was interrupted, and another thread has it in hand
+        self._hand: Hand | None = None  # once others may end it, too
         self._process = this_process()
         self._looped: AsyncCoordinated | None = None
         self.decision: Decision | None = None
@@ -258,7 +258,7 @@ class Coordinated(Gathering):
                 raise
             logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
         finally:
-            if not self._in_turn:
+            if not self._has_gone():
                 self._owner.leave()
 
     def _leave(self, error: BaseException | None) -> None:
@@ -268,11 +268,15 @@ class Coordinated(Gathering):
             except (DecidedOtherwise, InDoubt, Unfinished, xa.Heuristic):
                 raise
             except BaseException as reason:
-                if not self._in_turn and (self._stage is Stage.OPEN or isinstance(reason, EffectConflict)):
+                if self._has_gone():
+                    reason.add_note(self._may_stand)
+                elif self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
-                elif self._in_turn or not isinstance(reason, Exception):
-                    reason.add_note(f"transaction {self.txid} may stand committed: ask before it is done again")
+                elif not isinstance(reason, Exception):
+                    reason.add_note(self._may_stand)
+                elif self._stage is Stage.CLOSED and not isinstance(reason, TxSagaError):  # a signal handler's
+                    reason.add_note(self._may_stand)
                 raise
         elif self._stage in (Stage.OPEN, Stage.BROKEN):
             broken = TransactionError("the transaction did not commit: its messages could not all be stored")
@@ -305,18 +309,25 @@ class Coordinated(Gathering):
         self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
 
     def _reopen(self) -> None:
-        if self._stage is Stage.CLOSED:
+        if self._stage is Stage.CLOSED and not (self._hand and self._hand.gone):
             self._stage = Stage.OPEN
 
     def _shared_end(self, ended: Ended) -> Outcome | None:
+        self._hand = ended.hand
         try:
             return self._kernel.sharing.end(ended)
-        except BaseException as reason:
-            went = ended.hand.go()
-            self._in_turn = went is Went.IN_TURN
-            if self._in_turn or (went is Went.OVER and not isinstance(reason, Exception)):
+        except BaseException:
+            if self._has_gone():
                 self._close()
             raise
+
+    def _has_gone(self) -> bool:
+        """Tell, to its own thread, whether another one has it in hand, and leaves it."""
+        return self._hand is not None and self._hand.go()
+
+    @property
+    def _may_stand(self) -> str:
+        return f"transaction {self.txid} may stand committed: ask before it is done again"
 
     def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
         """Tell whether its branches may be others', too: what is nowhere known yet, and decided by nothing else."""

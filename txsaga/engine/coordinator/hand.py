@@ -8,43 +8,41 @@ given back while another thread decides about what they hold.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from threading import get_ident
+
+from txsaga.engine.waiting import stack
 
 
-class Went(Enum):
-    """What a thread leaves behind that goes while its block ends."""
-
-    UNTOUCHED = auto()  # no turn has it, and none takes it any more
-    IN_TURN = auto()  # whoever runs the turn leaves it
-    OVER = auto()  # its turn is over: the answer is lost
+def who() -> object:
+    """Name the thread that runs here, or the task."""
+    return stack() or get_ident()
 
 
 class Hand:
-    """What two threads may reach for, of whom one gets it."""
+    """What two threads may reach for: the first one has it, however often they ask."""
 
-    __slots__ = ("_end", "_start")
+    __slots__ = ("_first", "_own")
 
     def __init__(self) -> None:
-        self._start, self._end = [None], [None]
+        self._own = who()
+        self._first: dict[str, object] = {}  # who began its turn, and who ended it
 
-    def take(self) -> bool:
+    def take(self, runner: object) -> bool:
         """Take it for a turn; tell whether its thread was still there."""
-        return _got(self._start)
+        return self._first.setdefault("began", (runner,)) is not self
 
     def give_back(self) -> bool:
         """End its turn; tell whether its thread was still there."""
-        return _got(self._end)
+        return self._first.setdefault("ended", None) is not self
 
-    def go(self) -> Went:
-        """Go without it."""
-        if _got(self._start):
-            return Went.UNTOUCHED
-        return Went.IN_TURN if _got(self._end) else Went.OVER
+    def go(self) -> bool:
+        """Go without it; tell whether another's turn has it, which leaves it then. Said again it is the same."""
+        runner = self._first.setdefault("began", self)
+        if runner is self or runner == (self._own,):
+            return False
+        return self._first.setdefault("ended", self) is self
 
-
-def _got(token: list[None]) -> bool:
-    try:
-        token.pop()
-    except IndexError:
-        return False
-    return True
+    @property
+    def gone(self) -> bool:
+        """Tell whether its thread went while a turn had it."""
+        return self._first.get("ended") is self

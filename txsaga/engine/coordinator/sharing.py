@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txsaga.engine.announce import Announcer
 from txsaga.engine.batcher import Batcher
-from txsaga.engine.coordinator.hand import Hand
+from txsaga.engine.coordinator.hand import Hand, who
 from txsaga.engine.coordinator.journals import waited
 from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.processes import this_process
@@ -126,14 +126,17 @@ class _Line:
     def _run(self, blocks: Sequence[Ended]) -> Sequence[Any]:
         if blocks[0].since < self._released:
             return [None] * len(blocks)  # they were held up once
-        taken = [block.hand.take() for block in blocks]
-        if all(taken):
-            return self._in_turn(blocks)
-        there = [block for block, its in zip(blocks, taken, strict=True) if its]
-        answers = iter(self._in_turn(there) if there else ())
-        return [next(answers) if its else None for its in taken]  # who went hears nothing
+        there, runner = list[Ended](), who()
+        try:
+            there += [block for block in blocks if block.hand.take(runner)]
+            answers = self._run_turn(there) if there else ()
+            heard = dict(zip(map(id, there), answers, strict=True))
+            return [heard.get(id(block)) for block in blocks]  # who went hears nothing
+        finally:
+            for block in [each for each in there if not each.hand.give_back()]:
+                _leave(block)
 
-    def _in_turn(self, blocks: Sequence[Ended]) -> Sequence[Any]:
+    def _run_turn(self, blocks: Sequence[Ended]) -> Sequence[Any]:
         turn, begun = object(), time.monotonic()
         self._turns[turn] = begun
         try:
@@ -142,9 +145,6 @@ class _Line:
             self._turns.pop(turn, None)
             if time.monotonic() - begun > HELD_UP:
                 self._released = time.monotonic()
-            for block in blocks:
-                if not block.hand.give_back():
-                    _leave(block)
 
     def _together(self, blocks: Sequence[Ended]) -> Sequence[Outcome | Exception | None]:
         """Let blocks end in the branches of the first; the words of all are sent while its resources are asked."""

@@ -231,7 +231,8 @@ class Work:
             raise TransactionError(
                 f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
             )
-        gone = [key for key in self._journalled if key not in votes and self._parts[key].session is None]
+        told = {*votes, *besides}
+        gone = [key for key in self._journalled if key not in told and self._parts[key].session is None]
         if gone:
             raise TransactionError(
                 f"what {gone[0]!r} was to do was given up before its vote: nothing of it may be decided"
