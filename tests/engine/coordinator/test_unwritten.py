@@ -175,7 +175,7 @@ def test_fences_of_a_round_take_no_longer_than_that(bank: Bank, monkeypatch: pyt
         == [
             *(first, first[:2], one, two),  # and no more of them in this round
             *(first[2:], three, four, one),  # who was late comes last
-            *(one, two, three, four),
+            *(two, three, four, one),
         ]
     )
     assert orphans.settle(kernel.reach("current")) == (4, ())

@@ -17,7 +17,7 @@ from datetime import timedelta
 from itertools import chain
 
 from txsaga.engine.kernel import Kernel
-from txsaga.errors import TxSagaError, UnknownTransaction
+from txsaga.errors import StoreUnavailable, UnknownTransaction
 from txsaga.errors.xa import RetryLater
 from txsaga.model import facts
 from txsaga.model.branch import HEURISTIC, Branch, BranchId, BranchState
@@ -44,7 +44,7 @@ class Orphans:
         self.left: dict[str, int] = {}  # how many branches a resource holds that may have to be rolled back soon
         self._told: set[BranchId] = set()
         self._seen: dict[str, dict[BranchId, float]] = {}  # branches of which nothing is written, since when
-        self._late: dict[str, set[int]] = {}  # transactions whose owners' words were under way in the last round
+        self._late: dict[str, list[int]] = {}  # whose owners' words were under way, those last that were asked last
 
     def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
         """Roll back a resource's orphans; return how many, and what an earlier life of the store prepared."""
@@ -101,20 +101,24 @@ class Orphans:
         One whose owner's word is under way can't be fenced. It keeps none of the others waiting: in the next round it
         comes behind them.
         """
-        txids, before = list(dict.fromkeys(lone.values())), self._late.get(resource, set())
-        groups = deque([[txid for txid in txids if txid not in before], *([txid] for txid in txids if txid in before)])
-        fenced, late, until = set[int](), set[int](), time.monotonic() + LONGEST
+        txids, before = dict.fromkeys(lone.values()), self._late.get(resource, [])
+        groups = deque([[txid for txid in txids if txid not in before], *([txid] for txid in before if txid in txids)])
+        fenced, late, until = set[int](), list[int](), time.monotonic() + LONGEST
         while groups and time.monotonic() < until:
             group = groups.popleft()
             try:
                 fenced |= self._fence(group) if group else set()
-            except TxSagaError as error:
+            except StoreUnavailable as error:
                 if len(group) > 1:
                     groups.extendleft([group[len(group) // 2 :], group[: len(group) // 2]])
                     continue
-                late.update(group)
+                late += group
                 logger.warning("transaction %d could not be fenced, the next round tries again: %s", group[0], error)
-        self._late[resource] = late | before.intersection(chain.from_iterable(groups))
+        if groups:
+            logger.warning(
+                "resource %r: fences of %d transactions wait for the next round", resource, sum(map(len, groups))
+            )
+        self._late[resource] = [txid for txid in chain.from_iterable(groups) if txid in before] + late
         return [id for id, txid in lone.items() if txid in fenced]
 
     def _fence(self, txids: Sequence[int]) -> set[int]:
