@@ -91,7 +91,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
     (ports.Evidence, SqlEvidence): {"fence"},
 }
 READS = {
-    *{"joint", "say", "abandon"},  # nothing of it is there before it is committed
+    *{"joint", "say", "recall", "abandon"},  # nothing of it is there before it is committed
     *{
         "numbers",
         "written",

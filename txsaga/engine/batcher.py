@@ -7,7 +7,8 @@ its own thread (`call`), so it pays no hand-over; callers that can't block use `
 * One batch is in flight at a time, so calls are stored in the order they came in. A loop whose store waits as a task
   does has batches of its own: calls of two loops, or of a loop and of threads, are stored in any order.
 * A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
-  `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try.
+  `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try. What is to run
+  `once` is never tried again: `run` finds the bad item itself, and what it raises in spite of that belongs to all.
 * The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
 * A batch is bounded, by count and by weight: a message that the server refuses would be sent again and again.
 * Callers are answered outside the turn, so that a callback may call again.
@@ -62,12 +63,13 @@ class Batcher(Generic[Item, Answer]):
         patience: float = 30.0,
         in_loops: bool = False,
         gathers: bool = False,
+        once: bool = False,
     ) -> None:
         self.name = name
         self._run = run
         self._limit, self._weigh, self._weight = limit, weigh, weight
         self._capacity = capacity
-        self._patience, self._has_loops, self._gathers = patience, in_loops, gathers
+        self._patience, self._has_loops, self._gathers, self._once = patience, in_loops, gathers, once
         self.reset()
         _alive.add(self)  # type: ignore[arg-type]  # only ever reset
 
@@ -251,6 +253,8 @@ class Batcher(Generic[Item, Answer]):
         except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
             if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
                 return [failure] * len(items)
+            if self._once:
+                return [failure, *(OutcomeUnknown(f"{self.name}: {failure!r}") for _ in items[1:])]
             return self._one_by_one(items)
         if len(answers) != len(items):
             return [OutcomeUnknown(f"{self.name}: {len(items)} calls had {len(answers)} answers")] * len(items)

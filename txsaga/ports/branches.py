@@ -112,6 +112,9 @@ class Joint(Protocol):
         `OutcomeUnknown` where nobody can tell.
         """
 
+    def recall(self) -> None:
+        """Send what lets nothing of them be written; `abandon` waits for it."""
+
     def abandon(self) -> None:
         """Let nothing of them be written; where `commit` was said there is nothing to do."""
 

@@ -88,6 +88,16 @@ class JointContract:
         assert written(store, concluded(store, lives[1], COMMIT, [row(qid, "alone")], FIRST_OF)) is COMMIT
         assert read(store, qid) == ["alone"]
 
+    def test_what_is_recalled_is_heard_of_when_it_is_abandoned(self, store: Store) -> None:
+        (qid,), lives = new_queues(store), three(store)
+        joint = begun(store, words(store, qid, lives))
+        joint.recall()
+        joint.recall()
+        joint.abandon()
+        assert (stand(store, lives), read(store, qid)) == ([None] * 3, [])
+        assert begun(store, words(store, qid, lives)).commit()
+        assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
+
     def test_what_was_not_sent_is_no_word(self, store: Store) -> None:
         (qid,), lives = new_queues(store), three(store)
         store.branches.joint(words(store, qid, lives)).abandon()

@@ -97,6 +97,16 @@ def test_words_whose_answer_is_lost_stand_once(
     assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
 
 
+def test_what_is_recalled_on_a_lost_session_holds_nobody_up(store: PostgresStore, stored: Stored) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    joint = begun(store, words(store, qid, lives))
+    cut(stored, opened(joint))
+    joint.recall()
+    joint.abandon()
+    assert stand(store, lives) == [None] * 3
+    assert begun(store, words(store, qid, lives)).commit()
+
+
 def test_words_are_sent_where_the_session_had_been_lost_before(store: PostgresStore, stored: Stored) -> None:
     (qid,), lives = new_queues(store), three(store)
     first = begun(store, words(store, qid, three(store)))

@@ -15,6 +15,8 @@ from tests.engine.coordinator.bank import TRANSFERS, Bank
 from tests.engine.coordinator.conftest import OpenBank
 from tests.engine.coordinator.ending import OPEN, Work, accounts, at_once, line_of, opening, run
 from txsaga.adapters.postgres.joint import PostgresJoint
+from txsaga.adapters.postgres.line import Line
+from txsaga.adapters.postgres.wire import Rows
 from txsaga.adapters.xa import postgres_journal
 from txsaga.adapters.xa.postgres_journal import PostgresJournal
 from txsaga.engine.coordinator.block import Coordinated
@@ -55,6 +57,9 @@ class Between:
 
             def commit(self) -> bool:
                 return said(joint)
+
+            def recall(self) -> None:
+                joint.recall()
 
             def abandon(self) -> None:
                 joint.abandon()
@@ -109,23 +114,31 @@ def test_votes_are_heard_where_the_words_can_t_be_sent_and_each_goes_by_itself(b
     assert (accounts(bank), bank.prepared()) == ([[11, 12]] * 2, [])
 
 
-def test_words_are_given_up_before_resources_are_waited_for(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_and_resources_wait_for_each_other_no_more_than_for_a_no(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line, done = line_of(bank), list[str]()
-    abandon, undo = PostgresJoint.abandon, Resources.undo
+    recall, hear, undo = PostgresJoint.recall, Line.hear, Resources.undo
 
-    def abandoned(joint: PostgresJoint) -> None:
-        done.append("abandoned")
-        abandon(joint)
+    def recalled(joint: PostgresJoint) -> None:
+        recall(joint)
+        done.append("recalled")
+
+    def heard(it: Line) -> list[Rows]:
+        done.append("heard")
+        return hear(it)
 
     def undone(work: Resources) -> bool:
         done.append("undone")
         return undo(work)
 
-    monkeypatch.setattr(PostgresJoint, "abandon", abandoned)
+    monkeypatch.setattr(PostgresJoint, "recall", recalled)
+    monkeypatch.setattr(Line, "hear", heard)
     monkeypatch.setattr(Resources, "undo", undone)
     left = at_once(bank, opening(bank, 11), opening(bank, 1_000))  # of which the second is there already
     assert [each.error is None for each in left] == [True, False]
-    assert done[:2] == ["abandoned", "undone"]
+    assert done[:3] == ["recalled", "undone", "recalled"]
+    assert done[3] == "heard"
     assert not line._turns
 
 

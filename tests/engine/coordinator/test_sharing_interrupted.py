@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,8 @@ import pytest
 from sqlalchemy import QueuePool
 
 from tests.engine.coordinator.bank import TRANSFERS, Bank
-from tests.engine.coordinator.ending import Left, Work, accounts, branches, line_of, opening, run
+from tests.engine.coordinator.ending import OPEN, Left, Work, accounts, branches, line_of, opening, run
+from tests.engine.coordinator.looped import LoopedBank
 from tests.engine.members import until
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.hand import Hand
@@ -20,7 +22,7 @@ from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.coordinator.sharing import _Line
 from txsaga.engine.coordinator.work import Work as Resources
 from txsaga.engine.pending import Pending
-from txsaga.errors import TransactionError
+from txsaga.errors import OutcomeUnknown, TransactionError
 from txsaga.errors.xa import IntegrityViolated
 from txsaga.model.branch import Vote
 
@@ -212,6 +214,34 @@ def test_a_turn_of_ones_own_is_left_by_oneself(bank: Bank, monkeypatch: pytest.M
             opening(bank, MINE)(tx)
     assert is_over(bank)
     assert accounts(bank) == [[MINE]] * 2
+
+
+@INTERRUPTS
+def test_what_stands_is_never_done_again(
+    looping: LoopedBank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    names, said = list(looping.loops), list[BaseException]()
+
+    async def block(account: int) -> None:
+        try:
+            async with looping.bank.producer.coordinated(*names) as tx:
+                for name in names:
+                    tx.journal(name).execute(OPEN, {"id": account})
+                await tx.send(TRANSFERS, str(account).encode())
+        except BaseException as cut_off:  # noqa: BLE001  # looked at below
+            said.append(cut_off)
+
+    async def all_at_once() -> None:
+        await block(1_000)
+        interrupt_behind(monkeypatch, _Line, "_together", interrupt)
+        await asyncio.gather(*(block(account) for account in (MINE, OTHERS, OTHERS + 1)))
+
+    looping.run(all_at_once)
+    mine, *others = sorted(said, key=lambda each: not isinstance(each, interrupt))
+    assert isinstance(mine, interrupt)
+    assert "may stand committed" in mine.__notes__[0]
+    assert all(isinstance(each, OutcomeUnknown) for each in others)
+    assert accounts(looping.bank) == [[MINE, OTHERS, OTHERS + 1]] * 2
 
 
 @pytest.mark.parametrize(("kind", "step"), [(Hand, "take"), (Resources, "ask_at_once")])

@@ -248,5 +248,8 @@ class _MemoryJoint:
         """Let them stand."""
         return self._branches.stand(self._words)
 
+    def recall(self) -> None:
+        """Send nothing."""
+
     def abandon(self) -> None:
         """Forget them."""

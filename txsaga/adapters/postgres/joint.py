@@ -26,7 +26,7 @@ class PostgresJoint:
 
     def __init__(self, lines: Lines, calls: Sequence[Call], never: Call, again: SentAgain) -> None:
         self._calls, self._never, self._again = calls, never, again
-        self._said = False
+        self._said = self._recalled = False
         with ExitStack() as opened:
             self._line: Line | None = opened.enter_context(lines.taken())
             with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
@@ -53,14 +53,22 @@ class PostgresJoint:
                 return False
         return True
 
+    def recall(self) -> None:
+        """Send what rolls back: the last statement fails."""
+        if self._line is not None and self._said and not self._recalled:
+            self._recalled = True
+            with suppress(Exception):  # then `abandon` finds its session lost
+                self._line.conclude(self._never)
+
     def abandon(self) -> None:
-        """Roll back: the last statement fails."""
+        """Roll back."""
+        self.recall()
         line, self._line = self._line, None
         if line is not None:
             with self._lent, suppress(Exception):  # it is nobody's answer
                 try:
                     if self._said:
-                        line.end(self._never)
+                        line.hear()
                 except ConnectionLost:
                     line.connection()  # which ends what the server still has of it
 

@@ -110,19 +110,36 @@ class Line:
 
         self._guarded(begun)
 
-    def end(self, *more: Call) -> list[Rows]:
-        """Commit what was begun, and one of its statements again with other values; return the rows of each."""
-        if self._connection is None:
-            raise ConnectionLost("it was lost before")
+    def end(self) -> list[Rows]:
+        """Commit what was begun; return the rows of each statement."""
+        self.conclude()
+        return self.hear()
 
-        def ended() -> list[Rows]:
+    def conclude(self, *more: Call) -> None:
+        """Send the end of what was begun, behind some of its statements again with other values."""
+        self._require_kept()
+
+        def concluded() -> None:
             for call in more:
                 self.wire.add(call)
+            self.wire.conclude()
+
+        self._guarded(concluded)
+
+    def hear(self) -> list[Rows]:
+        """Wait for the answers to what was concluded; return the rows of each statement."""
+        self._require_kept()
+
+        def heard() -> list[Rows]:
             answers = self.wire.answers()
             self._begun = False
             return self.wire.read(answers)
 
-        return self._guarded(ended)
+        return self._guarded(heard)
+
+    def _require_kept(self) -> None:
+        if self._connection is None:
+            raise ConnectionLost("it was lost before")
 
     def make_ready(self, calls: Sequence[Call] = ()) -> None:
         """Have an open session in which nothing is under way, and these statements prepared."""

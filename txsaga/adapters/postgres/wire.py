@@ -62,6 +62,7 @@ class Wire:
         if len(calls) == 1:
             return self.read(self._single(*calls, alone=alone))
         self.begin(calls)
+        self.conclude()
         return self.read(self.answers(alone=alone))
 
     def begin(self, calls: Sequence[Call]) -> None:
@@ -120,11 +121,14 @@ class Wire:
             raise psycopg.OperationalError("the session ended without an answer")
         return results
 
-    def answers(self, *, alone: bool = False) -> list[PGresult]:
-        """Commit what was begun, and wait for the answers."""
-        pgconn, results = self._pgconn, list[PGresult]()
-        pgconn.pipeline_sync()
+    def conclude(self) -> None:
+        """Commit what was begun, where all of it succeeds."""
+        self._pgconn.pipeline_sync()
         flush(self._pgconn)
+
+    def answers(self, *, alone: bool = False) -> list[PGresult]:
+        """Wait for the answers to what was concluded."""
+        pgconn, results = self._pgconn, list[PGresult]()
         if alone and stack() is None:
             self._lookout.look(self._readable)
         while True:

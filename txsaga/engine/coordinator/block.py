@@ -269,13 +269,12 @@ class Coordinated(Gathering):
                 raise
             except BaseException as reason:
                 if self._has_gone():
+                    self._close()
                     reason.add_note(self._may_stand)
                 elif self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
                         self._roll_back(f"{type(reason).__name__}: {reason}", reason)
-                elif not isinstance(reason, Exception):
-                    reason.add_note(self._may_stand)
-                elif self._stage is Stage.CLOSED and not isinstance(reason, TxSagaError):  # a signal handler's
+                elif not isinstance(reason, TxSagaError) and self.decision is not Decision.ROLLBACK:  # a signal's
                     reason.add_note(self._may_stand)
                 raise
         elif self._stage in (Stage.OPEN, Stage.BROKEN):

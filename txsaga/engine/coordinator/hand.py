@@ -43,6 +43,11 @@ class Hand:
         return self._first.setdefault("ended", self) is self
 
     @property
+    def taken(self) -> bool:
+        """Tell whether it ever was in a turn."""
+        return self._first.get("began", self) is not self
+
+    @property
     def gone(self) -> bool:
         """Tell whether its thread went while a turn had it."""
         return self._first.get("ended") is self

@@ -24,7 +24,7 @@ from txsaga.engine.coordinator.hand import Hand, who
 from txsaga.engine.coordinator.journals import waited
 from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.processes import this_process
-from txsaga.errors import BrokerClosed, xa
+from txsaga.errors import BrokerClosed, OutcomeUnknown, xa
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import Journalled
@@ -101,7 +101,14 @@ class _Line:
     def __init__(self, branches: Branches, announce: Announcer) -> None:
         self._branches, self._announce = branches, announce
         self.batcher: Batcher[Ended, Outcome | None] = Batcher(
-            "shared branches", self._run, limit=MOST, weigh=_weight, weight=MOST_BYTES, in_loops=True, gathers=True
+            "shared branches",
+            self._run,
+            limit=MOST,
+            weigh=_weight,
+            weight=MOST_BYTES,
+            in_loops=True,
+            gathers=True,
+            once=True,
         )
         self._turns: dict[object, float] = {}
         self._released = 0.0  # when the last turn ended that was held up
@@ -111,9 +118,12 @@ class _Line:
         """Let a block end, unless this is held up."""
         if self._is_held_up():
             return None
-        with suppress(BrokerClosed):
+        try:
             return self.batcher.call(block._replace(since=time.monotonic(), size=size))
-        return None
+        except BrokerClosed:
+            if block.hand.taken:
+                raise
+            return None
 
     def _is_held_up(self) -> bool:
         if self._process != this_process():  # the turns are those of a forked child's parent
@@ -133,7 +143,7 @@ class _Line:
             heard = dict(zip(map(id, there), answers, strict=True))
             return [heard.get(id(block)) for block in blocks]  # who went hears nothing
         finally:
-            for block in [each for each in there if not each.hand.give_back()]:
+            for block in [each for each in blocks if not each.hand.give_back()]:
                 _leave(block)
 
     def _run_turn(self, blocks: Sequence[Ended]) -> Sequence[Any]:
@@ -161,14 +171,14 @@ class _Line:
                 stand = False
             if not (stand and joint is not None and self._stand(joint, txids)):
                 if joint is not None:
-                    joint.abandon()  # what the words hold waits for no resource
+                    joint.recall()  # what they hold waits for no resource, and no resource for them
                 for block in blocks:
                     block.reopen()
                 return [_undone(first), *alone[1:]]  # the others meet what was wrong again, by themselves
             told = _told(first, Decision.COMMIT)
             return [Outcome(Decision.COMMIT, _of_its_own(told)) for _ in blocks]
         except Exception as unknown:  # noqa: BLE001  # nobody goes by itself any more: recovery knows what stands
-            return [unknown] * len(blocks)
+            return [unknown, *(OutcomeUnknown(str(unknown)) for _ in blocks[1:])]
         finally:
             if joint is not None:
                 joint.abandon()
