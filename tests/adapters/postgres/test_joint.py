@@ -11,6 +11,7 @@ from tests.engine.stored import Stored
 from txsaga.adapters.postgres import line
 from txsaga.adapters.postgres.joint import PostgresJoint
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.model.branch import BranchEvent
 from txsaga.ports.branches import Joint, Noted
@@ -101,6 +102,26 @@ def test_what_is_recalled_on_a_lost_session_holds_nobody_up(store: PostgresStore
     (qid,), lives = new_queues(store), three(store)
     joint = begun(store, words(store, qid, lives))
     cut(stored, opened(joint))
+    joint.recall()
+    joint.abandon()
+    assert stand(store, lives) == [None] * 3
+    assert begun(store, words(store, qid, lives)).commit()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_could_not_be_recalled_holds_nobody_up(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    (qid,), lives = new_queues(store), three(store)
+    joint = begun(store, words(store, qid, lives))
+    due, conclude = [TimeoutError] * times, line.Line.conclude
+
+    def interrupted(it: line.Line, *calls: Call) -> None:
+        if due:
+            raise due.pop()
+        conclude(it, *calls)
+
+    monkeypatch.setattr(line.Line, "conclude", interrupted)
     joint.recall()
     joint.abandon()
     assert stand(store, lives) == [None] * 3

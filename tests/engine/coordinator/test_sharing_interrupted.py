@@ -22,7 +22,7 @@ from txsaga.engine.coordinator.owner import Owner
 from txsaga.engine.coordinator.sharing import _Line
 from txsaga.engine.coordinator.work import Work as Resources
 from txsaga.engine.pending import Pending
-from txsaga.errors import OutcomeUnknown, TransactionError
+from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionError
 from txsaga.errors.xa import IntegrityViolated
 from txsaga.model.branch import Vote
 
@@ -161,6 +161,23 @@ def test_what_no_turn_has_is_rolled_back_and_the_others_share(
     until(lambda: is_over(bank))
     assert (accounts(bank), bank.prepared()) == ([[OTHERS, OTHERS + 1]] * 2, [])
     assert sorted(bank.told()) == ["1000", str(OTHERS), str(OTHERS + 1)]
+
+
+def test_whoever_is_in_a_turn_with_one_that_went_hears_his_own_no(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted, line = Interrupted(monkeypatch, KeyboardInterrupt), line_of(bank)
+
+    def lapsed(owner: Owner, *_: object) -> None:
+        raise NumberLapsed(owner.life.txid)
+
+    with ThreadPoolExecutor(2) as threads:
+        with line.batcher._turn:
+            first = threads.submit(interrupted.run, bank, opening(bank, MINE))
+            until(lambda: len(line.batcher._waiting) == 1)
+            other = threads.submit(run, bank, opening(bank, OTHERS))
+            until(lambda: len(line.batcher._waiting) == 2)
+            interrupted.now(first)
+            monkeypatch.setattr(Owner, "decide", lapsed)
+        assert isinstance(other.result(20).error, NumberLapsed)
 
 
 def test_what_was_left_to_a_turn_takes_no_more_where_that_turn_fails(

@@ -56,9 +56,9 @@ class PostgresJoint:
     def recall(self) -> None:
         """Send what rolls back: the last statement fails."""
         if self._line is not None and self._said and not self._recalled:
-            self._recalled = True
-            with suppress(Exception):  # then `abandon` finds its session lost
+            with suppress(Exception):  # then `abandon` gives its session up
                 self._line.conclude(self._never)
+                self._recalled = True  # behind it: only what was concluded is answered
 
     def abandon(self) -> None:
         """Roll back."""
@@ -67,6 +67,8 @@ class PostgresJoint:
         if line is not None:
             with self._lent, suppress(Exception):  # it is nobody's answer
                 try:
+                    if self._said and not self._recalled:
+                        line.close()  # nothing would ever be answered
                     if self._said:
                         line.hear()
                 except ConnectionLost:

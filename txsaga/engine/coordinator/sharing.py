@@ -218,8 +218,11 @@ def _by_itself(block: Ended) -> Sequence[Outcome | Exception | None]:
     except Exception as failed:  # noqa: BLE001  # whatever a resource raises is its vote
         return [_undone(owner, failed) if waited([failed]) else failed]
     block.close()
-    standing = owner.decide(Decision.COMMIT, WHY, block.rows, votes)
-    return [Outcome(standing, _told(owner, standing))]
+    try:
+        standing = owner.decide(Decision.COMMIT, WHY, block.rows, votes)
+        return [Outcome(standing, _told(owner, standing))]
+    except Exception as failed:  # noqa: BLE001  # its own, whoever else was to be in this turn
+        return [failed]
 
 
 def _leave(block: Ended) -> None:
