@@ -67,9 +67,9 @@ class PostgresJoint:
         if line is not None:
             with self._lent, suppress(Exception):  # it is nobody's answer
                 try:
-                    if self._said and not self._recalled:
-                        line.close()  # nothing would ever be answered
                     if self._said:
+                        if not self._recalled:
+                            line.close()  # nothing would ever be answered
                         line.hear()
                 except ConnectionLost:
                     line.connection()  # which ends what the server still has of it

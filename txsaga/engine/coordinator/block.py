@@ -258,7 +258,9 @@ class Coordinated(Gathering):
                 raise
             logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
         finally:
-            if not self._has_gone():
+            if self._has_gone():
+                self._close()
+            else:
                 self._owner.leave()
 
     def _leave(self, error: BaseException | None) -> None:
@@ -269,7 +271,6 @@ class Coordinated(Gathering):
                 raise
             except BaseException as reason:
                 if self._has_gone():
-                    self._close()
                     reason.add_note(self._may_stand)
                 elif self._stage is Stage.OPEN or isinstance(reason, EffectConflict):
                     with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
@@ -316,8 +317,7 @@ class Coordinated(Gathering):
         try:
             return self._kernel.sharing.end(ended)
         except BaseException:
-            if self._has_gone():
-                self._close()
+            self._has_gone()  # as early as can be: a second interrupt may come before `_leave` asks
             raise
 
     def _has_gone(self) -> bool:

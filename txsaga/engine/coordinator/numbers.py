@@ -32,7 +32,7 @@ logger = logging.getLogger("txsaga")
 Ask = Callable[[int], Sequence[Life]]
 
 
-class _Hand:
+class _Stock:
     """The numbers of one group that are at hand, and when they are too old."""
 
     def __init__(self) -> None:
@@ -104,28 +104,28 @@ class Numbers:
         """Take a number; the store is asked when none is fresh enough."""
         if self._process != this_process():
             self._start_anew()  # a forked child's parent uses its own
-        hand = self._hands.get(group) or self._hands.setdefault(group, _Hand())
-        life = hand.take()
+        stock = self._stocks.get(group) or self._stocks.setdefault(group, _Stock())
+        life = stock.take()
         if life is None:
-            return away(lambda: self._fetched(group, hand))
-        if hand.runs_low():
-            self._fetch_ahead(group, hand)
+            return away(lambda: self._fetched(group, stock))
+        if stock.runs_low():
+            self._fetch_ahead(group, stock)
         return life
 
-    def _fetched(self, group: int, hand: _Hand) -> Life:
+    def _fetched(self, group: int, stock: _Stock) -> Life:
         with self._lock:
-            return hand.take() or hand.fetch(partial(self._ask, group))  # somebody may have fetched meanwhile
+            return stock.take() or stock.fetch(partial(self._ask, group))  # somebody may have fetched meanwhile
 
-    def _fetch_ahead(self, group: int, hand: _Hand) -> None:
-        fetching = partial(hand.fetch_ahead, partial(self._ask, group))
+    def _fetch_ahead(self, group: int, stock: _Stock) -> None:
+        fetching = partial(stock.fetch_ahead, partial(self._ask, group))
         try:
             threading.Thread(target=fetching, name="txsaga-numbers", daemon=True).start()
         except BaseException as failed:
-            hand.let_be()
+            stock.let_be()
             if not isinstance(failed, RuntimeError):  # no thread is to be had
                 raise
 
     def _start_anew(self) -> None:
         self._lock = threading.Lock()
-        self._hands: dict[int, _Hand] = {}
+        self._stocks: dict[int, _Stock] = {}
         self._process = this_process()
