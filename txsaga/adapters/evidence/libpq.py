@@ -90,30 +90,36 @@ def send(session: PGconn, text: str | bytes, patience: float = math.inf) -> None
         raise SessionLost(" ".join(str(error).split())) from error
 
 
-def receive(session: PGconn, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
+def receive(
+    session: PGconn, patience: float = math.inf, *, since: float | None = None, heard: bool = True
+) -> Sequence[Answer]:
     """Wait so many seconds for the answer to each statement; one that failed is the last.
+
+    They count from now on, or from a moment of the monotonic clock: who waits for many that were asked together waits
+    no longer for all of them than for one.
 
     A task that is cancelled hears the answer first, unless there is nobody who would need it; unbroken work does so
     in any case.
     """
-    me, aside = threading.get_ident(), stack()
+    me, aside, late = threading.get_ident(), stack(), 0.0 if since is None else time.monotonic() - since
     try:
         if aside is not None:
-            return _arrived(session, patience, aside, heard=aside.unbroken or (heard and patience < math.inf))
+            heard = aside.unbroken or (heard and patience < math.inf)
+            return _arrived(session, patience, aside, late=late, heard=heard)
         _waiting.add(me)
-        return _received(session, patience)
+        return _received(session, patience, late)
     except psycopg.OperationalError as error:
         raise SessionLost(" ".join(str(error).split())) from error
     finally:
         _waiting.discard(me)
 
 
-def _received(session: PGconn, patience: float) -> Sequence[Answer]:
+def _received(session: PGconn, patience: float, late: float) -> Sequence[Answer]:
     readable, deadline, answers = None, 0.0, list[Answer]()
     while True:
         while session.is_busy():
             if readable is None:
-                readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience
+                readable, deadline = _poll(session, select.POLLIN), time.monotonic() + patience - late
                 if len(_waiting) == 1:  # with others about, their servers need the processor
                     _lookout.look(readable)
             if not readable.poll(_left(deadline)):
@@ -125,10 +131,10 @@ def _received(session: PGconn, patience: float) -> Sequence[Answer]:
         answers.append(_answer(result))
 
 
-def _arrived(session: PGconn, patience: float, aside: Aside, *, heard: bool) -> Sequence[Answer]:
+def _arrived(session: PGconn, patience: float, aside: Aside, *, late: float, heard: bool) -> Sequence[Answer]:
     """Wait as a task does; whoever hears the answer first notes that it was cancelled."""
     answers, loop = list[Answer](), asyncio.get_running_loop()
-    until = loop.time() + patience
+    until = loop.time() + patience - late
     while True:
         if session.is_busy():
             try:

@@ -86,20 +86,20 @@ class MysqlBranch:
         if self._vote is not None:
             raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
-        self._last = self._vote = vote = start(self._ask)
+        self._last = self._vote = vote = self._started(self._ask)
         return lambda: self._waited(vote)
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Begin to do what was decided; a branch that has not voted yes can only be rolled back."""
         if decision is Decision.COMMIT and self._stage is not Stage.PREPARED:
             raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
-        self._last = end = start(lambda: self._end(decision))
+        self._last = end = self._started(lambda: self._end(decision))
         return lambda: self._waited(end)
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Begin to commit in one phase; with the transaction's own row, that commit is the decision."""
         self._refuse_broken()
-        self._last = end = start(lambda: self._one_phase(decides=transaction is not None))
+        self._last = end = self._started(lambda: self._one_phase(decides=transaction is not None))
         return lambda: self._waited(end)
 
     def leave(self) -> None:
@@ -213,9 +213,13 @@ class MysqlBranch:
                     raise
             time.sleep(LOOK)
 
+    def _started(self, work: Callable[[], Answer]) -> Future[Answer]:
+        self._asked = time.monotonic()
+        return start(work)
+
     def _waited(self, answer: Future[Answer]) -> Answer:
         try:
-            return answer.result(self._patience)
+            return answer.result(max(0.0, self._asked + self._patience - time.monotonic()))
         except NoAnswer:
             self._fell_silent = True
             self._session.cut()

@@ -90,6 +90,7 @@ class LentSession:
         """Send statements."""
         self._require_line()
         self._wait_for(self._patience)  # also for a server that takes no more
+        self._sent = time.monotonic()
         driver, self._under_way, self.over = self._driver, True, False
         self._optioned = several is not self._several and not self._always
 
@@ -102,10 +103,11 @@ class LentSession:
         self._several = several and not self._always
 
     def receive(self, patience: float) -> Answers:
-        """Wait so many seconds for the answers; the one that failed is the last."""
+        """Wait for the answers, so many seconds since they were asked for; the one that failed is the last."""
         self._require_line()
-        self._wait_for(patience)
-        return self._received(time.monotonic() + patience)
+        until = self._sent + patience
+        self._wait_for(max(_LEAST, until - time.monotonic()))
+        return self._received(until)
 
     def _wait_for(self, seconds: float) -> None:
         """Have the driver wait so long in each step: telling the socket gives the interpreter away, each time."""

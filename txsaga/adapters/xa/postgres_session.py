@@ -10,6 +10,7 @@ session is gone, and the rest of it would be half a branch.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
@@ -131,6 +132,7 @@ class Session:
 
     def send(self, text: str) -> None:
         """Send statements."""
+        self._sent = time.monotonic()
         libpq.send(self._driver.pgconn, self.encode(text), self._patience)
 
     def encode(self, text: str) -> bytes:
@@ -139,8 +141,8 @@ class Session:
         return text.encode("utf-8" if encoding == "ascii" else encoding)  # ascii: the server takes it as it is
 
     def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[Answer]:
-        """Wait for the answers, never longer than a session of this resource is waited for."""
-        return libpq.receive(self._driver.pgconn, min(patience, self._patience), heard=heard)
+        """Wait for the answers, never longer than a session of this resource is waited for since it was asked."""
+        return libpq.receive(self._driver.pgconn, min(patience, self._patience), since=self._sent, heard=heard)
 
     def ask(self, text: str) -> Answer:
         """Send statements and return the last answer; a task that is cancelled asks no more."""
