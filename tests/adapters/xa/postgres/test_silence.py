@@ -61,9 +61,7 @@ def test_tasks_wait_for_three_at_once(ask: Asked) -> None:
     assert asyncio.run(in_loop(lambda: sum(map(until_refused, others)))) < AT_ONCE
 
 
-def test_an_answer_that_is_there_is_heard_however_late(
-    url: str, shelf: PostgresShelf, make_engine: MakeEngine
-) -> None:
+def test_an_answer_that_is_there_is_heard_however_late(url: str, shelf: PostgresShelf, make_engine: MakeEngine) -> None:
     hasty = PostgresParticipant(make_engine(url), name="shelf", patience=0.1)
     one, two = [begun(hasty, shelf, new_branch(), item) for item in (1, 2)]
     first, second = one.prepare(), two.prepare()
