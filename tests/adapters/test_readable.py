@@ -6,6 +6,7 @@ import asyncio
 import gc
 import math
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from weakref import ref
 import pytest
 
 from txsaga.adapters import readable
-from txsaga.adapters.readable import is_readable
+from txsaga.adapters.readable import is_readable, readable_by
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -190,6 +191,24 @@ def test_beside_a_reader_of_the_loops_own() -> None:
             loop.remove_reader(ours.fileno())
             theirs.send(b"y")
             assert await is_readable(ours.fileno(), 10)
+
+    run(work)
+
+
+def test_what_is_there_has_come_in_time_however_late_the_loop_looks() -> None:
+    async def work() -> None:
+        loop, late = asyncio.get_running_loop(), list[Awaitable[bool]]()
+        with pair() as (silent, _), pair() as (ours, theirs):
+            theirs.send(b"x")
+            until = loop.time() + 0.01
+            first = asyncio.ensure_future(readable_by(loop, silent.fileno(), until))
+            loop.call_at(
+                until - 0.005, lambda: late.append(asyncio.ensure_future(readable_by(loop, ours.fileno(), until)))
+            )
+            await asyncio.sleep(0)
+            time.sleep(0.05)  # the loop stands still
+            assert not await first
+            assert await late[0]
 
     run(work)
 

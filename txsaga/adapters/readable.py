@@ -75,6 +75,7 @@ class _Sockets:
         """Tell who has waited long enough, and look again when the next has; a look that was put forward is void."""
         if when != self._due:
             return
+        self._tell()  # what is there has come in time, even if a loop that stood still looks at it only now
         self._due, now = math.inf, max(when, loop.time())  # a loop may be a breath early
         for socket in [each for each, (_, until) in self._waiting.items() if until <= now]:
             _tell(self._waiting.pop(socket)[0], False)

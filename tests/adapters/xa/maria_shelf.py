@@ -105,6 +105,10 @@ class MariaShelf:
     def end_session(self, backend: int | None) -> None:
         """End a session by the server, and wait until it is gone."""
         self.outside(f"kill connection {backend}")
+        self.wait_until_gone(backend)
+
+    def wait_until_gone(self, backend: int | None) -> None:
+        """Wait until the server knows a session no more: what it was asked for before is done."""
         listed = text("select count(*) from information_schema.processlist where id = :backend")
 
         def look() -> None:

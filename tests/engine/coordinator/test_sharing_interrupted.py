@@ -19,7 +19,7 @@ from tests.engine.members import until
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.hand import Hand
 from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.coordinator.sharing import _Line
+from txsaga.engine.coordinator.sharing import Ended, _leave, _Line
 from txsaga.engine.coordinator.work import Work as Resources
 from txsaga.engine.pending import Pending
 from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionError
@@ -283,3 +283,11 @@ def test_a_journal_that_was_given_up_before_its_vote_is_in_no_decision(bank: Ban
     with pytest.raises(TransactionError, match="given up before its vote"):
         work.named(dict.fromkeys(others, Vote.PREPARED))
     tx._owner.leave()
+
+
+@pytest.mark.rule("R9")
+def test_what_a_turn_left_is_closed_whoever_opened_it_again(bank: Bank) -> None:
+    tx = bank.producer.coordinated(*bank.engines).__enter__()
+    _leave(Ended(tx._owner, (), {}, tx._close, tx._reopen, Hand()))
+    with pytest.raises(TransactionError, match="is closed"):
+        tx.journal(next(iter(bank.engines)))

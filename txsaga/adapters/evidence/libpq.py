@@ -142,7 +142,8 @@ def _arrived(session: PGconn, patience: float, aside: Aside, *, late: float, hea
             except asyncio.CancelledError as cancelled:
                 if not heard:
                     raise
-                aside.cancelled, readable = cancelled, loop.time() < until
+                aside.cancelled = cancelled
+                readable = loop.time() < until or bool(_poll(session, select.POLLIN).poll(0))
             if not readable:
                 raise FellSilent(f"no answer for {patience:g} s")
             session.consume_input()  # also behind a cancellation: who is cancelled in each turn is told of no socket

@@ -105,9 +105,7 @@ class LentSession:
     def receive(self, patience: float) -> Answers:
         """Wait for the answers, so many seconds since they were asked for; the one that failed is the last."""
         self._require_line()
-        until = self._sent + patience
-        self._wait_for(max(_LEAST, until - time.monotonic()))
-        return self._received(until)
+        return self._received(self._sent + patience)
 
     def _wait_for(self, seconds: float) -> None:
         """Have the driver wait so long in each step: telling the socket gives the interpreter away, each time."""

@@ -309,10 +309,8 @@ class Coordinated(Gathering):
         self._stage = Stage.CLOSED  # from here on the answer may be lost: only the store knows
 
     def _reopen(self) -> None:
-        if self._stage is Stage.CLOSED:
+        if self._stage is Stage.CLOSED and not (self._hand and self._hand.gone):
             self._stage = Stage.OPEN
-        if self._hand is not None and self._hand.gone:  # later than this its own thread closes it
-            self._close()
 
     def _shared_end(self, ended: Ended) -> Outcome | None:
         self._hand = ended.hand

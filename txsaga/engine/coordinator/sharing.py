@@ -227,6 +227,7 @@ def _by_itself(block: Ended) -> Sequence[Outcome | Exception | None]:
 
 def _leave(block: Ended) -> None:
     """Leave a block whose thread was interrupted: what stands of it stands, and recovery does the rest."""
+    block.close()  # its thread may have gone while this opened it again
     try:
         block.owner.leave()
     except Exception:
