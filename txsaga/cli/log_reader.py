@@ -40,6 +40,7 @@ class Tail:
                 index,
                 kernel.store.registry.identity,
                 first_offset(self._log, qid, start),
+                past="txsaga tail '{topic}' --from {behind}",
             )
             for qid, (topic, index) in places.items()
         }

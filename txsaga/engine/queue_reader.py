@@ -17,12 +17,17 @@ from txsaga.ports.log import Log
 
 AHEAD = 16
 """Chunks per fetch, at most: where so many take the store too long it is asked for fewer."""
+PAST = "seek({qid}, {behind}), poll(), commit(batch, upto=batch.offset)"
+"""How a stream leaves a damaged chunk behind."""
 
 
 class QueueReader:
     """A position in one queue."""
 
-    def __init__(self, log: Log, qid: int, topic: str, index: int, store: StoreId, offset: int) -> None:
+    def __init__(
+        self, log: Log, qid: int, topic: str, index: int, store: StoreId, offset: int, *, past: str = PAST
+    ) -> None:
+        self._past = past
         self._log, self._qid, self._topic, self._index = log, qid, topic, index
         self._store = store
         self._offset = self._mark = offset
@@ -70,8 +75,8 @@ class QueueReader:
             )
         except ChunkDamaged as damage:
             where = f"queue {self._index} of {self._topic!r}, offsets {entry.base} to {entry.behind - 1}"
-            advice = f"or leave it behind: seek({self._qid}, {entry.behind}), poll(), commit(batch, upto=batch.offset)"
-            raise ChunkDamaged(f"{where}: {damage}, {advice}") from damage
+            past = self._past.format(qid=self._qid, topic=self._topic, behind=entry.behind)
+            raise ChunkDamaged(f"{where}: {damage}, or leave it behind: {past}") from damage
 
     def _fetch(self) -> Sequence[LogEntry]:
         found = self._fetched()

@@ -54,7 +54,7 @@ TxSagaError
     ├── OutcomeUnknown               the connection broke at COMMIT; read back before anything else
     ├── StoreBusy                    too many calls wait already; retry later
     ├── NotPrimary                   a standby was asked to write (SLAVE_NOT_AVAILABLE)
-    ├── ChunkDamaged                 stored messages are not what was written; restore them from a backup
+    ├── ChunkDamaged                 stored messages can't be read; the text says how to leave them behind
     ├── SchemaMissing                run `txsaga db migrate`
     ├── SchemaTooNew                 the schema is newer than this program; upgrade txsaga
     ├── ServerTooOld                 PostgreSQL 15 or later is needed

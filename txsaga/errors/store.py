@@ -35,7 +35,7 @@ class NotPrimary(StoreError):
 
 
 class ChunkDamaged(StoreError):
-    """A stored chunk of messages is not what was written."""
+    """A stored chunk of messages can't be read: it is not what was written, or was written wrong."""
 
 
 class SchemaMissing(StoreError):

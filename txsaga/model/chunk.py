@@ -10,6 +10,9 @@ The columnar layout of a chunk: up to some hundred records in one stored value.
 The checksum covers the first 8 bytes and all that follows the header. Everything is little-endian, so a
 plain Python reader needs `struct` and `memoryview` alone and a columnar library wraps the same bytes
 without copying. If the checksum were not verified, a torn page would be delivered as a message.
+
+A right checksum proves only that the bytes are what somebody wrote. So all that is read here is first made sure of:
+`ChunkDamaged` or the exact values, nothing else comes of stored bytes.
 """
 
 from __future__ import annotations
@@ -32,11 +35,12 @@ MAX_BYTES = 8 * 1024 * 1024
 """Of what the records hold, in one chunk."""
 
 _HEADER = struct.Struct("<BBHIII")
-_SIZE = struct.Struct("<i")
 _SPAN = struct.Struct("<ii")  # the offsets of a column of one
 _PADDING = [bytes(size) for size in range(8)]
 _COUNTS = struct.Struct("<BBHI")  # the part of the header that the checksum covers
 _ABSENT, _ALL, _SOME = 0, 1, 2
+WITHIN_A_LETTER = frozenset(range(0x80, 0xC0))
+"""Bytes of UTF-8 with which no letter begins."""
 
 Column = Sequence[bytes | None] | None
 """One value per record, or None where the whole column is absent."""
@@ -119,55 +123,86 @@ def pieces(sizes: Sequence[int]) -> Iterator[range]:
     yield range(first, len(sizes))
 
 
+def written_wrong(what: str) -> ChunkDamaged:
+    """Return the error for bytes that are as they were written, and are no messages."""
+    return ChunkDamaged(f"a stored chunk was written wrong: {what}; have its messages sent again")
+
+
 def _checked(view: memoryview) -> int:
     """Make sure that a chunk is what was written; return the number of its records."""
     if len(view) < _HEADER.size + 8:
         raise ChunkDamaged("a stored chunk is cut short; restore it from a backup")
     version, columns, _, count, checksum, _ = _HEADER.unpack_from(view)
-    if version != VERSION or columns != len(COLUMNS):
+    if version > VERSION:
         raise StoreError(f"a stored chunk has layout {version}/{columns}; a newer txsaga wrote it")
     if crc32(view[_HEADER.size :], crc32(view[: _COUNTS.size])) != checksum:
         raise ChunkDamaged("a stored chunk does not match its checksum; restore it from a backup")
+    if version != VERSION or columns != len(COLUMNS):
+        raise written_wrong(f"there is no layout {version}/{columns}")
     return int(count)
 
 
 def only_record(stored: bytes) -> list[bytes | None]:
     """Read the columns of a chunk of one record: what was sent alone lies alone, and readers read little else."""
-    _checked(memoryview(stored))
-    kinds = stored[_HEADER.size : _HEADER.size + len(COLUMNS)]
-    if _SOME in kinds:  # of one record, only another writer may say so
+    count, columns = _checked(memoryview(stored)), _present(stored[_HEADER.size : _HEADER.size + len(COLUMNS)])
+    if count != 1:
+        raise written_wrong(f"it holds {count} messages, and its place is for 1")
+    if columns is None:  # another writer may say "some are absent" of one record
         return [None if column is None else column[0] for column in map(Chunk(stored).column, range(len(COLUMNS)))]
     values: list[bytes | None] = [None] * len(COLUMNS)
-    begin = _HEADER.size + len(COLUMNS) + 8
-    for column in _present(kinds):
-        end = begin + _SIZE.unpack_from(stored, begin - 4)[0]
-        values[column] = stored[begin:end]
-        begin = end + -(end - begin) % 8 + 8  # behind the padding, and the offsets of the next one
+    end = _HEADER.size + len(COLUMNS)
+    try:
+        for column in columns:
+            first, size = _SPAN.unpack_from(stored, end)
+            begin = end + _SPAN.size
+            end = begin + size + -size % 8
+            if first or size < 0:
+                raise written_wrong(f"the offsets of column {COLUMNS[column]} do not rise from 0")
+            values[column] = stored[begin : begin + size]
+    except struct.error:
+        raise written_wrong(CUT) from None
+    if end != len(stored):
+        raise written_wrong(CUT)
     return values
 
 
+CUT = "its columns do not fill it"
+
+
 @cache
-def _present(kinds: bytes) -> tuple[int, ...]:
+def _present(kinds: bytes) -> tuple[int, ...] | None:
+    """Return the columns that are there, where each has a value for every record."""
+    if max(kinds) > _ALL or kinds[BODY] == _ABSENT:
+        return None
     return tuple(column for column, kind in enumerate(kinds) if kind != _ABSENT)
+
+
+@cache
+def _texts(kinds: bytes) -> tuple[int, ...]:
+    return tuple(at for at in (KEY, TAG, ORDERING_KEY, UNIQUE_KEY) if kinds[at] != _ABSENT)
 
 
 class Chunk:
     """A stored chunk, read column by column."""
 
-    __slots__ = ("_at", "_kinds", "_view", "count")
+    __slots__ = ("_at", "_kinds", "_offsets", "_view", "count")
 
     def __init__(self, stored: bytes | memoryview) -> None:
         self._view = memoryview(stored)
         self.count = _checked(self._view)
         self._kinds = bytes(self._view[_HEADER.size : _HEADER.size + len(COLUMNS)])
-        self._at = self._starts()
+        self._at: list[int] = []  # where each column's offsets begin
+        self._offsets: list[list[int]] = []
+        self._look_through()
+        if self._kinds[BODY] == _ABSENT or (self._kinds[BODY] == _SOME and None in (self.column(BODY) or ())):
+            raise written_wrong("a message has no body")
 
     def column(self, at: int, first: int = 0, last: int | None = None) -> list[bytes] | list[bytes | None] | None:
         """Read a column, or its records from `first` up to `last`, as a list of bytes; None where it is absent."""
         kind, start = self._kinds[at], self._at[at]
         if kind == _ABSENT:
             return None
-        offsets = self._offsets(at, first, self.count if last is None else last)
+        offsets = self._offsets[at][first : (self.count if last is None else last) + 1]
         before, data = offsets[0], start + _room(4 * (self.count + 1))
         joined = bytes(self._view[data + before : data + offsets[-1]])
         values = [joined[a - before : b - before] for a, b in pairwise(offsets)]
@@ -183,28 +218,52 @@ class Chunk:
         if kind == _ABSENT:
             return None
         room = _room(4 * (self.count + 1))
-        end = self._offsets(at, 0, self.count)[-1]
+        end = self._offsets[at][-1]
         bitmap = self._view[start - _room((self.count + 7) // 8) : start] if kind == _SOME else None
         return bitmap, self._view[start : start + 4 * (self.count + 1)], self._view[start + room :][:end]
 
-    def _offsets(self, at: int, first: int, last: int) -> array[int]:
-        start = self._at[at]
-        offsets = array("i", bytes(self._view[start + 4 * first : start + 4 * (last + 1)]))
-        if sys.byteorder == "big":
-            offsets.byteswap()
-        return offsets
+    def require_texts(self) -> None:
+        """Make sure that each text is UTF-8: those of a column together, and none begins within a letter."""
+        for at in _texts(self._kinds):
+            start = self._at[at] + _room(4 * (self.count + 1))
+            joined = bytes(self._view[start : start + self._offsets[at][-1]])
+            if joined.isascii():
+                continue
+            try:
+                joined.decode()
+            except UnicodeDecodeError as reason:
+                raise written_wrong(f"column {COLUMNS[at]} is not UTF-8, {reason.reason}") from None
+            if not WITHIN_A_LETTER.isdisjoint(map((joined + b" ").__getitem__, self._offsets[at])):
+                raise written_wrong(f"column {COLUMNS[at]} is not UTF-8, a value begins within a letter")
 
-    def _starts(self) -> list[int]:
-        """Where each column's offsets begin."""
-        starts, at = [], _HEADER.size + _room(len(COLUMNS))
-        for kind in self._kinds:
+    def _look_through(self) -> None:
+        """Find the columns, and make sure that each lies within, with offsets that rise from 0."""
+        at, size = _HEADER.size + len(COLUMNS), 4 * (self.count + 1)
+        for name, kind in zip(COLUMNS, self._kinds, strict=True):
+            if kind > _SOME:
+                raise written_wrong(f"column {name} is of kind {kind}")
             if kind == _SOME:
                 at += _room((self.count + 7) // 8)
-            starts.append(at)
-            if kind != _ABSENT:
-                (end,) = struct.unpack_from("<i", self._view, at + 4 * self.count)
-                at += _room(4 * (self.count + 1)) + _room(end)
-        return starts
+            self._at.append(at)
+            if kind == _ABSENT:
+                self._offsets.append([])
+                continue
+            if at + size > len(self._view):
+                raise written_wrong(CUT)
+            offsets = _numbers(bytes(self._view[at : at + size]))
+            if offsets[0] or offsets != sorted(offsets):
+                raise written_wrong(f"the offsets of column {name} do not rise from 0")
+            self._offsets.append(offsets)
+            at += _room(size) + _room(offsets[-1])
+        if at != len(self._view):
+            raise written_wrong(CUT)
+
+
+def _numbers(stored: bytes) -> list[int]:
+    numbers = array("i", stored)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()
 
 
 def _room(size: int) -> int:

@@ -1,5 +1,8 @@
 """
 Between messages and chunks: columns out of messages, messages out of columns.
+
+A chunk is decoded as a whole before anything of it is given: were its third message damaged, its first two would else
+come again and again.
 """
 
 from __future__ import annotations
@@ -9,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import repeat
 
+from txsaga.errors import ChunkDamaged
 from txsaga.model import chunk
-from txsaga.model.chunk import Chunk, Column
+from txsaga.model.chunk import Chunk, Column, written_wrong
 from txsaga.model.identity import HalfId, StoreId
 from txsaga.model.message import Delivered, Message
 from txsaga.model.records import LogEntry
 
 Texts = Sequence[str | None] | None
 NO_HEADERS: Mapping[str, str] = {}
+NOT_DECODED = (ValueError, RecursionError)
+"""What comes of texts that are no UTF-8, and of headers that are no JSON or nested too deeply."""
 
 
 def lay_out_columns(
@@ -74,15 +80,15 @@ def lay_out_one(message: Message) -> bytes:
 
 def unpack(topic: str, stored: bytes) -> Iterator[Message]:
     """Read the messages of a chunk as they were sent."""
-    read = Chunk(stored)
+    read, heads = decoded(stored)
     columns = [read.column(at) or [None] * read.count for at in range(len(chunk.COLUMNS))]
-    for record in zip(*columns, strict=True):
+    for record, headers in zip(zip(*columns, strict=True), heads or [NO_HEADERS] * read.count, strict=True):
         yield Message(
             topic,
             record[chunk.BODY] or b"",
             key=_text(record[chunk.KEY]),
             tag=_text(record[chunk.TAG]),
-            headers=_headers(record[chunk.HEADERS]),
+            headers=headers,
             ordering_key=_text(record[chunk.ORDERING_KEY]),
             persistent=record[chunk.PERSISTENT] is None,
             unique_key=_text(record[chunk.UNIQUE_KEY]),
@@ -99,27 +105,44 @@ def weight(message: Message) -> int:
 def lone(entry: LogEntry, *, topic: str, queue: int, qid: int, store: StoreId) -> Delivered:
     """Read the message of a chunk that holds no other."""
     body, key, tag, heads, ordering_key, _, persistent, unique_key = chunk.only_record(entry.body)
-    return Delivered(
-        topic,
-        queue,
-        entry.base,
-        body or b"",
-        None if key is None else key.decode(),
-        None if tag is None else tag.decode(),
-        NO_HEADERS if heads is None else _headers(heads),
-        None if ordering_key is None else ordering_key.decode(),
-        persistent is None,
-        None if unique_key is None else unique_key.decode(),
-        entry.born,
-        HalfId(store, entry.txid, entry.part, entry.attempt, qid, entry.chunk, 0),
-        0,
-    )
+    assert body is not None
+    try:
+        return Delivered(
+            topic,
+            queue,
+            entry.base,
+            body,
+            None if key is None else key.decode(),
+            None if tag is None else tag.decode(),
+            NO_HEADERS if heads is None else _headers(heads),
+            None if ordering_key is None else ordering_key.decode(),
+            persistent is None,
+            None if unique_key is None else unique_key.decode(),
+            entry.born,
+            HalfId(store, entry.txid, entry.part, entry.attempt, qid, entry.chunk, 0),
+            0,
+        )
+    except NOT_DECODED as reason:
+        raise _not_decoded(reason) from None
+
+
+def decoded(stored: bytes, count: int | None = None) -> tuple[Chunk, Sequence[Mapping[str, str]] | None]:
+    """Read a chunk, of so many messages, with its headers; `ChunkDamaged` unless each of its values decodes."""
+    read = Chunk(stored)
+    if count is not None and read.count != count:
+        raise written_wrong(f"it holds {read.count} messages, and its place is for {count}")
+    read.require_texts()
+    heads = read.column(chunk.HEADERS)
+    try:
+        return read, None if heads is None else [NO_HEADERS if value is None else _headers(value) for value in heads]
+    except NOT_DECODED as reason:
+        raise _not_decoded(reason) from None
 
 
 class Batch:
     """One chunk of the log as a reader gets it: columns first, messages on demand."""
 
-    __slots__ = ("_chunk", "_skip", "_stop", "_store", "entry", "qid", "queue", "topic")
+    __slots__ = ("_chunk", "_heads", "_skip", "_stop", "_store", "entry", "qid", "queue", "topic")
 
     def __init__(
         self,
@@ -134,7 +157,7 @@ class Batch:
     ) -> None:
         self.entry, self.topic, self.queue, self.qid = entry, topic, queue, qid
         self._store = store
-        self._chunk = Chunk(entry.body)
+        self._chunk, self._heads = decoded(entry.body, entry.count)
         self._skip = max(0, start - entry.base)
         self._stop = entry.count if end is None else min(entry.count, end - entry.base)
 
@@ -171,14 +194,14 @@ class Batch:
     @property
     def bodies(self) -> Sequence[bytes]:
         """The bodies, in order."""
-        return self._present(chunk.BODY)
+        return [value for value in self._read(chunk.BODY) or () if value is not None]
 
     def texts(self, column: int) -> Sequence[str | None]:
         """Read a text column."""
         values = self._read(column)
         if values is None:
             return [None] * len(self)
-        return [None if value is None else value.decode() for value in values]
+        return _decode(values)
 
     @property
     def keys(self) -> Sequence[str | None]:
@@ -193,8 +216,8 @@ class Batch:
     def messages(self) -> Iterator[Delivered]:
         """Read the records as messages."""
         entry, count = self.entry, len(self)
-        heads, persistent = self._read(chunk.HEADERS), self._read(chunk.PERSISTENT)
-        headers = repeat(NO_HEADERS, count) if heads is None else map(_headers, heads)
+        heads, persistent = self._heads, self._read(chunk.PERSISTENT)
+        headers = repeat(NO_HEADERS, count) if heads is None else heads[self._skip : self._stop]
         flags = repeat(True, count) if persistent is None else (v is None for v in persistent)
         return map(
             Delivered,
@@ -212,9 +235,6 @@ class Batch:
             repeat(HalfId(self._store, entry.txid, entry.part, entry.attempt, self.qid, entry.chunk, 0), count),
             range(self._skip, self._stop),
         )
-
-    def _present(self, column: int) -> Sequence[bytes]:
-        return [value for value in self._read(column) or [] if value is not None]
 
     def _read(self, column: int) -> Column:
         return self._chunk.column(column, self._skip, self._stop)
@@ -241,8 +261,20 @@ def _json(headers: Mapping[str, str]) -> bytes:
     return json.dumps(dict(headers), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _headers(value: bytes | None) -> Mapping[str, str]:
-    if value is None:
-        return NO_HEADERS
-    found: dict[str, str] = json.loads(value)
+def _headers(value: bytes) -> Mapping[str, str]:
+    text = value.decode()
+    found = json.loads(text)
+    if type(found) is not dict or not all(type(value) is str for value in found.values()):
+        raise ValueError("headers are no JSON object of texts")
+    if "\\u" in text:  # half of a letter may be escaped: it can't be stored again
+        "".join([*found, *found.values()]).encode()
     return found
+
+
+def _decode(values: Sequence[bytes | None]) -> list[str | None]:
+    return [None if value is None else value.decode() for value in values]
+
+
+def _not_decoded(reason: Exception) -> ChunkDamaged:
+    what = f"{reason}" if isinstance(reason, ValueError) else "headers are nested too deeply"
+    return written_wrong(f"a text or a header does not decode, {what}")

@@ -1,5 +1,7 @@
 """
-Stored chunks as Arrow batches: the bytes of a chunk are the columns of a batch, nothing is copied or looked at.
+Stored chunks as Arrow batches: the bytes of a chunk are the columns of a batch, nothing is copied.
+
+What no consumer can read is not read here either.
 
 Chunks are small and every batch costs Spark a step, so many of them are put together. If this were wrong, a DataFrame
 would show other messages than a consumer reads.
@@ -11,8 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from txsaga.errors import ChunkDamaged
 from txsaga.model import chunk
 from txsaga.model.chunk import Chunk
+from txsaga.model.layout import decoded
 from txsaga.model.records import LogEntry
 
 MOST = 8 * 1024 * 1024
@@ -35,10 +39,19 @@ def batches(entries: Sequence[LogEntry], queue: int, start: int, end: int) -> It
 
 
 def _batch(entry: LogEntry, queue: int, start: int, end: int) -> pa.RecordBatch:
-    read, count = Chunk(entry.body), end - start
+    read, count = _decoded(entry, queue), end - start
     columns = [pa.repeat(pa.scalar(queue, pa.int32()), count), pa.array(range(start, end), pa.int64())]
     columns += [_column(read, at, kind, start - entry.base, count) for _, at, kind in COLUMNS]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _decoded(entry: LogEntry, queue: int) -> Chunk:
+    try:
+        return decoded(entry.body, entry.count)[0]
+    except ChunkDamaged as damage:
+        where = f"queue {queue}, offsets {entry.base} to {entry.behind - 1}"
+        advice = "or read the topic by a work group, which buries it (`txsaga consume`)"
+        raise ChunkDamaged(f"{where}: {damage}, {advice}") from damage
 
 
 def _column(read: Chunk, at: int, kind: pa.DataType, first: int, count: int) -> pa.Array:
