@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
+from txsaga.model.layout import lay_out_one
+from txsaga.model.message import Message
 from txsaga.model.rights import Right
 
 pytestmark = pytest.mark.postgres
@@ -15,7 +17,7 @@ P, C, OP, E = Right.PRODUCER, Right.CONSUMER, Right.OPERATOR, Right.ENGINE
 DENIED, BROKEN, NOTHING, DONE = "42501", "23514", "nothing", "done"
 
 PREPARE = "SELECT * FROM prepare(1::int8, true, {group}, {qid}, 0, {n}, {evidence}::int4, NULL::int4, {body})"
-BODY = "'\\x0108000001000000'::bytea"  # the head of a chunk of one
+BODY = f"'\\x{lay_out_one(Message('orders', b'x')).hex()}'::bytea"
 ONE = {"qid": "{qid}", "n": 1, "evidence": "NULL", "body": BODY}
 PUBLISH = PREPARE.replace("prepare(", "publish(")
 DECIDE = "SELECT * FROM decide({txid}::int8, {group}, {token}, 2, {check}, 6)"
@@ -294,7 +296,7 @@ ROWS = [
     Row(OP, "read bodies of halves", "SELECT body FROM half", opened_by=grant("SELECT ON half")),
     Row(OP, "read by fetching", "SELECT * FROM {s}.fetch({qid}, 0, 9, 9)"),
     Row(OP, "insert a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, {body})",
-        opened_by=grant("INSERT ON half")),
+        opened_by=unbound("half", grant("INSERT ON half"))),
     Row(OP, "prepare", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1})),
     Row(OP, "send", PUBLISH.format(**ONE | {'group': "{theirs}", 'n': 1})),
     Row(OP, "join a send", "SELECT * FROM send({theirs}, {qid}, 1, {body})"),
@@ -304,12 +306,20 @@ ROWS = [
     Row(OP, "write the log", LOGGED, opened_by=grant("INSERT ON log")),
     Row(OP, "drop a partition by its function", "SELECT drop_partition(0)"),
     Row(OP, "delete a topic", "DELETE FROM topic"),
+    Row(OP, "learn somebody's token", "SELECT 1 WHERE token({theirs}, {plain}) IS NOT NULL", NOTHING),
+    Row(OP, "recall with the token", RECALL),
+    Row(OP, "decide with a forged token", DECIDE.format(
+        txid="{plain}", group="{theirs}", token="'forged'", check=True), NOTHING),
     # An engine moves what is decided, and settles by what can be known.
     Row(E, "alter a group", "UPDATE consumer_group SET max_attempts = 1", opened_by=grant("UPDATE ON consumer_group")),
     Row(E, "insert a plain half", RAW_HALF + "(99, {theirs}, {qid}, 0, 0, 0, 1, false, {body})",
         opened_by=NO_RLS.format(table="half")),
     Row(E, "prepare", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1})),
     Row(E, "send", PUBLISH.format(**ONE | {'group': "{theirs}", 'n': 1})),
+    Row(E, "learn somebody's token", "SELECT 1 WHERE token({theirs}, {plain}) IS NOT NULL", NOTHING),
+    Row(E, "decide with a forged token", DECIDE.format(
+        txid="{plain}", group="{theirs}", token="'forged'", check=True), NOTHING),
+    Row(E, "read bodies as if it was asked", "SELECT * FROM contents({plain})"),
     Row(E, "delete the log", "DELETE FROM log", opened_by=grant("DELETE ON log")),
     Row(E, "drop a partition that is needed", "SELECT 1 WHERE drop_partition(0)", NOTHING),
     Row(E, "attach something else", "SELECT attach_partition('log', 0)"),

@@ -1,6 +1,6 @@
 """A store of an older program comes to the newest schema with all that it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from alembic import command
@@ -27,19 +27,30 @@ def engine(home_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def older(engine: Engine, home_url: str, monkeypatch: pytest.MonkeyPatch) -> Stored:
+def bring_to(engine: Engine, home_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give what migrates the store to a revision that is not the newest one."""
+    upgrade = command.upgrade
+
+    def to(revision: str) -> None:
+        with monkeypatch.context() as before:
+            before.setattr(command, "upgrade", lambda config, _: upgrade(config, revision))
+            migrate.migrate(engine, Stored(home_url).namespace)
+
+    return to
+
+
+@pytest.fixture
+def older(bring_to: Callable[[str], None], home_url: str) -> Stored:
     """Give a store whose decisions are numbers with a constraint in each table."""
-    stored, upgrade = Stored(home_url), command.upgrade
-    with monkeypatch.context() as before:
-        before.setattr(command, "upgrade", lambda config, _: upgrade(config, "0014"))
-        migrate.migrate(engine, stored.namespace)
+    stored = Stored(home_url)
+    bring_to("0014")
     stored.rows("INSERT INTO op (txid, decision) VALUES (1, 1), (2, 2)")
     return stored
 
 
-def test_decisions_stay_where_they_lie_and_as_they_are(home_url: str, older: Stored) -> None:
+def test_decisions_stay_where_they_lie_and_as_they_are(bring_to: Callable[[str], None], older: Stored) -> None:
     before = set(older.rows(POLICIES)), set(older.rows(FILES))
-    open_store(home_url).close()
+    bring_to("0015")
     assert (set(older.rows(POLICIES)), set(older.rows(FILES))) == before
     assert older.rows("SELECT txid, decision FROM op ORDER BY txid") == [(1, 1), (2, 2)]
 

@@ -135,14 +135,14 @@ OWN = """(SELECT n.txid, h.pgroup, h.keyed FROM (SELECT DISTINCT unnest($1) AS t
    JOIN LATERAL (SELECT pgroup, true AS keyed FROM {s}.tx WHERE tx.txid = n.txid
                  UNION ALL (SELECT pgroup, false FROM {s}.half WHERE half.txid = n.txid AND NOT half.keyed LIMIT 1)
                  LIMIT 1) h ON true
-  WHERE {s}.mine(h.pgroup))"""
+  WHERE {s}.mine(h.pgroup) OR {theirs})"""
 CALL_HOLD = "SELECT {s}.hold(%(txids)s::int8[], %(lease)s::float8)"
 
 
-def holding(s: str) -> str:
-    """Write what holds the transactions of a login's own."""
+def holding(s: str, theirs: str) -> str:
+    """Write what holds the transactions of a login's own; `theirs` tells whether others' are its too."""
     capped = f"least(greatest($2, 0), {LEASE.total_seconds()})"
-    return HOLD.replace("%(lease)s", capped).format(s=s, held=OWN.format(s=s)).strip()
+    return HOLD.replace("%(lease)s", capped).format(s=s, held=OWN.format(s=s, theirs=theirs)).strip()
 
 
 IS_HELD = """

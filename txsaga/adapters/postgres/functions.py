@@ -28,10 +28,45 @@ from txsaga.adapters.postgres import (
     step_statements,
 )
 from txsaga.adapters.postgres.parameters import numbered
+from txsaga.model import chunk
 
-# Who says otherwise than the head of a chunk gives out offsets behind which there is nothing.
-COUNTED = """({n} < 1 OR octet_length({body}) < 8 OR {n} <> get_byte({body}, 4) + (get_byte({body}, 5) << 8)
-      + (get_byte({body}, 6) << 16) + (get_byte({body}, 7)::int8 << 24))"""
+
+def _number(at: str) -> str:
+    """Write what reads four bytes of a chunk."""
+    rest = " + ".join(f"(get_byte($2, {at} + {n})::int8 << {8 * n})" for n in (1, 2, 3))
+    return f"get_byte($2, {at}) + {rest}"
+
+
+# A count that is not the chunk's gives out offsets with no message at them, and columns that do not fill it stop its
+# readers. What this does not see, the checksum and the texts, its readers see.
+IS_CHUNK = f"""
+DECLARE
+    n int8 := $1;
+    size int8 := octet_length($2);
+    at int8 := 24;
+    kind int4;
+BEGIN
+    IF n < 1 OR size < at THEN
+        RETURN false;
+    END IF;
+    IF get_byte($2, 0) <> {chunk.VERSION} OR get_byte($2, 1) <> {len(chunk.COLUMNS)} OR n <> {_number("4")}
+       OR get_byte($2, 16) = 0 THEN
+        RETURN false;
+    END IF;
+    FOR place IN 16..23 LOOP
+        kind := get_byte($2, place);
+        CONTINUE WHEN kind = 0;
+        IF kind = 2 THEN
+            at := at + (n + 63) / 64 * 8;
+        END IF;
+        IF kind > 2 OR at + 4 * n + 4 > size THEN
+            RETURN false;
+        END IF;
+        at := at + (n + 2) / 2 * 8 + ({_number("(at + 4 * n)::int4")} + 7) / 8 * 8;
+    END LOOP;
+    RETURN at = size;
+END"""
+NO_CHUNK = "{s}.is_chunk({n}, {body}) IS NOT TRUE"
 MARK = "-- written by txsaga db migrate"
 CREATE = """
 CREATE OR REPLACE FUNCTION {name} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
@@ -90,20 +125,20 @@ def functions(s: str) -> list[Function]:
 
 
 def _questions(s: str) -> Iterator[Function]:
-    """Who is it? The login counts, not the role that it took on: a function of the owner's would else be the owner."""
+    """Who is it? The login counts, not the role that it took on: a function of the owner's would else be the owner.
 
-    def has(right: str) -> str:
-        return f"has_column_privilege(session_user, '{s}.may'::regclass, '{right}', 'REFERENCES')"
-
+    `mine` and `ours` are the producer's groups alone: what a login may do as engine or operator is asked beside them,
+    by each function and policy that is theirs too, or two rights on one login would be more than both.
+    """
     own = f"""SELECT FROM {s}.producer_group g WHERE g.id = $1
         AND (g.role IS NULL OR pg_has_role(session_user, to_regrole(quote_ident(g.role)), 'USAGE'))"""
-    everywhere = f"{has('engine')} OR {has('operator')}"
+    everywhere = f"{_has(s, 'engine')} OR {_has(s, 'operator')}"
     token = hot.written("{token}", s, "$1", "$2", token=hot.TOKEN_OF_ONE)
     yield Function(f"{s}.everywhere()", "boolean", f"BEGIN RETURN {everywhere}; END", "STABLE")
     yield Function(
         f"{s}.mine(int4)",
         "boolean",
-        f"BEGIN RETURN {has('producer')} AND EXISTS ({own}) OR {everywhere}; END",
+        f"BEGIN RETURN {_has(s, 'producer')} AND EXISTS ({own}); END",
         "STABLE",
     )
     yield Function(
@@ -112,28 +147,38 @@ def _questions(s: str) -> Iterator[Function]:
         f"BEGIN RETURN EXISTS (SELECT FROM {s}.tx WHERE txid = $1 AND {s}.mine(pgroup)); END",
         "STABLE",
     )
+    yield Function(f"{s}.is_chunk(int4, bytea)", "boolean", IS_CHUNK, "IMMUTABLE")
     yield Function(
         f"{s}.token(int4, int8)", "bytea", f"BEGIN RETURN CASE WHEN {s}.mine($1) THEN {token} END; END", "STABLE"
     )
 
 
+def _has(s: str, right: str) -> str:
+    return f"has_column_privilege(session_user, '{s}.may'::regclass, '{right}', 'REFERENCES')"
+
+
 def _writers(s: str) -> Iterator[Function]:
     for name, writer in hot.WRITERS.items():
-        for many, sql in zip((False, True), writer.form(s), strict=True):
-            body = f"BEGIN {_guard(s, writer.owner, writer.row, many=many)} RETURN QUERY\n{sql};\nEND"
+        others = f"{s}.everywhere()" if name == "decide" else "false"
+        for many, sql in zip((False, True), writer.form(s, others=others), strict=True):
+            body = f"BEGIN {_guard(s, writer.owner, writer.row, many=many, others=others)} RETURN QUERY\n{sql};\nEND"
             types = ", ".join(writer.types(many=many))
             yield Function(f"{s}.{name}({types})", f"TABLE ({writer.answers})", body)
 
 
-def _guard(s: str, group: int | None, row: tuple[int, int, int, int | None] | None, *, many: bool) -> str:
+def _guard(
+    s: str, group: int | None, row: tuple[int, int, int, int | None] | None, *, many: bool, others: str = "false"
+) -> str:
     """Refuse groups that are not the login's, and rows with which no tick, reader or check would get on."""
     checks = []
     if group is not None:
-        checks.append((f"NOT {s}.mine(x)", [group], "session_user || ' may not act for that producer group'"))
+        checks.append(
+            (f"NOT ({s}.mine(x) OR {others})", [group], "session_user || ' may not act for that producer group'")
+        )
     if row is not None:
         queue, count, body, evidence = row
         checks.append((f"NOT EXISTS (SELECT FROM {s}.queue WHERE qid = x)", [queue], "'there is no such queue'"))
-        checks.append((COUNTED.format(n="x", body="y"), [count, body], "'that is no chunk of so many messages'"))
+        checks.append((NO_CHUNK.format(s=s, n="x", body="y"), [count, body], "'that is no chunk of so many messages'"))
         if evidence is not None:
             unknown = f"x IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
             checks.append((unknown, [evidence], "'there is no such resource'"))
@@ -187,7 +232,7 @@ BEGIN
                      JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
         RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
     END IF;
-    IF {COUNTED.format(n=1, body="$7")} THEN
+    IF {NO_CHUNK.format(s=s, n=1, body="$7")} THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
     END IF;
     {sql};
@@ -196,8 +241,10 @@ END"""
 
 def _of_checks(s: str) -> Iterator[Function]:
     """Write what a producer does about its own doubts and questions; in the tables it could stop others' checks."""
-    yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {doubts.holding(s)};\nEND")
-    yield Function(f"{s}.take(text, int4)", "TABLE (txid int8)", f"BEGIN RETURN QUERY {questions.taking(s)};\nEND")
+    theirs = _has(s, "engine")
+    held, taken = doubts.holding(s, theirs), questions.taking(s, theirs)
+    yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {held};\nEND")
+    yield Function(f"{s}.take(text, int4)", "TABLE (txid int8)", f"BEGIN RETURN QUERY {taken};\nEND")
     yield Function(
         f"{s}.answered(text, int8[], text[], text[])",
         "void",
@@ -206,7 +253,7 @@ BEGIN
     IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN', 'NOBODY'] THEN
         RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
     END IF;
-    {questions.answering(s)};
+    {questions.answering(s, theirs)};
 END""",
     )
     yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.UNLISTED.format(s=s)};\nEND")
@@ -220,10 +267,21 @@ def _of_branches(s: str) -> Iterator[Function]:
     unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
     own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
     yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
-    not_ours = _refusal(f"NOT {s}.ours(x)", [1], "session_user || ' may not act for that transaction'", many=True)
+
+    def not_ours(others: str) -> str:
+        told = "session_user || ' may not act for that transaction'"
+        return _refusal(f"NOT ({others} OR {s}.ours(x))", [1], told, many=True)
+
     rows = _guard(s, None, (8, 10, 11, None), many=True)
     rows += _refusal(f"x <> 0 AND {unknown}", [6], "'there is no such resource'", many=True)
-    yield _called(s, "resolve", sql.RESOLVE_TYPES, sql.RESOLVE_ANSWERS, not_ours + rows, sql.RESOLVE.format(s=s))
+    yield _called(
+        s,
+        "resolve",
+        sql.RESOLVE_TYPES,
+        sql.RESOLVE_ANSWERS,
+        not_ours(_has(s, "engine")) + rows,
+        sql.RESOLVE.format(s=s),
+    )
     yield _called(s, "give_out", sql.NUMBERS_TYPES, sql.NUMBERS_ANSWERS, _guard(s, 1, None, many=False), numbers)
     own = _guard(s, 2, (9, 11, 12, None), many=True)
     own += _refusal(f"x <> 0 AND {unknown}", [7], "'there is no such resource'", many=True)
@@ -235,7 +293,7 @@ def _of_branches(s: str) -> Iterator[Function]:
         RAISE insufficient_privilege USING MESSAGE = session_user || ' may not decide for others';
     END IF;"""
     yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.FENCE.format(s=s))
-    theirs = not_ours.replace(f"NOT {s}.ours(x)", f"NOT ({s}.everywhere() OR {s}.ours(x))")
+    theirs = not_ours(f"{s}.everywhere()")
     yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.NOTE.format(s=s))
     opened = hot.written(step_statements.OPEN, s, "x.pgroup", "x.txid")
     types, answers = step_statements.OPEN_TYPES, step_statements.OPEN_ANSWERS

@@ -119,7 +119,7 @@ INSERT INTO {s}.op (txid, decision, from_check)
 SELECT x.txid, x.decision, x.from_check
   FROM {rows} AS x(txid, pgroup, token, decision, from_check)
  CROSS JOIN LATERAL (SELECT pgroup, keyed, born, immunity FROM {s}.half WHERE half.txid = x.txid LIMIT 1) h
- WHERE h.pgroup = x.pgroup AND NOT h.keyed AND x.token = {token}
+ WHERE h.pgroup = x.pgroup AND NOT h.keyed AND (x.token = {token} OR (x.token = '' AND {others}))
    AND (h.immunity IS NULL OR x.from_check
         OR h.born + greatest(h.immunity, $6) * interval '1 second' > clock_timestamp())
     ON CONFLICT (txid) DO NOTHING
@@ -273,11 +273,11 @@ class Writer(NamedTuple):
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
-    def form(self, schema: str, rows: Form | None = None) -> Form:
-        """Write the statement for one row and for many."""
+    def form(self, schema: str, rows: Form | None = None, others: str = "false") -> Form:
+        """Write the statement for one row and for many; `others` tells who needs no token."""
         one, many = rows or self.source.form
-        one = written(self.sql, schema, self.group, self.txid, one, TOKEN_OF_ONE)
-        return Form(one, written(self.sql, schema, self.group, self.txid, many))
+        one = written(self.sql, schema, self.group, self.txid, one, TOKEN_OF_ONE, others)
+        return Form(one, written(self.sql, schema, self.group, self.txid, many, others=others))
 
     def alike(self, schema: str) -> Form:
         """Write the statement for halves that are alike."""
@@ -307,8 +307,8 @@ SELECT t.name, h.body FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topi
  ORDER BY h.part, h.attempt, h.qid, h.chunk"""
 CALL_CONTENTS = "SELECT * FROM {s}.contents(%(txid)s::int8)"
 
-TOKEN_ASKED = "{s}.token({group}, {txid})"
-"""The token, for whoever may not read the keys."""
+TOKEN_ASKED = "coalesce({s}.token({group}, {txid}), '')"
+"""The token, for whoever may not read the keys; none of a group that is not the login's."""
 
 
 def called(schema: str, name: str, types: Sequence[str]) -> str:
@@ -316,10 +316,12 @@ def called(schema: str, name: str, types: Sequence[str]) -> str:
     return f"SELECT * FROM {schema}.{name}({', '.join(f'${at}::{type}' for at, type in enumerate(types, 1))})"
 
 
-def written(sql: str, schema: str, group: str, txid: str, rows: str = "", token: str = TOKEN) -> str:
+def written(
+    sql: str, schema: str, group: str, txid: str, rows: str = "", token: str = TOKEN, others: str = "false"
+) -> str:
     """Write a statement for a (quoted) namespace."""
     own, given = (token.format(s=schema, group=signed, txid=txid) for signed in (group, f"-{group}"))
-    return sql.format(s=schema, token=own, given=given, rows=rows, span=tables.SPAN).strip()
+    return sql.format(s=schema, token=own, given=given, rows=rows, others=others, span=tables.SPAN).strip()
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,8 @@ class PostgresLedger(PostgresTables):
 
     def sees(self, group: int) -> bool:
         """Tell whether row security shows the transactions of a group."""
-        shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {self._schema}.mine(:group)")
+        mine = f"{self._schema}.everywhere() OR {self._schema}.mine(:group)"
+        shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {mine}")
         with translating():
             return bool(self._connection.execute(shown, {"group": group}).scalar())
 

@@ -101,19 +101,20 @@ SELECT count(*) FROM gone"""
 
 CALL_TAKE = "SELECT * FROM {s}.take(%(member)s::text, %(limit)s::int4)"
 CALL_ANSWERED = "SELECT {s}.answered(%(member)s::text, %(txids)s::int8[], %(answers)s::text[], %(whys)s::text[])"
-MINE = " AND {s}.mine(pgroup)"
+MINE = " AND ({s}.mine({pgroup}) OR {theirs})"
 # What says that it was decided, and was not, stays on the list: nobody would ever ask about it again.
 DECIDED = " AND (SELECT o.txid FROM {s}.op o WHERE o.txid = q.txid) IS NOT NULL"
 
 
-def taking(s: str) -> str:
-    """Write what takes up the questions to a login's own groups."""
-    return numbered(TAKE.replace("{mine}", MINE).format(s=s), ("member", "limit"))
+def taking(s: str, theirs: str) -> str:
+    """Write what takes up the questions to a login's own groups; `theirs` tells whether others' are its too."""
+    mine = MINE.format(s=s, pgroup="pgroup", theirs=theirs)
+    return numbered(TAKE.replace("{mine}", mine).format(s=s), ("member", "limit"))
 
 
-def answering(s: str) -> str:
-    """Write what takes away the questions to a login's own groups."""
-    sql = _answered(MINE.replace("pgroup", "question.pgroup"), DECIDED).format(s=s)
+def answering(s: str, theirs: str) -> str:
+    """Write what takes away the questions to a login's own groups; `theirs` tells whether others' are its too."""
+    sql = _answered(MINE.format(s=s, pgroup="question.pgroup", theirs=theirs), DECIDED).format(s=s)
     return numbered(sql, ("member", "txids", "answers", "whys"))
 
 
