@@ -55,6 +55,10 @@ class Receipt(NamedTuple):
     token: bytes
     code: Code = Code.SEND_OK
 
+    def __repr__(self) -> str:
+        """Show it without its token: whoever has that may decide."""
+        return f"Receipt(txid={self.txid}, group={self.group}, token=..., code={self.code!r})"
+
 
 class End(NamedTuple):
     """The request that decides a stored half."""
@@ -82,7 +86,7 @@ class Life:
 
     txid: int
     group: int
-    token: bytes
+    token: bytes = field(repr=False)
     key: str | None
     epoch: int
     owner: int  # raised by each re-join: the fence within a life
@@ -91,7 +95,9 @@ class Life:
     run: str | None = None  # the flow that it belongs to
     coordinator: UUID | None = None  # the store whose branch it is; its key is the branch's name
     lease: timedelta | None = None  # of a flow: in which somebody must be heard of; others are held while they run
-    given: bytes = field(default=b"", compare=False)  # shows that its number was given out, until it is written down
+    given: bytes = field(
+        default=b"", compare=False, repr=False
+    )  # shows that its number was given out, until it is written down
 
     @property
     def voted(self) -> bool:

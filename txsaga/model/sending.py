@@ -5,7 +5,7 @@ What a transactional send gives back and what its end carries: RocketMQ's words,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from txsaga.model.decision import Code, LocalState
 from txsaga.model.message import Message
@@ -33,7 +33,7 @@ class EndRequest:
     broker: str
     group: str
     state: LocalState
-    token: bytes
+    token: bytes = field(repr=False)
     state_table_offset: int
     commit_log_offset: int
     from_check: bool = False

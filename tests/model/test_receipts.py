@@ -1,0 +1,27 @@
+"""What shows a receipt, an end request or a life shows no token: it stands in logs and on screens."""
+
+from __future__ import annotations
+
+from txsaga.model.decision import LocalState
+from txsaga.model.lifecycle import TxState
+from txsaga.model.records import Life, Receipt
+from txsaga.model.sending import EndRequest
+
+TOKEN = b"a token"
+
+
+def test_the_token_is_not_shown() -> None:
+    life = Life(txid=1, group=2, token=TOKEN, key=None, epoch=1, owner=1, state=TxState.ACTIVE, given=TOKEN)
+    request = EndRequest(
+        message_id="m",
+        transaction_id="t",
+        broker="b",
+        group="g",
+        state=LocalState.COMMIT,
+        token=TOKEN,
+        state_table_offset=1,
+        commit_log_offset=1,
+    )
+    shown = [repr(each) for each in (Receipt(1, 2, TOKEN), life, request)]
+    assert shown[0].startswith("Receipt(txid=1, group=2, ")
+    assert not any("a token" in each for each in shown)
