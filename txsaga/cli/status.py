@@ -43,6 +43,7 @@ def status(context: typer.Context) -> None:
             "sagas": ", ".join(f"{count} {what}" for what, count in asdict(found.sagas).items()),
             "scheduled": found.undecided.scheduled,
             "waiting for a tick": found.dispatch.waiting,
+            "blocked queues": ", ".join(found.dispatch.blocked) or "none",
             "last tick": f"{found.dispatch.tick}, {found.dispatch.age.total_seconds():.1f} s ago",
         }
     )
@@ -88,7 +89,12 @@ def status_document(found: Status) -> dict[str, object]:
         "sagas": asdict(found.sagas),
         "held": [each._asdict() for each in found.held],
         "scheduled": undecided.scheduled,
-        "dispatcher": {"tick": dispatch.tick, "age_seconds": dispatch.age, "waiting": dispatch.waiting},
+        "dispatcher": {
+            "tick": dispatch.tick,
+            "age_seconds": dispatch.age,
+            "waiting": dispatch.waiting,
+            "blocked": dispatch.blocked,
+        },
         "topics": [topic_document(state) for state in found.topics],
         "groups": [group_document(reading) for reading in found.readings],
         "dead_letters": dict(found.dead_letters),

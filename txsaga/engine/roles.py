@@ -43,12 +43,30 @@ class Dispatcher:
 
     def __init__(self, kernel: Kernel) -> None:
         self._log, self._announce = kernel.store.log, kernel.announce
+        self._overview, self._blocked = kernel.store.overview, tuple[int, ...]()
 
     def run_once(self) -> int:
         """Run one tick; nothing was done where a rival was first."""
         with self._announce.around(facts.Ticking):
             ticked = self._log.tick(self.LIMIT)
-        return 0 if ticked is None else ticked.chunks + int(ticked.more)
+        if ticked is None:
+            return 0
+        if ticked.blocked != self._blocked:
+            self._blocked = ticked.blocked
+            self._report()
+        return ticked.chunks + int(ticked.more)
+
+    def _report(self) -> None:
+        """Log once which queues are blocked, and once when none is any more."""
+        if not self._blocked:
+            logger.warning("no queue is blocked any more", extra={"role": self.name})
+            return
+        logger.error(
+            "blocked queues: %s; the log of each has a row that no tick wrote, at or after the queue's head; "
+            "their messages wait, other queues go on; `txsaga doctor` says what to do",
+            ", ".join(self._overview.dispatch().blocked),
+            extra={"role": self.name},
+        )
 
 
 class Partitions:

@@ -82,6 +82,8 @@ class Dispatch:
     tick: int
     age: timedelta
     waiting: int
+    blocked: tuple[str, ...] = ()
+    """Queues that ticks leave out, as topic/queue: their messages wait as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -262,6 +262,7 @@ class Ticked(NamedTuple):
     tick: int
     chunks: int
     more: bool
+    blocked: tuple[int, ...] = ()  # queues that it had to leave out
 
 
 class Outcome(NamedTuple):

@@ -99,7 +99,8 @@ ROWS = [
     Row(C, "read bodies of halves", "SELECT body FROM half", opened_by=unbound("half", grant("SELECT ON half"))),
     Row(C, "count halves", "SELECT count(*) FROM half", opened_by=grant("SELECT ON half")),
     Row(C, "fetch what is undecided", "SELECT * FROM {s}.fetch({qid}, 0, 99, 99) WHERE txid = {plain}", NOTHING,
-        "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES ({qid}, 9, 1, {plain}, 0, 0, 0)"),
+        "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES ({qid}, 9, 1, {plain}, 0, 0, 0);"
+        "UPDATE queue SET head = 10 WHERE qid = {qid}"),
     Row(C, "look at transactions", "SELECT * FROM tx", opened_by=unbound("tx", grant("SELECT ON tx"))),
     Row(C, "look at decisions", "SELECT * FROM op", opened_by=grant("SELECT ON op")),
     Row(C, "prepare", PREPARE.format(**ONE | {'group': "{theirs}", 'n': 1})),

@@ -44,6 +44,8 @@ SELECT i, (1000000 + i)::text::xid8, 1, i % 3 = 0 FROM generate_series(1, {count
 INSERT INTO log (qid, base, n, txid, part, attempt, chunk)
 SELECT i % {queues} + 1, i / {queues}, 1, i, 0, 0, 0 FROM generate_series(1, {new} - 1) i
  WHERE i % 1000 <> 500 AND i <> {missed};
+INSERT INTO topic (name, type) VALUES ('filled', 'normal');
+INSERT INTO queue (qid, topic, idx, head) SELECT i, 1, i, {count} FROM generate_series(1, {queues}) i;
 INSERT INTO tick (id, snap, last_txid) VALUES (100, '{snap}', {new});
 INSERT INTO doubt (txid, pgroup, keyed, check_at)
 SELECT i, 1, i % 3 = 0, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour' ELSE interval '1 hour' END
@@ -69,6 +71,8 @@ VALUES: dict[str, dict[str, object]] = {
         "snap": f"{1_000_000 + COUNT}:{1_000_000 + COUNT}:",
         "last": COUNT,
         "channel": "nobody",
+        "only": None,
+        "blocked": [QUEUES],
     },
     "decide": {**ENDS, "decision": [1] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
     "standing": ENDS,
@@ -86,7 +90,7 @@ VALUES: dict[str, dict[str, object]] = {
 READS = {
     "fetch": {"half_1", "half_2", "log"},
     "news": {"op_0", "op_1", "op_2"},
-    "tick": {"op_0", "op_1", "op_2", "half_1", "half_2", "part"},
+    "tick": {"op_0", "op_1", "op_2", "half_1", "half_2", "part", "log"},
     "decide": {"half_0", "half_1"},
     "standing": {"half_0", "half_1", "op_0", "op_1"},
     "decide one": {"half_0"},
@@ -172,7 +176,7 @@ def filled_store(database: str, names: list[str], *, analyzed: bool, owner: bool
         for statement in FILL.format(count=COUNT, queues=QUEUES, new=NEW, missed=MISSED, snap=BEFORE).split(";"):
             stored.rows(statement)
         if analyzed:
-            for table in ("half", "op", "log", "tick", "doubt", "part", "tx", "scheduled"):
+            for table in ("half", "op", "log", "tick", "queue", "doubt", "part", "tx", "scheduled"):
                 stored.rows(f"ANALYZE {table}")
         yield Filled(engine, stored.namespace, hot, statements)
 

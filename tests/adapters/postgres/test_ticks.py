@@ -19,6 +19,7 @@ from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import Decision
+from txsaga.model.records import Ticked
 from txsaga.testing.samples import drain, is_held, start
 from txsaga.wiring import open_store
 
@@ -226,7 +227,7 @@ def test_an_idle_tick_writes_nothing(stored: Stored, broker: Broker, callers: En
         drain(broker.kernel.store)
         before = ticks(stored)
         stored.let_pass(3600)
-        assert [broker.kernel.store.log.tick(1000) for _ in range(5)] == [(before - 1, 0, False)] * 5
+        assert [broker.kernel.store.log.tick(1000) for _ in range(5)] == [Ticked(before - 1, 0, False)] * 5
         assert ticks(stored) == before
 
 

@@ -164,41 +164,54 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)),
          ORDER BY c.xid LIMIT 1),
        EXISTS (SELECT FROM {s}.op o WHERE o.xid >= pg_snapshot_xmax(t.snap))
          OR EXISTS (SELECT FROM {s}.op o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap)))),
-       t.at < clock_timestamp() - interval '1 second'
+       t.at < clock_timestamp() - interval '1 second',
+       ARRAY(SELECT -w.id FROM {s}.tick w WHERE w.id < 0 ORDER BY w.id)
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
+# A queue whose log holds a row from its head on is blocked: no tick wrote that row, and none can write over it. Its
+# messages wait, and the tick that they wait behind is kept for it, under the negative of its number.
+UNBLOCKED = "(SELECT l.base FROM {s}.log l WHERE l.qid = queue.qid AND l.base >= queue.head LIMIT 1) IS NULL"
+FREED = f"""
+DELETE FROM {{s}}.tick USING {{s}}.queue WHERE queue.qid = -tick.id AND tick.id < 0 AND {UNBLOCKED}
+RETURNING queue.qid, tick.snap::text"""
+
 # Halves are looked up decision by decision: a plain join would, on a full table, read every half in each tick.
-TICK = """
+TICK = f"""
 WITH o AS MATERIALIZED (
-    SELECT txid, xid, keyed FROM {s}.op
+    SELECT txid, xid, keyed FROM {{s}}.op
      WHERE xid >= %(lo)s::text::xid8 AND xid < %(hi)s::text::xid8 AND decision = 1
     UNION ALL
-    SELECT txid, xid, keyed FROM {s}.op WHERE xid = ANY (%(xip)s::text[]::xid8[]) AND decision = 1),
+    SELECT txid, xid, keyed FROM {{s}}.op WHERE xid = ANY (%(xip)s::text[]::xid8[]) AND decision = 1),
  b AS (
     SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
            sum(h.n) OVER (PARTITION BY h.qid ORDER BY o.xid, h.txid, h.part, h.chunk) - h.n AS rel,
            sum(h.n) OVER (PARTITION BY h.qid) AS total
       FROM o JOIN LATERAL (
-            SELECT txid, qid, part, attempt, chunk, n FROM {s}.half WHERE half.txid = o.txid OFFSET 0) h ON true
-     WHERE NOT o.keyed OR (SELECT true FROM {s}.part p
-            WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt)),
+            SELECT txid, qid, part, attempt, chunk, n FROM {{s}}.half WHERE half.txid = o.txid OFFSET 0) h ON true
+     WHERE h.qid = coalesce(%(only)s::int4, h.qid) AND h.qid <> ALL (%(blocked)s::int4[])
+       AND (NOT o.keyed OR (SELECT true FROM {{s}}.part p
+            WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt))),
  q AS (
-    UPDATE {s}.queue SET head = head + t.total
-      FROM (SELECT DISTINCT qid, total FROM b ORDER BY qid) t WHERE t.qid = queue.qid
+    UPDATE {{s}}.queue SET head = head + t.total
+      FROM (SELECT DISTINCT qid, total FROM b ORDER BY qid) t WHERE t.qid = queue.qid AND {UNBLOCKED}
     RETURNING queue.qid, queue.head - t.total AS base),
  i AS (
-    INSERT INTO {s}.log (qid, base, n, txid, part, attempt, chunk)
+    INSERT INTO {{s}}.log (qid, base, n, txid, part, attempt, chunk)
     SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)
     RETURNING 1),
+ w AS (
+    INSERT INTO {{s}}.tick (id, snap, last_txid)
+    SELECT -left_out.qid, t.snap, t.last_txid FROM (SELECT qid FROM b EXCEPT SELECT qid FROM q) left_out
+      JOIN {{s}}.tick t ON t.id = %(id)s - 1 RETURNING id),
  k AS (
-    INSERT INTO {s}.tick (id, snap, last_txid)
+    INSERT INTO {{s}}.tick (id, snap, last_txid)
     VALUES (%(id)s, %(snap)s::text::pg_snapshot, %(last)s) ON CONFLICT DO NOTHING RETURNING id)
-SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k),
+SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k), ARRAY(SELECT -id FROM w),
        CASE WHEN EXISTS (SELECT FROM i) THEN pg_notify(%(channel)s, '') END"""
 
 FETCH = """
 SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
-  FROM (SELECT * FROM {s}.log WHERE qid = $1 AND base < $4
+  FROM (SELECT * FROM {s}.log WHERE qid = $1 AND base < least($4, (SELECT head FROM {s}.queue WHERE qid = $1))
            AND base >= coalesce((SELECT max(base) FROM {s}.log WHERE qid = $1 AND base <= $2), 0)
          ORDER BY base LIMIT $3) l
   JOIN LATERAL (SELECT born, body FROM {s}.half h WHERE h.txid = l.txid AND h.part = l.part
@@ -219,7 +232,7 @@ SELECT x.txid, h.pgroup,
                  WHERE h.txid = x.txid AND h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed LIMIT 1) h ON true
   LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
  WHERE NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = x.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
-    ON CONFLICT (txid) DO NOTHING"""
+    ON CONFLICT (txid) DO NOTHING RETURNING txid"""
 
 # What is listed and is not there, nobody can be asked about; each is looked up by its number.
 GHOSTS = """
@@ -341,6 +354,7 @@ class Hot:
     recall: Form
     standing: Form
     news: str
+    freed: str
     tick: str
     fetch: str
     contents: str
@@ -376,6 +390,7 @@ class Hot:
             newest=write(NEWEST),
             standing=Form(one, many),
             news=write(NEWS),
+            freed=write(FREED),
             tick=write(TICK),
             fetch=write(FETCH) if owner else called(schema, "fetch", FETCHES),
             contents=write(CONTENTS) if owner else CALL_CONTENTS.format(s=schema),

@@ -2,8 +2,9 @@
 Ticks, reads and partitions on PostgreSQL.
 
 A tick is one REPEATABLE READ transaction: what its snapshot sees newly decided gets offsets, in the order
-(commit, number). Late committers join a later tick, so a held transaction never stalls a consumer. If no
-tick ever runs, decisions stand and nothing is lost, but no consumer sees them.
+(commit, number). Late committers join a later tick, so a held transaction never stalls a consumer. A queue that a
+stray row of the log blocks is left out, and catches up with the first tick after that row is gone. If no tick ever
+runs, decisions stand and nothing is lost, but no consumer sees them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,16 @@ class PostgresLog:
 
     def tick_with(self, read: Callable[[psycopg.Connection[Any]], T]) -> tuple[int, T] | None:
         """Run an uncapped tick and read in its snapshot before it commits; None when a rival was first."""
-        return self._in_tick(UNCAPPED, lambda connection, ticked: (ticked.tick, read(connection)))
+
+        def of_all(connection: psycopg.Connection[Any], ticked: Ticked) -> tuple[int, T]:
+            if ticked.blocked:  # their messages would be missing beside rows of the same decision (R7)
+                queues = ", ".join(map(str, ticked.blocked))
+                raise StoreUnavailable(
+                    f"queues {queues} are blocked and would be behind; see `txsaga doctor`, then retry"
+                )
+            return ticked.tick, read(connection)
+
+        return self._in_tick(UNCAPPED, of_all)
 
     def fetch(self, qid: int, offset: int, limit: int, end: int = UNCAPPED) -> Sequence[LogEntry]:
         """Return chunks from the one that holds an offset."""
@@ -120,27 +130,30 @@ class PostgresLog:
 
     def _tick(self, connection: psycopg.Connection[Any], limit: int) -> Ticked | None:
         row = _one(connection, self._hot.news, {"limit": limit})
-        mine, tick, before, last, now, newest, cap, news, stale = row
+        mine, tick, before, last, now, newest, cap, news, stale, blocked = row
         if not mine:
             return None
-        if not news and (newest == last or not stale):
-            return Ticked(tick, 0, False)
+        freed = dict(connection.execute(self._hot.freed).fetchall()) if blocked else {}
+        if not news and not freed and (newest == last or not stale):
+            return Ticked(tick, 0, False, tuple(blocked))
         snapshot = now if cap is None else capped(now, int(cap))
-        parameters = {
-            "lo": before.split(":")[1],
-            "hi": snapshot.split(":")[1],
-            "xip": in_progress(before),
-            "id": tick + 1,
-            "snap": snapshot,
-            "last": newest,
-            "channel": self._channel,
-        }
-        chunks, written, _ = _one(connection, self._hot.tick, parameters)
-        return Ticked(tick + 1, chunks, cap is not None) if written else None
+        to = {"id": tick + 1, "snap": snapshot, "last": newest, "channel": self._channel}
+        chunks, written, left_out, _ = _one(connection, self._hot.tick, to | _span(before, snapshot, blocked=blocked))
+        if not written:
+            return None
+        for qid, reached in freed.items():
+            chunks += _one(connection, self._hot.tick, to | _span(reached, snapshot, only=qid))[0]
+        return Ticked(tick + 1, chunks, cap is not None, tuple(sorted({*blocked, *left_out} - freed.keys())))
 
 
 def _away(error: ConnectionLost) -> StoreUnavailable:
     return StoreUnavailable(f"the home database went away during a read: {error}; retry")
+
+
+def _span(before: str, snapshot: str, *, only: int | None = None, blocked: Sequence[int] = ()) -> dict[str, object]:
+    """Return what a tick from one snapshot to another goes by."""
+    lo, hi = before.split(":")[1], snapshot.split(":")[1]
+    return {"lo": lo, "hi": hi, "xip": in_progress(before), "only": only, "blocked": list(blocked)}
 
 
 def _one(connection: psycopg.Connection[Any], sql: str, parameters: dict[str, Any]) -> Any:

@@ -91,7 +91,9 @@ DEAD = "SELECT grp, count(*) FROM {s}.dead_letter GROUP BY grp ORDER BY grp"
 DISPATCH = """
 SELECT t.id, clock_timestamp() - t.at,
        (SELECT count(*) FROM {s}.op WHERE xid >= pg_snapshot_xmax(t.snap) AND decision = 1)
-     + (SELECT count(*) FROM {s}.op WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap))) AND decision = 1)
+     + (SELECT count(*) FROM {s}.op WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap))) AND decision = 1),
+       ARRAY(SELECT o.name || '/' || q.idx FROM {s}.tick w JOIN {s}.queue q ON q.qid = -w.id
+               JOIN {s}.topic o ON o.id = q.topic WHERE w.id < 0 ORDER BY o.name, q.idx)
   FROM (SELECT id, snap, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
 
@@ -146,8 +148,8 @@ class PostgresOverview:
 
     def dispatch(self) -> Dispatch:
         """Tell of the last tick and of what waits for the next."""
-        ((tick, age, waiting),) = self._rows(DISPATCH)
-        return Dispatch(tick=tick, age=age, waiting=waiting)
+        ((tick, age, waiting, blocked),) = self._rows(DISPATCH)
+        return Dispatch(tick=tick, age=age, waiting=waiting, blocked=tuple(blocked))
 
     def history(self, txid: int) -> Sequence[Audited]:
         """Return the audit rows of a transaction."""
