@@ -95,8 +95,18 @@ def test_a_healthy_store_has_nothing_to_complain_of(bare: Cli, examine: Examine,
     assert (code, bad(found)) == (0, {})
     assert list(found) == [
         *("connection", "version", "clock", "two-phase", "durability", "settings", "disk", "old transactions"),
-        *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "check-back", "undecided", "producers"),
-        *("out of checks", "groups", "dead letters", "branches", "heuristics", "flows"),
+        *("pooler", "schema", "identity", "rights", "partitions", "dispatcher", "log", "decisions", "keys"),
+        *(
+            "check-back",
+            "undecided",
+            "producers",
+            "out of checks",
+            "groups",
+            "dead letters",
+            "branches",
+            "heuristics",
+            "flows",
+        ),
     ]
     said = bare("doctor", "--url", home)
     assert (said.code, said.err) == (0, "")

@@ -8,6 +8,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, text
 
 from txsaga.adapters.postgres import granting, schema
+from txsaga.adapters.postgres.doctor_rows import ROWS
 from txsaga.adapters.postgres.functions import functions as written_for
 from txsaga.adapters.postgres.partitions import bounds
 from txsaga.adapters.postgres.rights import SIGN, needed
@@ -103,6 +104,9 @@ def dispatcher(store: PostgresStore) -> Finding:
     told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
     if found.waiting and found.age > STALE:
         return error("dispatcher", told, "run `txsaga engine`")
+    if found.blocked:
+        told += f", and it leaves out {', '.join(found.blocked)}"
+        return warning("dispatcher", told, "mend what `log` says; the next tick of `txsaga engine` dispatches the rest")
     return ok("dispatcher", told)
 
 
@@ -124,17 +128,19 @@ def rounds(store: PostgresStore) -> Finding:
     told = "there was no round of check-back yet"
     if last is not None:
         told = f"the last round of check-back ended {last.ago.total_seconds():.0f} s ago, led by {last.leader}"
-    if (last is None or last.ago > UNLED) and store.doubts.waiting(PROFILES["classic"].min_age):
+    found = store.overview.undecided()  # a round also looks whether there is anything: without it nothing waits for one
+    late = found.count > found.parked and (last is None or last.ago > UNLED)
+    if late and store.doubts.waiting(PROFILES["classic"].min_age):
         return warning("check-back", f"{told}, and there is something to do", "run `txsaga engine`")
     return ok("check-back", told)
 
 
 def unanswered(store: PostgresStore) -> Finding:
-    """Name producer groups with old transactions that nobody answers for."""
+    """Name producer groups with questions, or old transactions, that no member answers."""
     alone = [
         each.group
         for each in store.overview.backlogs()
-        if each.undecided > each.parked and not each.members and (each.oldest or UNLED) > UNLED
+        if each.undecided > each.parked and not each.members and (each.asked or (each.oldest or UNLED) > UNLED)
     ]
     if alone:
         told = f"nobody answers for undecided transactions of {', '.join(alone)}"
@@ -199,6 +205,7 @@ def holding(store: PostgresStore) -> Finding:
 PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
 STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "dispatcher": dispatcher,
+    **ROWS,
     "check-back": rounds,
     "undecided": undecided,
     "producers": unanswered,

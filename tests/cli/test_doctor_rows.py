@@ -1,0 +1,177 @@
+"""`txsaga doctor` on rows that contradict each other, and on stores that are as they should be: what it says mends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import txsaga
+from tests.cli.conftest import Cli
+from tests.engine.stored import Stored
+from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
+from txsaga.engine.lease import Heartbeat
+from txsaga.testing.checking import check_once
+from txsaga.testing.samples import (
+    COMMIT,
+    add,
+    decided,
+    drain,
+    end_of,
+    new_group,
+    new_queues,
+    opened,
+    prepared,
+    published,
+    row,
+    settle,
+)
+from txsaga.wiring import open_store
+
+pytestmark = pytest.mark.postgres
+
+Findings = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def examine(bare: Cli, home_url: str) -> Callable[[], Findings]:
+    """Give a way to examine the store: what was found, by its name."""
+
+    def call() -> Findings:
+        return {finding["what"]: finding for finding in bare("doctor", "--json", "--url", home_url).documents}
+
+    return call
+
+
+@pytest.fixture
+def broker(home_url: str) -> Iterator[Broker]:
+    open_store(home_url).close()
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def stored(home_url: str) -> Stored:
+    return Stored(home_url)
+
+
+def mend(stored: Stored, finding: dict[str, Any]) -> None:
+    """Run the first statement of a remedy."""
+    found = re.search("`([A-Z][^`]+)`", finding["remedy"])
+    assert found is not None
+    stored.rows(found[1])
+
+
+@pytest.mark.rule("R7")
+def test_a_row_from_the_head_on_is_named_with_its_queue_and_the_remedy_frees_it(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (orders,), (news,) = new_group(store), new_queues(store), new_queues(store, "news")
+    published(store, group, row(orders, "o0"), row(news, "n0"))
+    drain(store)
+    assert examine()["log"]["severity"] == "ok"
+    stored.rows(
+        "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES (:qid, 5, 1, 77, 0, 0, 0)", qid=orders
+    )
+    published(store, group, row(orders, "o1"), row(news, "n1"))
+    drain(store)
+    found = examine()
+    assert found["log"]["severity"] == "error"
+    assert "head of queue orders/0 is 1, its log has a row at 5 (transaction 77)" in found["log"]["found"]
+    assert (found["dispatcher"]["severity"], "leaves out orders/0" in found["dispatcher"]["found"]) == ("warning", True)
+    assert found["decisions"]["severity"] == "ok", "a row from the head on is no message yet"
+    mend(stored, found["log"])
+    drain(store)
+    found = examine()
+    assert {found[what]["severity"] for what in ("log", "dispatcher", "decisions")} == {"ok"}
+    assert store.log.bounds([orders])[orders].head == 2
+
+
+def test_a_dispatched_message_whose_decision_is_gone_is_named_and_the_remedy_dispatches_nothing_again(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    half = prepared(store, group, row(qid, "a"))
+    prepared(store, group, row(qid, "undecided"))
+    decided(store, end_of(half, COMMIT))
+    drain(store)
+    assert examine()["decisions"]["severity"] == "ok"
+    stored.rows("DELETE FROM op WHERE txid = :txid", txid=half.txid)
+    found = examine()["decisions"]
+    assert found["severity"] == "error"
+    assert f"transaction {half.txid} was dispatched, and its decision is gone" in found["found"]
+    mend(stored, found)
+    drain(store)
+    assert examine()["decisions"]["severity"] == "ok"
+    assert store.log.bounds([qid])[qid].head == 1
+
+
+def test_a_log_row_of_nothing_is_named_and_the_remedy_takes_it_away(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    (qid,) = new_queues(store)
+    stored.rows("INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES (:qid, 0, 1, 77, 0, 0, 0)", qid=qid)
+    stored.rows("UPDATE queue SET head = 1")
+    found = examine()["decisions"]
+    assert (found["severity"], "transaction 77, which is not stored" in found["found"]) == ("error", True)
+    mend(stored, found)
+    assert examine()["decisions"]["severity"] == "ok"
+
+
+def test_a_key_that_is_free_again_is_named(broker: Broker, stored: Stored, examine: Callable[[], Findings]) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    life = opened(store, group)
+    add(store, life, 1, row(qid, "a"))
+    settle(store, life, COMMIT)
+    drain(store)
+    assert examine()["keys"]["severity"] == "ok"
+    stored.rows("DELETE FROM tx")
+    found = examine()["keys"]
+    assert (found["severity"], f"transaction {life.txid} is committed" in found["found"]) == ("error", True)
+    mend(stored, found)
+    assert examine()["keys"]["severity"] == "ok"
+
+
+# Whether somebody does what has to be done
+
+
+@pytest.mark.req("RMQ-85", "RMQ-70")
+def test_a_question_that_no_member_answers_is_named_at_once(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    broker.create_topic("orders", "transaction")
+    broker.producer("shop", checker=lambda _: None).prepare_now("orders", b"a")
+    stored.let_pass(61)
+    drain(broker.kernel.store)
+    stored.let_pass(61)
+    Heartbeat(broker.kernel).enlist()
+    CheckBack(broker.kernel).run_once()
+    assert stored.value("SELECT count(*) FROM question") == 1
+    assert examine()["producers"]["severity"] == "ok"
+    stored.rows("UPDATE half SET born = now()")
+    stored.rows("DELETE FROM lease WHERE kind LIKE 'checker:%'")
+    found = examine()["producers"]
+    assert (found["severity"], found["found"][-4:]) == ("warning", "shop")
+    assert "start a program of the group" in found["remedy"]
+
+
+@pytest.mark.parametrize("age", [0, 61, 660, 90_000])
+def test_an_idle_store_in_which_all_is_decided_is_fine_at_any_age(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings], age: int
+) -> None:
+    broker.create_topic("orders", "transaction")
+    producer = broker.producer("shop", checker=lambda _: None)
+    for end in (producer.commit, producer.roll_back):
+        end(producer.prepare_now("orders", b"a"))
+    drain(broker.kernel.store)
+    check_once(broker.kernel)
+    stored.let_pass(age)
+    stored.let_leases_pass(age)
+    assert {what: finding for what, finding in examine().items() if finding["severity"] != "ok"} == {}
