@@ -5,7 +5,7 @@ WORKDIR /txsaga
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/constraints.txt .ci/constraints.txt
 COPY txsaga txsaga
-RUN pip install --no-cache-dir --constraint .ci/constraints.txt . \
+RUN pip install --no-cache-dir --constraint .ci/constraints.txt ".[lake,metrics]" \
     && useradd --system --no-create-home --uid 999 txsaga \
     && install -d -o txsaga -m 700 /warehouse
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,18 @@ def test_what_txsaga_is_told_is_understood(name: str) -> None:
     Settings.from_env(told)
     source = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
     assert not [key for key in told if key not in source and not key.startswith(RESOURCE)]
+
+
+@pytest.mark.parametrize(
+    ("image", "needed"), [("engine", {"lake", "metrics"}), ("airflow", {"airflow", "spark", "lake", "gate"})]
+)
+def test_an_image_has_the_extras_of_what_runs_in_it(image: str, needed: set[str]) -> None:
+    told = (ROOT / ".ci" / "docker" / f"{image}.Dockerfile").read_text("utf-8")
+    extras = re.search(r'"\.\[([\w,]+)\]"', told)
+    assert extras is not None
+    assert needed <= set(extras[1].split(","))
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(extras[1].split(",")) <= set(declared)
 
 
 @pytest.mark.parametrize("part", [part for part in Part if part.is_airflow])

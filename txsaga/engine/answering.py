@@ -121,7 +121,7 @@ class Answering:
                 logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
                 self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
 
-    def _say(self, txid: int, state: LocalState, why: str) -> None:
+    def _say(self, txid: int, state: LocalState | None, why: str) -> None:
         self._answers.put(Answer(txid, state, why))
 
     def _answer(self, asked: Asked) -> None:
@@ -140,17 +140,21 @@ class Answering:
             done = self._kernel.decides.submit(end)
             done.add_done_callback(lambda _: self._say(doubt.txid, *_stands(done, why)))
 
-    def _decided(self, case: Case, verdict: Verdict) -> tuple[LocalState, str]:
+    def _decided(self, case: Case, verdict: Verdict) -> tuple[LocalState | None, str]:
         decision, why = verdict.state.decision, verdict.why
         assert decision is not None
         by = By(who=f"checker {self._kernel.member}", why=why, from_check=True, found=verdict.found)
         try:
             try:
                 standing = self._kernel.settler.written(case, decision, by, verdict)
-            except InDoubt:  # it is out of checks since, or somebody opened it again
-                standing = self._kernel.settler.written(case, decision, replace(by, found=TxState.PARKED), verdict)
+            except InDoubt as first:  # it is out of checks since, or somebody opened it again
+                try:
+                    standing = self._kernel.settler.written(case, decision, replace(by, found=TxState.PARKED), verdict)
+                except InDoubt:
+                    raise first from None
         except TxSagaError as failure:
-            return LocalState.UNKNOWN, f"{why}, but it could not be decided: {failure}"
+            state = None if isinstance(failure, InDoubt) else LocalState.UNKNOWN  # in doubt, the check does not count
+            return state, f"{why}, but it could not be decided: {failure}"
         self._kernel.tell_decided()
         return LocalState[standing.decision.name], why
 

@@ -87,6 +87,8 @@ class TableTaken(TableError):
 class LakeMissing(TableError):
     """What this takes is not installed, or not set up."""
 
+    INSTALL = "pip install 'txsaga[lake]'"
+
 
 class WarehouseAway(InDoubt):
     """The files of a table can't be reached now."""

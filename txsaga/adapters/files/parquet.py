@@ -47,7 +47,7 @@ def _write_arrow(rows: Any, place: Path, partitions: Sequence[str]) -> None:
         import pyarrow as pa
         from pyarrow import dataset
     except ImportError as missing:
-        raise LakeMissing(f"rows need Arrow: pip install 'txsaga[lake]' ({missing})") from missing
+        raise LakeMissing(f"rows need Arrow: {LakeMissing.INSTALL} ({missing})") from missing
     if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise ConfigError(f"{type(rows).__name__} can't be appended; give an Arrow table or reader, or a DataFrame")
     require_columns(partitions, rows.schema.names)

@@ -7,6 +7,7 @@ and a decision that needs it stays undecided here, so that another process can w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from txsaga.adapters.lake.publishing import Publisher
     from txsaga.adapters.lake.storage import Storage
 
-INSTALL = "tables need PyIceberg and Arrow: pip install 'txsaga[lake]'"
+logger = logging.getLogger("txsaga")
+
 WRITERS = {"pyspark": "txsaga.spark.staging:write"}
 """What writes rows of another library's kind as files of a table, by the package that they come from."""
 BRANCH_WRITERS = {"pyspark": "txsaga.spark.branching:BranchSession"}
@@ -61,7 +63,7 @@ class LakeOpener:
     ) -> None:
         self._store, self._engine, self._namespace, self._name = store, store.engine, store.namespace, catalog
         self._warehouse, self._writer_of, self._tcp, self._frames = warehouse, writer_of, tcp, frames
-        self._branch_writer_of = branch_writer_of
+        self._branch_writer_of, self._reported = branch_writer_of, False
 
     @property
     def warehouse(self) -> str:
@@ -78,7 +80,7 @@ class LakeOpener:
 
             from txsaga.adapters.lake.storage import Storage
         except ImportError as missing:
-            raise LakeMissing(f"{INSTALL} ({missing})") from missing
+            raise LakeMissing(f"tables need PyIceberg and Arrow: {LakeMissing.INSTALL} ({missing})") from missing
         said = Config().get_catalog_config(self._name) or {}
         return Storage({key: str(value) for key, value in said.items()})
 
@@ -119,8 +121,15 @@ class LakeOpener:
         try:
             publisher = self.publisher
         except LakeMissing as missing:
+            self._report_missing(missing)
             raise InDoubt(f"its tables can't be published from here: {missing}") from missing
         return publisher.make_ready(effects, again=again)
+
+    def _report_missing(self, missing: LakeMissing) -> None:
+        """Log once that transactions wait for another process."""
+        if not self._reported:
+            logger.error("transactions with tables stay undecided until another process publishes them: %s", missing)
+        self._reported = True
 
     def collect(self, *, dry_run: bool = False, keep_rejected: timedelta = timedelta(0)) -> Sequence[str]:
         """Take away what was staged and will never be published, but for what was said no to a short while ago."""

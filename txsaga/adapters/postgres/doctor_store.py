@@ -13,6 +13,7 @@ from txsaga.adapters.postgres.functions import functions as written_for
 from txsaga.adapters.postgres.partitions import bounds
 from txsaga.adapters.postgres.rights import SIGN, needed
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.errors.lake import LakeMissing
 from txsaga.model.checks import PROFILES, Exhausted
 from txsaga.model.finding import Finding, error, ok, warning
 from txsaga.model.rights import Right
@@ -122,6 +123,15 @@ def undecided(store: PostgresStore) -> Finding:
     return ok("undecided", f"{found.count} transactions are under way")
 
 
+def lakeless(store: PostgresStore) -> Finding:
+    """Name transactions that check-back could not decide because it can't publish tables."""
+    doubts = [doubt for doubt in store.overview.doubts(limit=1000) if doubt.checks.remarks]
+    if waiting := [doubt.txid for doubt in doubts if LakeMissing.INSTALL in doubt.checks.remarks[-1].why]:
+        told = f"{len(waiting)} transactions wait for an engine with the extra `lake`, the first is {waiting[0]}"
+        return warning("tables", told, f"`{LakeMissing.INSTALL}` where `txsaga engine` runs, and start it again")
+    return ok("tables", "no transaction waits for an engine that publishes tables")
+
+
 def rounds(store: PostgresStore) -> Finding:
     """Find out whether somebody leads rounds of check-back."""
     last = store.overview.last_round(CHECK_BACK)
@@ -209,6 +219,7 @@ STATE: dict[str, Callable[[PostgresStore], Finding]] = {
     "check-back": rounds,
     "undecided": undecided,
     "producers": unanswered,
+    "tables": lakeless,
     "out of checks": guessing_groups,
     "groups": careless_groups,
     "dead letters": dead_letters,
