@@ -62,7 +62,7 @@ WITH b AS (
      WHERE t.qid = queue.qid RETURNING queue.qid, queue.head - t.total AS base)
 INSERT INTO {s}.log (qid, base, n, txid, part, attempt, chunk)
 SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)"""
-BLOCKED = "DELETE FROM {s}.tick WHERE id < 0"  # what their queues lack is among the missed
+UNBLOCK = "UPDATE {s}.queue SET reached = NULL WHERE reached IS NOT NULL"  # what they lack is among the missed
 REBASE = """
 INSERT INTO {s}.tick (id, snap, last_txid)
 SELECT max(id) + 1, pg_current_snapshot(), max(last_txid) FROM {s}.tick"""
@@ -128,7 +128,7 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
             **_pads(row.token_key, row.uuid, incarnation),
         )
     )
-    for sql in (RESET_XIDS, MISSED, BLOCKED, REBASE):
+    for sql in (RESET_XIDS, MISSED, UNBLOCK, REBASE):
         connection.execute(text(sql.format(s=s)))
     return StoreId(row.uuid, incarnation, births)
 

@@ -165,15 +165,16 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)),
        EXISTS (SELECT FROM {s}.op o WHERE o.xid >= pg_snapshot_xmax(t.snap))
          OR EXISTS (SELECT FROM {s}.op o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap)))),
        t.at < clock_timestamp() - interval '1 second',
-       ARRAY(SELECT -w.id FROM {s}.tick w WHERE w.id < 0 ORDER BY w.id)
+       ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid)
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
-# A queue whose log holds a row from its head on is blocked: no tick wrote that row, and none can write over it. Its
-# messages wait, and the tick that they wait behind is kept for it, under the negative of its number.
+# A queue is blocked while its log has a row at or after its head: no tick wrote that row, and none can overwrite it.
+# Its messages wait, and the queue keeps the snapshot of the last tick that it was part of.
 UNBLOCKED = "(SELECT l.base FROM {s}.log l WHERE l.qid = queue.qid AND l.base >= queue.head LIMIT 1) IS NULL"
 FREED = f"""
-DELETE FROM {{s}}.tick USING {{s}}.queue WHERE queue.qid = -tick.id AND tick.id < 0 AND {UNBLOCKED}
-RETURNING queue.qid, tick.snap::text"""
+UPDATE {{s}}.queue SET reached = NULL
+  FROM (SELECT qid, reached FROM {{s}}.queue WHERE reached IS NOT NULL) b WHERE b.qid = queue.qid AND {UNBLOCKED}
+RETURNING b.qid, b.reached::text"""
 
 # Halves are looked up decision by decision: a plain join would, on a full table, read every half in each tick.
 TICK = f"""
@@ -200,13 +201,12 @@ WITH o AS MATERIALIZED (
     SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)
     RETURNING 1),
  w AS (
-    INSERT INTO {{s}}.tick (id, snap, last_txid)
-    SELECT -left_out.qid, t.snap, t.last_txid FROM (SELECT qid FROM b EXCEPT SELECT qid FROM q) left_out
-      JOIN {{s}}.tick t ON t.id = %(id)s - 1 RETURNING id),
+    UPDATE {{s}}.queue SET reached = (SELECT snap FROM {{s}}.tick WHERE id = %(id)s - 1)
+     WHERE qid IN (SELECT qid FROM b EXCEPT SELECT qid FROM q) RETURNING qid),
  k AS (
     INSERT INTO {{s}}.tick (id, snap, last_txid)
     VALUES (%(id)s, %(snap)s::text::pg_snapshot, %(last)s) ON CONFLICT DO NOTHING RETURNING id)
-SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k), ARRAY(SELECT -id FROM w),
+SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k), ARRAY(SELECT qid FROM w),
        CASE WHEN EXISTS (SELECT FROM i) THEN pg_notify(%(channel)s, '') END"""
 
 FETCH = """

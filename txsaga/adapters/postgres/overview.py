@@ -92,8 +92,8 @@ DISPATCH = """
 SELECT t.id, clock_timestamp() - t.at,
        (SELECT count(*) FROM {s}.op WHERE xid >= pg_snapshot_xmax(t.snap) AND decision = 1)
      + (SELECT count(*) FROM {s}.op WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap))) AND decision = 1),
-       ARRAY(SELECT o.name || '/' || q.idx FROM {s}.tick w JOIN {s}.queue q ON q.qid = -w.id
-               JOIN {s}.topic o ON o.id = q.topic WHERE w.id < 0 ORDER BY o.name, q.idx)
+       ARRAY(SELECT o.name || '/' || q.idx FROM {s}.queue q JOIN {s}.topic o ON o.id = q.topic
+              WHERE q.reached IS NOT NULL ORDER BY o.name, q.idx)
   FROM (SELECT id, snap, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
 

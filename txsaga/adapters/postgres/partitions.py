@@ -38,11 +38,11 @@ SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:parent)"""
 
 # A look of the sweep goes from its checkpoint to a tick that is old enough: none before both checkpoints is asked for
-# again. The newest one stays, since the next tick begins there, and so do those of blocked queues.
+# again. The newest one stays, since the next tick begins there.
 OLD_TICKS = """
 DELETE FROM {s}.tick WHERE id IN (
     SELECT id FROM {s}.tick
-     WHERE id >= 0 AND id < (SELECT max(id) FROM {s}.tick)
+     WHERE id < (SELECT max(id) FROM {s}.tick)
        AND last_txid <= (SELECT CASE WHEN count(*) = :looks THEN min(txid) END
                            FROM {s}.checkpoint WHERE name = ANY (:names))
      ORDER BY id LIMIT :most)"""

@@ -68,7 +68,7 @@ TABLES = {
         "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
         "SELECT",
     ),
-    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT, UPDATE (head)"),
+    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT, UPDATE (head, reached)"),
     "weight": Needs(operator="SELECT", engine="SELECT, INSERT"),
     "producer_group": Needs(
         "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"

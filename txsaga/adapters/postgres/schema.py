@@ -105,6 +105,7 @@ queue = Table(
     Column("idx", Integer, nullable=False),
     Column("tail", BigInteger, nullable=False, server_default=ZERO),
     Column("head", BigInteger, nullable=False, server_default=ZERO),
+    Column("reached", Snapshot),  # only while its log is blocked: what it was dispatched up to
     UniqueConstraint("topic", "idx"),
     postgresql_with={"fillfactor": 50},
 )

@@ -67,8 +67,7 @@ SELECT checks, check_at, parked, remarks
     "branches": branch_statements.OF,
     "steps": step_statements.OF,
     "op": """
-SELECT decision, from_check, (SELECT k.at FROM {s}.tick k
-                               WHERE k.id >= 0 AND pg_visible_in_snapshot(o.xid, k.snap)
+SELECT decision, from_check, (SELECT k.at FROM {s}.tick k WHERE pg_visible_in_snapshot(o.xid, k.snap)
                                ORDER BY k.id LIMIT 1) AS before
   FROM {s}.op o WHERE txid = :txid""",
 }
