@@ -29,8 +29,9 @@ from tests.engine.stored import Stored
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker
 from txsaga.engine.loop import Loop
-from txsaga.errors import RightsMissing
-from txsaga.model.decision import LocalState
+from txsaga.engine.one_check import OneCheck
+from txsaga.errors import RightsMissing, UnknownTransaction
+from txsaga.model.decision import Decision, LocalState
 from txsaga.model.rights import Right
 from txsaga.testing.samples import drain
 
@@ -59,6 +60,22 @@ class TestEngine:
             view.txid: view.state for view in operator.kernel.store.registry.transactions(undecided=False, limit=9)
         }
         assert states == {receipt.txid: "committed", tx.txid: "committed"}
+
+    def test_decides_a_plain_half_that_it_has_no_token_of(
+        self, home_url: str, engine: Broker, operator: Broker, open_as: Open
+    ) -> None:
+        producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
+        receipt = producer.prepare_now("orders", b"a")
+        Stored(home_url).let_pass(3600)
+        doubt = engine.kernel.store.doubts.of(receipt.txid)
+        assert doubt is not None and doubt.token == b""
+        assert OneCheck(engine.kernel).ask(receipt.txid, lambda _: LocalState.COMMIT).decision is Decision.COMMIT
+        assert engine.kernel.store.overview.decisions([receipt.txid]) == {receipt.txid: Decision.COMMIT}
+
+    def test_a_producer_needs_the_token(self, operator: Broker, open_as: Open) -> None:
+        producer = open_as(Right.PRODUCER).producer("shop", checker=lambda _: None)
+        with pytest.raises(UnknownTransaction):
+            producer.commit(producer.prepare_now("orders", b"a")._replace(token=b""))
 
     @pytest.mark.rule("R10")
     def test_what_names_nothing_that_is_there_stops_no_other_check(
