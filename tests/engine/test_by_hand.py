@@ -130,6 +130,17 @@ def desk() -> Iterator[Desk]:
     desk.kernel.close()
 
 
+def test_a_decision_by_hand_counts_also_when_the_delivery_can_not_be_woken(desk: Desk) -> None:
+    receipt = prepared(desk.store, desk.group, row(desk.qid, "a"))
+
+    def unable() -> None:
+        raise RuntimeError("can't start new thread")
+
+    desk.kernel.when_decided(unable)
+    assert desk.decide(receipt.txid, COMMIT)
+    assert read(desk.store, desk.qid) == ["a"]
+
+
 @pytest.mark.req("BEYOND-5", "IBM-10")
 @pytest.mark.parametrize("decision", BOTH)
 def test_a_half_without_evidence_is_decided_by_word(desk: Desk, decision: Decision) -> None:

@@ -147,7 +147,7 @@ def test_who_can_not_be_told_of_a_decision_doubles_nothing(moody_shop: Shop) -> 
         raise RuntimeError("can't start new thread")
 
     producer = moody_shop.broker.producer("till")  # plain
-    moody_shop.broker.kernel.on_decided = unable
+    moody_shop.broker.kernel.when_decided(unable)
     for pending in [producer.submit(NEWS, b"%d" % n) for n in range(3)]:
         pending.result(10)
     assert sorted(moody_shop.bodies(NEWS)) == ["0", "1", "2"]

@@ -180,7 +180,7 @@ def test_a_round_of_the_scheduler_is_announced_and_wakes_the_dispatcher() -> Non
         broker.producer("plain").send(LATER, b"1", delay=SOON)
         clock.advance(OVER)
         woken: list[bool] = []
-        broker.kernel.on_decided = lambda: woken.append(True)
+        broker.kernel.when_decided(lambda: woken.append(True))
         seen.clear()
         assert [Scheduler(broker.kernel).run_once() for _ in range(2)] == [1, 0]
         assert [fact.name for fact in seen] == ["Scheduling", "Scheduled"] * 2

@@ -102,6 +102,19 @@ def test_a_block_that_raised_is_rolled_back_and_says_so(moody_shop: Shop, key: s
     assert moody_shop.bodies() == []
 
 
+@BOTH
+def test_a_hook_that_raises_does_not_make_a_committed_block_look_failed(moody_shop: Shop, key: str | None) -> None:
+    def fails(*_: object) -> None:
+        raise Mistake
+
+    producer = moody_shop.producer()
+    moody_shop.broker.kernel.when_decided(fails)
+    with producer.transaction(key=key) as tx:
+        tx.when_decided(fails)
+        tx.send(ORDERS, b"a chair")
+    assert (tx.decision, moody_shop.bodies()) == (Decision.COMMIT, ["a chair"])
+
+
 def test_a_block_that_sent_nothing_decides_nothing(moody_shop: Shop) -> None:
     with moody_shop.producer().transaction() as tx:
         pass

@@ -264,7 +264,7 @@ class Broker(Administration):
         for reader in readers:
             with suppress(StoreError):  # what it holds runs out by itself
                 reader.close()
-        self._kernel.on_decided = lambda: None  # what is still decided starts no roles again
+        self._kernel.when_decided(lambda: None)  # what is still decided starts no roles again
         self._kernel.running.on_work = None
         for loop in (self._loop, self._own):
             if loop is not None:
@@ -296,7 +296,7 @@ class Broker(Administration):
         self._own = None  # once something is worked on here, it is held and answered for here
         if self._loop is not None:
             self._loop = None
-            self._kernel.on_decided = self._start  # roles run here once something is decided here
+            self._kernel.when_decided(self._start)  # roles run here once something is decided here
 
     def _member(self, name: str | None) -> str:
         if name is None:
@@ -336,7 +336,7 @@ class Broker(Administration):
                 loop = Loop(self.roles(), self._home.jitter)
                 loop.start()
                 self._loop = loop
-                self._kernel.on_decided = lambda: loop.wake(Dispatcher.name)
+                self._kernel.when_decided(lambda: loop.wake(Dispatcher.name))
 
 
 def _start_anew_after_fork() -> None:

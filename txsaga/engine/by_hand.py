@@ -71,7 +71,7 @@ class ByHand:
             except InDoubt:
                 if not left:
                     raise
-        self._kernel.on_decided()
+        self._kernel.tell_decided()
         return standing
 
     def resume(self, txid: int, *, who: str, why: str) -> None:

@@ -7,6 +7,7 @@ become too much to be kept here. What was not stored when the process dies is lo
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,8 @@ from txsaga.model.decision import Decision
 from txsaga.model.message import Message
 from txsaga.model.topic import Way
 
+logger = logging.getLogger("txsaga")
+
 FLUSH = 8 * 1024 * 1024
 """So many bytes are stored ahead of the decision."""
 
@@ -26,6 +29,7 @@ class Gathering(ABC):
     """Gathers messages, and who is to hear of the decision."""
 
     def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._outbox = Outbox(kernel.topics, Way.HALF)
         self._listeners: list[Callable[[Decision], None]] = []
 
@@ -53,6 +57,20 @@ class Gathering(ABC):
         """Tell somebody the decision."""
         check_function(listener, "listener", "give a function that takes the decision")
         self._listeners.append(listener)
+
+    def _tell(self, decision: Decision) -> None:
+        """Call each listener once; one that raises is logged, since the decision is made."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            try:
+                listener(decision)
+            except Exception:
+                logger.exception("a listener of transaction %s failed", self.txid)
+
+    @property
+    @abstractmethod
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
 
     @abstractmethod
     def _require_open(self, what: str) -> None:

@@ -118,7 +118,7 @@ class Kernel:
         self.steps: Batcher[Step, StepAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
         self._enlisted: dict[str, tuple[Resource, Participant]] = {}
         self._resources: dict[str, tuple[Resource, Evidence]] = {}
-        self.on_decided: Callable[[], None] = lambda: None
+        self._wake: Callable[[], None] = lambda: None
 
     def resource(self, named: object) -> tuple[Resource, Evidence]:
         """Return a registered resource, pinned by its database's uuid, and its evidence."""
@@ -207,11 +207,15 @@ class Kernel:
         with self.announce.around(facts.Acknowledging, about=claims[0].group):
             return self._store.claims.ack(claims)
 
+    def when_decided(self, wake: Callable[[], None]) -> None:
+        """Call this after each decision of this process, in place of what was called before."""
+        self._wake = wake
+
     def tell_decided(self) -> None:
-        """Wake whoever gives out what is decided."""
+        """Wake the role that delivers what is decided; a call that raises is logged, the decision stands."""
         try:
-            self.on_decided()
-        except Exception:  # the batch is written: an error here must not look like one of it
+            self._wake()
+        except Exception:  # the decision is written: an error here must not look like one of it
             logger.exception("nobody could be told of a decision; the next tick finds it")
 
 

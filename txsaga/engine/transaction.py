@@ -72,7 +72,7 @@ class Transaction(Gathering):
         self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
     ) -> None:
         super().__init__(kernel)
-        self._kernel, self._key = kernel, key
+        self._key = key
         self._stage = Stage.NEW
         self._contribution = Contribution(kernel, group, immunity, run)
         self._work = LocalWork(kernel, self._contribution)
@@ -300,9 +300,8 @@ class Transaction(Gathering):
 
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, Stage.LEFT
-        for listener in self._listeners:
-            listener(decision)
-        self._kernel.on_decided()
+        self._tell(decision)
+        self._kernel.tell_decided()
 
     def _close(self, evidence: int | None) -> None:
         self._stage = Stage.CLOSING

@@ -13,8 +13,10 @@ from tests.engine.flows.conftest import OpenDesks
 from tests.engine.flows.desks import CHANGE, Desks
 from tests.engine.flows.undone import broken, call, call_off, said, take_over, undone_by
 from txsaga import Decision
-from txsaga.engine.flows.ending import FlowOwner
+from txsaga.engine.by_hand import ByHand
+from txsaga.engine.flows.ending import Ending, FlowOwner
 from txsaga.errors import (
+    DecidedOtherwise,
     OutcomeUnknown,
     StoreUnavailable,
     Unfinished,
@@ -96,3 +98,23 @@ def test_a_rollback_whose_answer_was_lost_is_not_taken_for_another_ones(desks: D
             flow.roll_back()
     assert lost and flow.decision is Decision.ROLLBACK
     assert said == ["book", "undo book"]
+
+
+def test_a_flow_that_is_rolled_back_by_hand_while_it_ends_says_who_decided(desks: Desks) -> None:
+    txid = desks.begin("current")
+    by_hand = ByHand(desks.bank.broker.kernel)
+    desks.pay(txid, "pay", -5, on="current")
+    do_journals = Ending.do_journals
+
+    def overtaken(ending: Ending) -> None:
+        do_journals(ending)
+        by_hand.decide(txid, Decision.ROLLBACK, who="anna", why="it was a mistake")
+
+    with (
+        patch.object(Ending, "do_journals", overtaken),
+        desks.joined(txid) as flow,
+        pytest.raises(DecidedOtherwise),
+    ):
+        flow.end()
+    assert flow.decision is Decision.ROLLBACK
+    assert desks.bank.balances() == {"current": START, "mortgage": START}

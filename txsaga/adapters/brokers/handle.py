@@ -27,6 +27,11 @@ class BrokerWork(Gathering):
         self._closed = self._broken = self._used = False
 
     @property
+    def txid(self) -> int:
+        """The number that the branch has in this broker."""
+        return self._life.txid
+
+    @property
     def used(self) -> bool:
         """Tell whether it took or gave messages, or was to."""
         return self._used or self._outbox.overflowed
@@ -49,10 +54,8 @@ class BrokerWork(Gathering):
         return [] if self._broken else self._outbox.take()
 
     def tell(self, decision: Decision) -> None:
-        """Tell whoever listens."""
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener(decision)
+        """Call the listeners."""
+        self._tell(decision)
 
     def _flush(self) -> None:
         self._used = True

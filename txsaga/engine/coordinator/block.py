@@ -33,6 +33,7 @@ from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
 from txsaga.engine.coordinator.ballots import vote
 from txsaga.engine.coordinator.hand import Hand
 from txsaga.engine.coordinator.lanes import Lane
+from txsaga.engine.coordinator.named import check_names
 from txsaga.engine.coordinator.owner import PART, Owner
 from txsaga.engine.coordinator.parts import Told
 from txsaga.engine.coordinator.sharing import WHY, Ended, Outcome
@@ -100,8 +101,11 @@ class Coordinated(Gathering):
     ) -> None:
         super().__init__(kernel)
         self._shared = shared
-        self._kernel, self._stage = kernel, Stage.NEW
-        self._owner = owner or Owner(kernel, group, resources, key=key, run=run, patience=patience)
+        self._stage = Stage.NEW
+        if owner is None:
+            check_names(resources)
+            owner = Owner(kernel, group, resources, key=key, run=run, patience=patience)
+        self._owner = owner
         self._lanes: dict[str, Lane] = {}
         self._bound = False  # something is decided with it that may be refused
         self._table_writes: TableWrites | None = None
@@ -371,11 +375,7 @@ class Coordinated(Gathering):
         """Tell the resources, unless they were told, and whoever listens."""
         self.decision, self._stage = decision, Stage.LEFT
         told = self._owner.finish(decision) if told is None else told
-        for listener in self._listeners:
-            try:
-                listener(decision)
-            except Exception:  # what is decided stands, and the others are to hear of it
-                logger.exception("a listener of transaction %s failed", self.txid)
+        self._tell(decision)
         self._kernel.tell_decided()
         return told
 

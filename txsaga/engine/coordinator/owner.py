@@ -19,7 +19,7 @@ from functools import partial
 from threading import Lock
 
 from txsaga.engine.coordinator.ballots import ballots
-from txsaga.engine.coordinator.named import Named, check_names, resources_of
+from txsaga.engine.coordinator.named import Named, resources_of
 from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.coordinator.parts import Part, Told
 from txsaga.engine.coordinator.recovery import Recovery
@@ -71,7 +71,6 @@ class Owner:
         self._kernel, self._group, self._key, self._run = kernel, group, key, run
         self.patience = patience
         self._lives = Lives(kernel)
-        check_names(resources)
         self._polled = self._units = False
         self.written = False  # the store knows of it
         self.fenced = False  # it did not, and recovery took the votes for those of a dead owner
@@ -80,6 +79,7 @@ class Owner:
         self.with_effects = False  # tables: the batch of many owners would answer that it can't
         self._released = Told([], {}, [])
         self._names = resources
+        self.ids: Sequence[int] = ()
         self._resources: Sequence[Named] = () if loops() else resources_of(kernel, resources, patience)
         self.life: Life
         self.work: Work

@@ -15,15 +15,13 @@ from typing import NamedTuple
 from txsaga.engine.coordinator.block import Coordinated
 from txsaga.engine.coordinator.notes import noted
 from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.coordinator.parts import Part, Told
-from txsaga.engine.coordinator.work import Work
+from txsaga.engine.coordinator.parts import Part
 from txsaga.engine.decide import By
 from txsaga.engine.effects import Prepared
 from txsaga.engine.flows.attempts import close_failed
 from txsaga.engine.flows.held import HeldBranch
 from txsaga.engine.flows.running import do_journal
 from txsaga.engine.kernel import Kernel
-from txsaga.engine.life import Lives
 from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, Superseded
 from txsaga.errors.flows import FlowUnknown, StepsOpen
 from txsaga.errors.xa import RetryLater
@@ -62,12 +60,8 @@ class FlowOwner(Owner):
     """Who ends a flow: its steps' branches are there already."""
 
     def __init__(self, kernel: Kernel, group: Group, life: Life, *, handled: Collection[str], journals: bool) -> None:
-        self._kernel, self._group, self._flow = kernel, group, life
-        self._key, self._run, self._resources = life.key, life.run, []
-        self._lives, self._released = Lives(kernel), Told([], {}, [])
-        self._polled = True  # ballots may have been called in any process
-        self.recorded = tuple  # what its steps recorded is found when it is decided
-        self.written, self.with_effects, self.ids, self.patience = True, False, [], 0.0
+        super().__init__(kernel, group, (), key=life.key, run=life.run)
+        self._flow, self._polled = life, True  # ballots may have been called in any process
         self._handled, self._journals = handled, journals
         self.runs: list[Run] = []
         self.held: Sequence[FlowStep] = ()
@@ -83,11 +77,10 @@ class FlowOwner(Owner):
             last = last_attempts(flows.steps(txid))
             dead = self._given_up(flows, last) if self._journals else []
             units = [each for each in flows.units(txid) if each.decision is None]
-            self.life = flows.take_over(txid)
+            self._own(flows.take_over(txid), written=True)
             earlier = [each for each in units if each.branch is not None]
             flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
             runs = list(self._journals_named(flows, units)) if self._journals else []
-        self.work = Work(txid, kernel.announce)
         self.held = [each for each in last if each.holds_locks]
         self._take_held(units)
         for unit, statements in runs:

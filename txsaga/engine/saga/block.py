@@ -66,7 +66,7 @@ class Saga(Gathering):
 
     def __init__(self, kernel: Kernel, group: Group, *, key: str | None, run: str | None) -> None:
         super().__init__(kernel)
-        self._kernel, self._stage = kernel, Stage.NEW
+        self._stage = Stage.NEW
         self._owner = Owner(kernel, group, key=key, run=run)
         self._forward, self._behind = Forward(kernel, self._owner), Behind()
         self._deadlines: list[tuple[float, str]] = []
@@ -239,11 +239,7 @@ class Saga(Gathering):
 
     def _told(self, decision: Decision) -> None:
         self.decision, self._stage = decision, Stage.LEFT
-        for listener in self._listeners:
-            try:
-                listener(decision)
-            except Exception:  # what is decided stands, and the steps are to be undone
-                logger.exception("a listener of saga %s failed", self.txid)
+        self._tell(decision)
         self._kernel.tell_decided()
 
     def _later(self, do: Doing, name: str | None, **more: Any) -> Later:  # noqa: ANN401  # of an action
