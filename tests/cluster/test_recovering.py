@@ -14,7 +14,7 @@ from txsaga.engine.cluster.facade import BrokerCluster
 from txsaga.engine.cluster.recovering import Found
 from txsaga.engine.cluster.transaction import ClusterTransaction
 from txsaga.errors import ConfigError
-from txsaga.errors.xa import ProtocolError, ResourceManagerFailed, UnknownBranch
+from txsaga.errors.xa import HeuristicCommit, ProtocolError, ResourceManagerFailed, UnknownBranch
 from txsaga.model.branch import BranchId, BranchState
 from txsaga.model.decision import Decision
 
@@ -47,12 +47,23 @@ def heuristic(town: Town, cluster: BrokerCluster) -> ClusterTransaction:
     tx = left_prepared(cluster)
     (name,) = tx.participants
     forced(town, name, tx, Decision.COMMIT)
-    tx.roll_back()
+    with pytest.raises(HeuristicCommit, match=f"resource {name!r}"):
+        tx.roll_back()
     return tx
 
 
 def places(found: list[Found]) -> list[tuple[str, BranchState]]:
     return [(each.broker, each.state) for each in found]
+
+
+def test_a_rollback_that_a_broker_has_overruled_says_so_also_where_an_error_leaves_the_block(town: Town) -> None:
+    tx = left_prepared(town.cluster())
+    (name,) = tx.participants
+    forced(town, name, tx, Decision.COMMIT)
+    error = ValueError("out of chairs")
+    tx.__exit__(ValueError, error, None)
+    assert (tx.decision, town.told(name)) == (Decision.ROLLBACK, ["left"])
+    assert any(f"resource {name!r}" in note for note in error.__notes__)
 
 
 @pytest.mark.req("WM-21")

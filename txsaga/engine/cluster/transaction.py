@@ -92,7 +92,6 @@ class ClusterTransaction(Coordinated):
         self._unheard: set[str] = set()  # asked, and no yes came: recovery rolls back whatever they hold
         self._votes: dict[str, Vote] | None = None
         self._ended = False
-        self._silent: list[str] = []
         self._took_part: tuple[str, ...] | None = None
 
     @property
@@ -202,12 +201,17 @@ class ClusterTransaction(Coordinated):
         self._commit()
 
     def roll_back(self) -> None:
-        """Roll back now; `ResourceManagerFailed` when a broker that took part did not hear of it."""
+        """Roll back now; `ResourceManagerFailed` when a broker that took part did not hear of it.
+
+        `HeuristicCommit` when somebody had committed its branch there.
+        """
         self._require_running("roll back")
-        self._roll_back("its program asked for it")
-        if self._silent:
+        told = self._roll_back("its program asked for it")
+        if told.against:
+            raise told.against[0]
+        if told.silent:
             raise xa.ResourceManagerFailed(
-                f"transaction {self.txid} is rolled back, but {', '.join(self._silent)} did not answer; "
+                f"transaction {self.txid} is rolled back, but {', '.join(told.silent)} did not answer; "
                 "recovery tells it"
             )
 
@@ -229,14 +233,13 @@ class ClusterTransaction(Coordinated):
         standing = owner.decide(Decision.COMMIT, "the block ended", self._outbox.take(), votes)
         self._follow(standing)
 
-    def _roll_back(self, why: str, leaves: BaseException | None = None) -> None:
+    def _roll_back(self, why: str, leaves: BaseException | None = None) -> Told:
         self._took_part = self.participants  # what was not asked is given back before the rest
         self._set_aside(set(self._open) - set(self._took_part))
-        super()._roll_back(why, leaves)
+        return super()._roll_back(why, leaves)
 
     def _told(self, decision: Decision, told: Told | None = None) -> Told:
         told = super()._told(decision, told)
-        self._silent = list(told.silent)
         self._clean_up()
         return told
 

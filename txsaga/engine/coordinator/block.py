@@ -360,8 +360,8 @@ class Coordinated(Gathering):
         if told.silent:
             raise Unfinished(self._owner.life.txid, list(told.silent))
 
-    def _roll_back(self, why: str, leaves: BaseException | None = None) -> None:
-        """Roll back; what leaves the block tells who did not hear of it."""
+    def _roll_back(self, why: str, leaves: BaseException | None = None) -> Told:
+        """Roll back; what leaves the block tells who did not hear of it, and who had committed."""
         self._stage = Stage.BROKEN
         self._owner.release()
         told = self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
@@ -370,6 +370,10 @@ class Coordinated(Gathering):
             logger.warning("transaction %s: %s", self.txid, said)
             if leaves is not None:
                 leaves.add_note(said)
+        if leaves is not None:
+            for heuristic in told.against:
+                leaves.add_note(str(heuristic))
+        return told
 
     def _told(self, decision: Decision, told: Told | None = None) -> Told:
         """Tell the resources, unless they were told, and whoever listens."""
