@@ -11,7 +11,7 @@ from txsaga import COMMIT, Delivered, Message
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.roles import Dispatcher
 from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import LocalState
+from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import HalfView, TxView
 from txsaga.ports.store import Store
 from txsaga.testing import Later
@@ -20,7 +20,7 @@ from txsaga.testing.checking import check_once
 ORDERS, NEWS = "orders", "news"
 QUEUES = 4
 LONG_AGO = 60.0
-Answer = Callable[..., LocalState | None]
+Answer = Callable[..., LocalState | Decision | None]
 
 
 def says(state: LocalState | None) -> Answer:

@@ -85,7 +85,14 @@ Call = Callable[[Scene], object]
 SECONDS = r"give seconds, 0 or more"
 ASYNC = "an async function, it would never run; give a function"
 A_CHUNK = "the chunk is .*; give a batch that poll"
+NO_BODY = r"this message has no body; give it as bytes: send\(topic, body\)"
 IN_MEMORY: dict[str, tuple[Call, str]] = {
+    "send no body": (lambda s: s.plain.send(NEWS), NO_BODY),
+    "submit no body": (lambda s: s.plain.submit(NEWS), NO_BODY),
+    "prepare no body": (lambda s: s.producer.prepare(ORDERS), NO_BODY),
+    "no body in a block": (in_block(lambda tx, _: tx.send(ORDERS)), NO_BODY),
+    "no body in a transaction": (lambda s: s.producer.send_in_transaction(ORDERS, lambda *_: None), NO_BODY),
+    "a message and a body": (lambda s: s.plain.send(Message(NEWS, b"x"), b""), "a Message holds everything"),
     "a ttl of 5": (lambda s: s.broker.stream("g", [NEWS], ttl=5), "ttl is int; give a timedelta"),
     "no ttl": (lambda s: s.broker.stream("g", [NEWS], ttl=None), "ttl is NoneType; give a timedelta"),
     "replay a text": (

@@ -5,16 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 
 import pytest
 
-from tests.engine.members import QUICK, Member, age, checks, remarks
+from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.engine.shop import ORDERS, Shop, order, says
-from txsaga import COMMIT, UNKNOWN
+from txsaga import COMMIT, UNKNOWN, LocalState
 from txsaga.model.checks import CheckProfile
 from txsaga.ports.runs import RunState
 
 LAST = CheckProfile(interval=QUICK.interval, max_checks=1)
+
+
+waited_for: list[threading.Event] = []
+
+
+def hangs(_: object) -> LocalState:
+    """Answer when the test is over."""
+    waited_for[-1].wait(30)
+    return COMMIT
 
 
 @pytest.fixture
@@ -23,6 +33,7 @@ def over(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr("txsaga.engine.beside.PATIENCE", 0.2)
     with ExitStack() as leaving:
         event = threading.Event()
+        waited_for.append(event)
         leaving.callback(event.set)
         yield event
 
@@ -74,3 +85,59 @@ def test_a_host_of_flows_that_hangs_has_not_said_that_the_run_is_over(moody_shop
     member.answer()
     assert tx.txid is not None and checks(moody_shop, tx.txid).asked == 0
     assert moody_shop.state(plain) == "committed"
+
+
+SOON = CheckProfile(interval=QUICK.interval, reply_timeout=timedelta(seconds=0.2))
+
+
+@pytest.mark.req("RMQ-77", "RMQ-85")
+def test_checkers_that_hang_are_left_alone_and_named_and_the_member_answers_for_other_groups(
+    any_shop: Shop, over: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Member(any_shop, threads=2)
+    producer = member.producer("slow", checker=hangs)
+    hung = [producer.prepare_now(ORDERS, b"").txid for _ in range(3)]
+    age(any_shop)
+    member.beat()
+    member.lead(SOON)
+    member.answer()
+    counts = sorted(counted(any_shop, txid) for txid in hung)
+    assert counts == [0, 1, 1]  # the third one was seen by no checker
+    named = "checker tests.engine.test_check_hanging.hangs of group 'slow' has not returned for 0 s"
+    assert sum(("UNKNOWN", named) in remarks(any_shop, txid) for txid in hung) == 2
+    assert sum(named in each.message for each in caplog.records if each.levelname == "WARNING") == 2
+    (left,) = [each.message for each in caplog.records if each.levelname == "ERROR"]
+    assert "answers for group 'slow' no more: 2 of its checkers hang" in left and named[:-5] in left
+
+    other = member.producer("other", checker=says(COMMIT)).prepare_now(ORDERS, b"").txid
+    age(any_shop)
+    member.beat()
+    assert {each.group: each.members for each in any_shop.store.overview.backlogs()} == {"slow": 0, "other": 1}
+    member.lead(SOON)
+    member.answer()
+    assert any_shop.state(other) == "committed"
+    over.set()
+    until(lambda: member.take_up() == 0 and not any_shop.pending()[1:])
+    member.beat()
+    member.lead(SOON)
+    member.answer()
+    assert any_shop.pending() == []
+    assert "answers for group 'slow' again" in caplog.text
+
+
+@pytest.mark.req("RMQ-85")
+def test_a_member_that_did_not_answer_is_not_asked_again_while_another_one_lives(
+    any_shop: Shop, over: threading.Event
+) -> None:
+    silent, quick = sorted((Member(any_shop), Member(any_shop)), key=lambda member: member.name)
+    txids = [silent.producer(checker=hangs).prepare_now(ORDERS, b"").txid for _ in range(3)]
+    age(any_shop)
+    silent.beat()
+    silent.lead(SOON)
+    silent.answer()
+    quick.producer()
+    quick.beat()
+    silent.beat()
+    quick.lead(SOON)
+    quick.answer()
+    assert [any_shop.state(txid) for txid in txids] == ["committed"] * 3

@@ -10,9 +10,10 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 
 from tests.engine.members import Member, age, counted, remarks
 from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
-from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
+from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision, LocalState, Message
 from txsaga.engine.settle import Question
 from txsaga.model.message import TRANSACTION_ID
+from txsaga.model.records import Content
 from txsaga.model.sending import EndRequest
 
 Seen = list[Question]
@@ -172,6 +173,27 @@ def test_what_is_no_answer_is_unknown_with_a_remark(any_shop: Shop, checker: obj
     any_shop.check()
     assert (any_shop.state(receipt.txid), counted(any_shop, receipt.txid)) == ("prepared", 1)
     assert remarks(any_shop, receipt.txid) == [("UNKNOWN", why)]
+
+
+@pytest.mark.req("RMQ-11")
+@pytest.mark.parametrize("decision", Decision)
+def test_a_decision_is_taken_for_the_answer(any_shop: Shop, decision: Decision) -> None:
+    producer = any_shop.producer(checker=lambda _: decision)
+    receipt = producer.prepare_now(ORDERS, b"a chair")
+    any_shop.check()
+    sent = producer.send_in_transaction(order(), lambda *_: decision)
+    assert (any_shop.transaction(receipt.txid).decision, sent.local_state) == (decision, LocalState[decision.name])
+
+
+def test_a_damaged_half_is_not_blamed_on_the_checker(any_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    receipt = any_shop.producer(checker=lambda question: question.messages and COMMIT).prepare_now(ORDERS, b"a chair")
+    queue = any_shop.view(receipt.txid).real_queue
+    monkeypatch.setattr(type(any_shop.store.halves), "contents", lambda *_: [Content(ORDERS, b"torn")])
+    any_shop.check()
+    ((answer, why),) = remarks(any_shop, receipt.txid)
+    assert (answer, any_shop.state(receipt.txid)) == ("UNKNOWN", "prepared")
+    told = f"the messages of transaction {receipt.txid} for topic 'orders', queue {queue}, can't be read: "
+    assert why.startswith(told) and why.endswith(f"roll it back: `txsaga doubt rollback {receipt.txid}`")
 
 
 @pytest.mark.req("RMQ-62")

@@ -1,12 +1,16 @@
 """
 Answering: the questions that check-back puts to this member, and what its checkers say.
 
-Checkers run in threads of their own, as many as the user says; one that hangs keeps one of them. An answer is processed
-like any end: the decision is written first, through the batches that every end goes through, and then the question is
-taken away. If this dies in between, the decision stands, and a round takes the question away when its time is over or
-this member's lease is. A question that is not answered in its time counts as UNKNOWN; an answer that comes later is an
-end all the same. That time runs from when a question is taken up, so no more are taken up than begin soon. What waits
-here for a thread until half of its time is over is given back and does not count: no checker has seen it.
+Checkers run in threads of their own, as many as the user says. One that has not returned when its time is over counts
+as UNKNOWN; its thread is left to it and replaced, and what it says later is an end all the same. When as many checkers
+of one group hang as there are threads, this member answers for that group no more until one of them returns: it logs
+an error and leaves the group, so others are asked. So one group never has twice as many threads.
+
+An answer is processed like any end: the decision is written first, through the batches that every end goes through, and
+then the question is taken away. If this dies in between, the decision stands, and a round takes the question away when
+its time is over or this member's lease is. The time for an answer runs from when a question is taken up, so no more are
+taken up than begin soon. What waits here for a thread until half of its time is over is given back and does not count:
+no checker has seen it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -36,6 +41,7 @@ logger = logging.getLogger("txsaga")
 THREADS = 4
 A_MOMENT = 0.02
 NOT_SEEN = "no thread was free for its checker"
+HANG = "checkers of its group hang in this member"
 
 
 class Answering:
@@ -48,7 +54,8 @@ class Answering:
         self._kernel, self._threads = kernel, threads
         self._questions: SimpleQueue[Taken] = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
-        self._mine: dict[int, Taken] = {}  # once each, also what is put again while its checker hangs
+        self._mine: dict[int, Taken] = {}  # once each
+        self._hanging: dict[int, Taken] = {}  # their checkers did not return in time, and have not since
         self._started = 0
         self._room = Room(threads)
         self._look_at, self._wait = 0.0, self.pace.pause
@@ -69,35 +76,82 @@ class Answering:
             taken = self._kernel.store.questions.take(self._kernel.member, free)
         for asked in taken:
             self._wait_for_thread(asked, at)
-        while taken and self._started < self._threads:
-            name = f"txsaga-checker-{self._started + 1}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-            self._started += 1
+        if taken:
+            self._start_threads()
         self._wait = self.pace.pause if taken else min(2 * self._wait, self.pace.rest)
         self._look_at = at if len(taken) == free else at + self._wait  # there was no more than that
         return len(taken)
 
     def _wait_for_thread(self, asked: Asked, at: float) -> None:
-        known = self._mine.get(asked.doubt.txid)
+        txid = asked.doubt.txid
+        known = self._mine.get(txid) or self._hanging.get(txid)  # it is not called twice at the same time
         if known is None:
-            known = self._mine[asked.doubt.txid] = Taken(asked, at)
+            known = Taken(asked, at)
             self._questions.put(known)
         elif not known.begun:
             known.renew(asked, at)
+        self._mine[txid] = known
+
+    def _start_threads(self) -> None:
+        while self._started < self._threads:
+            self._started += 1
+            name = f"txsaga-checker-{self._started}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _take_away(self) -> int:
-        if not self._mine:
+        if not (self._mine or self._hanging):
             return 0
         answers = self._drained()
-        late = [taken.txid for taken in list(self._mine.values()) if taken.give_back()]
+        for answer in answers:
+            self._mine.pop(answer.txid, None)
+            self._hanging.pop(answer.txid, None)
+        late = [taken.txid for taken in self._mine.values() if taken.give_back()]
         answers += [Answer(txid, None, NOT_SEEN) for txid in late]
+        left = [Answer(each.txid, LocalState.UNKNOWN, self._hangs(each)) for each in self._left()]
+        answers += left
+        self._leave_groups()
         if answers:
             for answer in answers:
                 self._mine.pop(answer.txid, None)
-            self._room.learn(len(answers), len(late))
+            self._room.learn(len(answers), len(late) + len(left))
             with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
                 self._kernel.store.questions.answered(self._kernel.member, answers)
         return len(answers)
+
+    def _left(self) -> list[Taken]:
+        """Wait no longer for checkers whose time is over, and replace their threads."""
+        left = [taken for taken in self._mine.values() if taken.leave()]
+        for taken in left:
+            if taken.txid not in self._hanging:
+                self._hanging[taken.txid] = taken
+                self._started -= 1
+                logger.warning("transaction %d: %s", taken.txid, self._hangs(taken), extra={"txid": taken.txid})
+        if left:
+            self._start_threads()
+        return left
+
+    def _leave_groups(self) -> None:
+        """Answer no more for groups of which too many checkers hang, until one of those returns."""
+        counts = Counter(taken.asked.doubt.group for taken in self._hanging.values())
+        hanging = frozenset(group for group, count in counts.items() if count >= self._threads)
+        checkers = self._kernel.checkers
+        for group in hanging - checkers.hanging:
+            oldest = next(taken for taken in self._hanging.values() if taken.asked.doubt.group == group)
+            logger.error(
+                "this process answers for group %r no more: %d of its checkers hang; %s, and once one returns it "
+                "answers again; let other programs of the group answer, or start this one again",
+                checkers.by_id.get(group),
+                counts[group],
+                self._hangs(oldest),
+            )
+        for group in checkers.hanging - hanging:
+            logger.warning("this process answers for group %r again: a checker returned", checkers.by_id.get(group))
+        checkers.hanging = hanging
+
+    def _hangs(self, taken: Taken) -> str:
+        checkers = self._kernel.checkers
+        group = checkers.by_id.get(taken.asked.doubt.group, "")
+        return f"checker {checkers.name_of(group)} of group {group!r} has not returned for {taken.hangs_for:.0f} s"
 
     def _drained(self) -> list[Answer]:
         answers = []
@@ -116,19 +170,26 @@ class Answering:
             self._room.waited = time.monotonic() - taken.at
             txid = taken.txid
             try:
-                self._answer(taken.asked)
+                self._answer(taken)
             except BaseException as failure:  # the thread stays: the next question would have none
+                taken.end()
                 logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
                 self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
+            if taken.left:
+                return  # another thread is in the place of this one
 
     def _say(self, txid: int, state: LocalState | None, why: str) -> None:
         self._answers.put(Answer(txid, state, why))
 
-    def _answer(self, asked: Asked) -> None:
-        doubt = asked.doubt
-        group = self._kernel.checkers.by_id.get(doubt.group)
+    def _answer(self, taken: Taken) -> None:
+        asked, doubt, checkers = taken.asked, taken.asked.doubt, self._kernel.checkers
+        if doubt.group in checkers.hanging:
+            taken.end()
+            return self._say(doubt.txid, None, HANG)
+        group = checkers.by_id.get(doubt.group)
         case = Case(self._kernel.store, doubt, group, asked.halves or None)
-        state, why = self._kernel.checkers.say(case, asked.key)
+        state, why = checkers.say(case, asked.key)
+        taken.end()
         self._kernel.settler.report(case, state, why)
         decision = state.decision
         if decision is None:

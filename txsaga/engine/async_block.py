@@ -155,7 +155,7 @@ class AsyncBlock(Generic[B]):
         if cancelled is not None:
             raise cancelled
 
-    async def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
         """Add a message: it is published by COMMIT, and by nothing else."""
         await self._alone(partial(self._block.send, topic, body, **options))
 

@@ -22,7 +22,7 @@ class AsyncJoined:
     def __init__(self, opened: Callable[[], Joined], in_loop: Loops) -> None:
         self._opened, self._in_loop = opened, in_loop
 
-    async def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
         """Add a message; it becomes visible with the caller's commit."""
         return await self._in_loop(lambda: self._opened().send(topic, body, **options))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
+from txsaga.errors import ChunkDamaged
 from txsaga.model.decision import LocalState
 from txsaga.model.layout import unpack
 from txsaga.model.message import Message
@@ -58,10 +59,18 @@ class Case:
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """Its messages as they were sent, with their transaction's id among the headers."""
-        contents = self._store.halves.contents(self.doubt.txid)
-        return tuple(
-            message.stored_in(self.id) for content in contents for message in unpack(content.topic, content.body)
-        )
+        messages = list[Message]()
+        for topic, body in self._store.halves.contents(self.doubt.txid):
+            try:
+                messages += [message.stored_in(self.id) for message in unpack(topic, body)]
+            except ChunkDamaged as damage:
+                txid = self.doubt.txid
+                queues = sorted({half.real_queue for half in self.halves if half.real_topic == topic})
+                raise ChunkDamaged(
+                    f"the messages of transaction {txid} for topic {topic!r}, queue {', '.join(map(str, queues))}, "
+                    f"can't be read: {damage}, or roll it back: `txsaga doubt rollback {txid}`"
+                ) from damage
+        return tuple(messages)
 
     @property
     def id(self) -> str:

@@ -172,7 +172,7 @@ class Round:
         self._kernel.tell_decided()
 
     def _ask(self) -> None:
-        """Put a question about each to a live member of its group, by turns."""
+        """Put a question about each to a live member of its group, by turns; who was asked last comes last."""
         cases, self._asked = self._asked, []
         if not cases or not self._leads():
             return
@@ -184,7 +184,8 @@ class Round:
             members = alive.get(checkers_of(case.doubt.group), ())
             free = [member for member in members if member not in full and backlog[member] < MOST_ASKED]
             if free:
-                member = free[next(self._turns[case.doubt.group]) % len(free)]
+                others = [member for member in free if member != case.doubt.asked_last] or free
+                member = others[next(self._turns[case.doubt.group]) % len(others)]
                 backlog[member] += 1
                 asks.append(self._question(case.doubt, member))
             elif members:  # others must not wait behind those whose members have their hands full

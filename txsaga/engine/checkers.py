@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from txsaga.engine.case import Case
-from txsaga.model.decision import LocalState
+from txsaga.errors import ChunkDamaged
+from txsaga.model.decision import Decision, LocalState
 from txsaga.model.message import Message
 from txsaga.model.records import Group, HalfView
 
-Checker = Callable[["Question"], "LocalState | None"]
+Checker = Callable[["Question"], "LocalState | Decision | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +47,28 @@ def question_about(case: Case, key: str | None) -> Question:
     return Question(txid=doubt.txid, id=case.id, group=case.group, key=key, case=case, checks=doubt.checks)
 
 
+def ask(checker: Checker, question: Question) -> tuple[LocalState, str]:
+    """Ask a checker; return its answer, and why. What it raises is UNKNOWN, unless it is to end the process."""
+    try:
+        answer = LocalState.of(checker(question))
+    except ChunkDamaged as damage:  # the messages of the question: no checker can mend them
+        return LocalState.UNKNOWN, str(damage)
+    except Exception as failure:  # noqa: BLE001  # the user's code
+        return LocalState.UNKNOWN, _raised(failure)
+    return answer, f"the checker said {answer}"
+
+
+def _raised(failure: BaseException) -> str:
+    return f"the checker raised {type(failure).__name__}: {failure}"
+
+
 class Checkers:
     """Who answers for which group here."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, str] = {}
         self._by_name: dict[str, Checker] = {}
+        self.hanging: frozenset[int] = frozenset()  # groups that it does not answer for, since their checkers hang
 
     def __bool__(self) -> bool:
         """Tell whether this process answers for anybody."""
@@ -66,6 +83,12 @@ class Checkers:
         """Answer for a group no more, and stay its member."""
         self._by_name.pop(group, None)
 
+    def name_of(self, group: str) -> str:
+        """Name the checker of a group by the place of its code."""
+        checker: object = self._by_name.get(group)
+        called = getattr(checker, "__qualname__", type(checker).__qualname__)  # a partial has no name of its own
+        return f"{checker.__module__}.{called}"
+
     def knows(self, group: str) -> bool:
         """Tell whether a group has a checker here."""
         return group in self._by_name
@@ -76,9 +99,8 @@ class Checkers:
         if checker is None:
             return LocalState.UNKNOWN, f"the member that was asked has no checker for group {case.group!r}"
         try:
-            answer = LocalState(checker(question_about(case, key)) or LocalState.UNKNOWN)
+            return ask(checker, question_about(case, key))
         except KeyboardInterrupt:
             raise
         except BaseException as failure:  # noqa: BLE001  # the user's code: also what would end a thread is UNKNOWN
-            return LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}"
-        return answer, f"the checker said {answer}"
+            return LocalState.UNKNOWN, _raised(failure)

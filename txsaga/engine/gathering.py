@@ -33,7 +33,7 @@ class Gathering(ABC):
         self._outbox = Outbox(kernel.topics, Way.HALF)
         self._listeners: list[Callable[[Decision], None]] = []
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
         """Add a message: it is published by COMMIT, and by nothing else."""
         message = as_message(topic, body, options)
         self._require_open("send")

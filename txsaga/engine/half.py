@@ -23,10 +23,10 @@ from txsaga.model.topic import Way
 logger = logging.getLogger("txsaga")
 
 
-def as_message(topic: object, body: bytes, options: Mapping[str, object]) -> Message:
+def as_message(topic: object, body: bytes | None, options: Mapping[str, object]) -> Message:
     """Make a message of what was passed to a send; the door looks at every field."""
     if isinstance(topic, Message):
-        if body or options:
+        if body is not None or options:
             raise InvalidMessage("a Message holds everything; give the body and the options to it")
         return topic
     if not isinstance(topic, str):
@@ -34,6 +34,8 @@ def as_message(topic: object, body: bytes, options: Mapping[str, object]) -> Mes
             f"one message is sent at a time, not a {type(topic).__name__}; "
             "several messages under one decision go into producer.transaction()"
         )
+    if body is None:
+        raise InvalidMessage('this message has no body; give it as bytes: send(topic, body), where b"" is an empty one')
     return made_of(topic, body, options)
 
 

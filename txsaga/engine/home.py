@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Joined(Protocol):
     """Sends inside the caller's own transaction in the home database."""
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
         """Add a message; it becomes visible with the caller's commit."""
 
     def send_many(

@@ -35,7 +35,7 @@ class Heartbeat:
 
     def __init__(self, kernel: Kernel, *, enlists: bool = True) -> None:
         self._kernel, self._enlists = kernel, enlists
-        self._enlisted: tuple[str, ...] = ()
+        self._enlisted: tuple[list[str], list[str]] = ([], [])
         self._renew_at = 0.0
 
     @property
@@ -72,13 +72,20 @@ class Heartbeat:
                         self._kernel.store.doubts.hold(some, lease)
 
     def enlist(self) -> None:
-        """Say that this process answers for its groups."""
-        kinds = tuple(sorted(map(checkers_of, self._kernel.checkers.by_id)))
-        if not kinds or (kinds == self._enlisted and time.monotonic() < self._renew_at):
+        """Say that this process answers for its groups, but for those whose checkers hang."""
+        checkers, leases, member = self._kernel.checkers, self._kernel.store.leases, self._kernel.member
+        hanging = sorted(map(checkers_of, checkers.hanging))
+        answering = sorted(map(checkers_of, checkers.by_id.keys() - checkers.hanging))
+        enlisted = answering, hanging
+        if enlisted == self._enlisted and time.monotonic() < self._renew_at:
             return
-        with self._kernel.announce.around(facts.Enlisting, about=self._kernel.member):
-            self._kernel.store.leases.keep(kinds, self._kernel.member, MEMBERSHIP)
-        self._enlisted, self._renew_at = kinds, time.monotonic() + MEMBERSHIP.total_seconds() / 3
+        if answering or hanging:
+            with self._kernel.announce.around(facts.Enlisting, about=member):
+                if answering:
+                    leases.keep(answering, member, MEMBERSHIP)
+                if hanging:
+                    leases.drop(hanging, member)
+            self._enlisted, self._renew_at = enlisted, time.monotonic() + MEMBERSHIP.total_seconds() / 3
 
 
 class Lease:

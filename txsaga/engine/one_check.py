@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txsaga.engine.case import Case
-from txsaga.engine.checkers import Checker, question_about
+from txsaga.engine.checkers import Checker, ask, question_about
 from txsaga.engine.decide import By
 from txsaga.engine.judge import UNCOUNTED, Basis, Verdict
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.run_first import LIVES, SILENT, state_of_run
 from txsaga.errors import EffectConflict, InDoubt, UnknownTransaction
 from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
+from txsaga.model.decision import Decision
 from txsaga.model.records import Doubt
 from txsaga.ports.runs import RunState
 
@@ -70,11 +70,7 @@ class OneCheck:
 
     def _said(self, case: Case, checker: Checker, verdict: Verdict) -> Verdict:
         view = self._store.registry.transaction(case.doubt.txid)
-        try:
-            answer = LocalState(checker(question_about(case, view.key if view else None)) or LocalState.UNKNOWN)
-            why = f"the checker said {answer}"
-        except Exception as failure:  # noqa: BLE001  # the user's code: whatever it raises is UNKNOWN
-            answer, why = LocalState.UNKNOWN, f"the checker raised {type(failure).__name__}: {failure}"
+        answer, why = ask(checker, question_about(case, view.key if view else None))
         return Verdict(answer, why, Basis.WORD, found=verdict.found)
 
     def _settled(self, case: Case, verdict: Verdict) -> Answered:

@@ -82,11 +82,11 @@ class Producer:
         endings.know(name, self.group.id)
         self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> Receipt:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> Receipt:
         """Send a plain message; durable and on its way when this returns."""
         return self._kernel.stores.call(self._plain(as_message(topic, body, options)))
 
-    def submit(self, topic: str | Message, body: bytes = b"", **options: object) -> Pending[Receipt]:
+    def submit(self, topic: str | Message, body: bytes | None = None, **options: object) -> Pending[Receipt]:
         """Send a plain message; the future is done when it is durable."""
         return self._kernel.stores.submit(self._plain(as_message(topic, body, options)))
 
@@ -110,7 +110,7 @@ class Producer:
         return self._won(self._kernel.decides.call(end), Decision.ROLLBACK)
 
     def prepare(
-        self, topic: str | Message, body: bytes = b"", *, immunity: int | None = None, **options: object
+        self, topic: str | Message, body: bytes | None = None, *, immunity: int | None = None, **options: object
     ) -> Pending[Receipt]:
         """Store a half message; the future is done when it is durable and invisible."""
         return self._kernel.stores.submit(self._half(as_message(topic, body, options), immunity))

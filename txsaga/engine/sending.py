@@ -28,7 +28,7 @@ from txsaga.errors import (
     UnknownTopic,
 )
 from txsaga.model.arguments import check_function
-from txsaga.model.decision import NOT_SAFE, Code, LocalState
+from txsaga.model.decision import NOT_SAFE, Code, Decision, LocalState
 from txsaga.model.identity import HalfId
 from txsaga.model.message import Message
 from txsaga.model.records import Doubt, Group, Half, Receipt, Standing
@@ -37,7 +37,7 @@ from txsaga.model.topic import Way
 
 logger = logging.getLogger("txsaga")
 
-Executor = Callable[[Message, object], "LocalState | None"]
+Executor = Callable[[Message, object], "LocalState | Decision | None"]
 END_TIMEOUT = 3.0
 MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName)
 """What the caller did wrong is told as it is; everything else is a send that failed."""
@@ -46,10 +46,10 @@ MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName)
 class TransactionListener(Protocol):
     """Executor and checker in one object."""
 
-    def execute(self, message: Message, arg: object) -> LocalState | None:
+    def execute(self, message: Message, arg: object) -> LocalState | Decision | None:
         """Run the local work of a message."""
 
-    def check(self, question: object) -> LocalState | None:
+    def check(self, question: object) -> LocalState | Decision | None:
         """Answer what became of the local work."""
 
 
@@ -78,7 +78,7 @@ class Sending:
         if executor is None:
             raise ExecutorMissing(self._group.name)
         check_function(executor, "local", "give a function that takes message and arg")
-        message, receipt, half = self._store(as_message(message, b"", {}), immunity)
+        message, receipt, half = self._store(as_message(message, None, {}), immunity)
         qid = half.rows[0].qid
         message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
         request = self._request(message, receipt, qid)
@@ -110,7 +110,7 @@ class Sending:
         if status is not Code.SEND_OK:
             return LocalState.UNKNOWN, f"the half was answered with {status}"
         try:
-            state = LocalState(executor(message, arg) or LocalState.UNKNOWN)
+            state = LocalState.of(executor(message, arg))
         except Exception as failure:  # the user's code: whatever it raises is UNKNOWN
             logger.warning("local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True)
             return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"

@@ -1,8 +1,9 @@
 """
 What a member took up of its questions, and how many more it takes up.
 
-A question's time to answer runs from when it is taken up, so no more are taken up than begin soon. It knows no store
-and starts no thread. If room never shrank, what slow checkers leave waiting would be late for nobody's fault.
+A question's time to answer runs from when it is taken up, so no more are taken up than begin soon, and nobody waits for
+its checker any longer. It knows no store and starts no thread. If room never shrank, what slow checkers leave waiting
+would be late for nobody's fault.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Taken:
     def __init__(self, asked: Asked, at: float) -> None:
         self._lock = threading.Lock()
         self.renew(asked, at)
-        self.begun = self.given_back = False
+        self.begun = self.given_back = self.returned = self.left = False
 
     @property
     def txid(self) -> int:
@@ -49,6 +50,23 @@ class Taken:
         with self._lock:
             self.given_back = not self.begun and time.monotonic() >= self.until
             return self.given_back
+
+    @property
+    def hangs_for(self) -> float:
+        """Return the seconds since it was taken up."""
+        return time.monotonic() - self.at
+
+    def leave(self) -> bool:
+        """Wait no longer for its checker; False while its time runs, or once it returned."""
+        with self._lock:
+            late = self.hangs_for >= self.asked.patience.total_seconds()
+            self.left = self.left or (self.begun and late and not self.returned)
+            return self.left and not self.returned
+
+    def end(self) -> None:
+        """Note that its checker returned."""
+        with self._lock:
+            self.returned = True
 
 
 class Room:

@@ -4,6 +4,8 @@ The words of a decision: what local work said, what a store answered, what stand
 Only two decisions exist. "Unknown" is an answer of local work, never a decision.
 """
 
+from __future__ import annotations
+
 from enum import IntEnum, StrEnum
 
 
@@ -20,6 +22,11 @@ class LocalState(StrEnum):
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
     UNKNOWN = "UNKNOWN"
+
+    @classmethod
+    def of(cls, answer: object) -> LocalState:
+        """Read what local work or a checker returned: None is UNKNOWN, a `Decision` is taken for the answer."""
+        return cls[answer.name] if isinstance(answer, Decision) else cls(answer or cls.UNKNOWN)  # type: ignore[arg-type]
 
     @property
     def decision(self) -> Decision | None:

@@ -117,6 +117,7 @@ class Doubt(NamedTuple):
     checks: int = 0
     age: timedelta = timedelta()
     run: str | None = None
+    asked_last: str | None = None  # the member whose answer, or silence, is the last remark
 
     @classmethod
     def of(cls, stored: Life | Receipt, evidence: int | None = None) -> Doubt:

@@ -201,6 +201,7 @@ class MemoryDoubts:
             checks=listed.checks if listed else 0,
             age=self._home.now() - max(since, (listed and listed.resumed) or since),
             run=opened.life.run if opened else None,
+            asked_last=listed.remarks[-1].who if listed and listed.remarks else None,
         )
 
 

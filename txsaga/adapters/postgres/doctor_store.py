@@ -154,7 +154,8 @@ def unanswered(store: PostgresStore) -> Finding:
     ]
     if alone:
         told = f"nobody answers for undecided transactions of {', '.join(alone)}"
-        return warning("producers", told, "start a program of the group, or give the engine its resources")
+        remedy = "start a program of the group, or give the engine its resources"
+        return warning("producers", told, f"{remedy}; the log of one that runs names a checker that hangs")
     return ok("producers", "whoever has something undecided has a member that answers")
 
 

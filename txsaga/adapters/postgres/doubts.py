@@ -195,7 +195,7 @@ class PostgresDoubts:
     def of(self, txid: int) -> Doubt | None:
         """Return what deciding one transaction needs."""
         rows = self._run(self._hot.doubt, {"txid": txid})
-        return Doubt._make(rows[0]) if rows else None
+        return Doubt(*rows[0]) if rows else None
 
     def hold(self, held: Sequence[Doubt], lease: timedelta) -> None:
         """Ask about transactions that are being worked on no earlier than in `lease`."""

@@ -245,7 +245,7 @@ DELETE FROM {s}.doubt d WHERE d.check_at <= (SELECT clock_timestamp())
 # owns may be open for as long as it lives, so its age counts from its last step.
 DOUBTS = """
 SELECT d.txid, d.pgroup, {token}, d.keyed, coalesce(t.evidence, h.evidence), coalesce(t.opened, h.born), d.checks,
-       clock_timestamp() - coalesce(greatest(d.resumed, t.since), h.born), t.run
+       clock_timestamp() - coalesce(greatest(d.resumed, t.since), h.born), t.run, d.remarks -> -1 ->> 'who'
   FROM (SELECT * FROM {s}.doubt w WHERE parked IS NULL AND check_at <= (SELECT clock_timestamp())
            AND (SELECT o.txid FROM {s}.op o WHERE o.txid = w.txid) IS NULL
            AND (SELECT q.txid FROM {s}.question q WHERE q.txid = w.txid) IS NULL

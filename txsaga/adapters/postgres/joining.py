@@ -63,7 +63,7 @@ class JoinedSends:
         self._info: dict[Any, Any] = connection.info
         self._statement = _send(namespace, self._require_home(namespace), group)
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> int:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
         """Add a message to the caller's transaction; return its number."""
         message, qid = self._kernel.topics.admit(as_message(topic, body, options), Way.JOIN)
         stored = lay_out_one(message)

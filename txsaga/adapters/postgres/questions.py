@@ -164,7 +164,7 @@ class PostgresQuestions:
             return []
         views = self._views(txids)
         rows = self._run(self._asked, {"txids": txids})
-        return [Asked(Doubt._make(row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
+        return [Asked(Doubt(*row[:-2]), row[-2], views.get(row[0], ()), row[-1]) for row in rows]
 
     def answered(self, member: str, answers: Sequence[Answer]) -> None:
         """Take questions away."""

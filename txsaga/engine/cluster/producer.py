@@ -49,7 +49,7 @@ class ClusterProducer:
         self._producers: dict[str, Producer] = {}
 
     def send(
-        self, topic: str | Message, body: bytes = b"", *, nodes: Sequence[str] | None = None, **options: object
+        self, topic: str | Message, body: bytes | None = None, *, nodes: Sequence[str] | None = None, **options: object
     ) -> Placed:
         """Send a plain message to whom the policy chooses, or to a node list; return where it lies."""
         message = as_message(topic, body, options)

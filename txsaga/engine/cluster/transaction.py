@@ -62,7 +62,7 @@ class Handle(Protocol):
 
     used: bool
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
         """Add a message to the branch."""
 
     def consume(self, consumed: Consumed | Received, batch: Batch | None = None) -> None:
@@ -130,7 +130,7 @@ class ClusterTransaction(Coordinated):
             "asyncio.to_thread"
         )
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
         """Add a message to the transaction, on the brokers that were chosen for it."""
         message = as_message(topic, body, options)
         self._require_open("send")

@@ -365,14 +365,13 @@ class Coordinated(Gathering):
         self._stage = Stage.BROKEN
         self._owner.release()
         told = self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
+        notes = [str(heuristic) for heuristic in told.against]
         for name, silent in told.silent.items():
-            said = f"resource {name!r} was not told of the rollback: {silent}; recovery tells it"
-            logger.warning("transaction %s: %s", self.txid, said)
-            if leaves is not None:
-                leaves.add_note(said)
+            notes.append(f"resource {name!r} was not told of the rollback: {silent}; recovery tells it")
+            logger.warning("transaction %s: %s", self.txid, notes[-1])
         if leaves is not None:
-            for heuristic in told.against:
-                leaves.add_note(str(heuristic))
+            for note in notes:
+                leaves.add_note(note)
         return told
 
     def _told(self, decision: Decision, told: Told | None = None) -> Told:

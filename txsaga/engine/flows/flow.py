@@ -171,7 +171,7 @@ class Flow:
         self._require_enrolled(resource, lane=True)
         return FlowLane(self._kernel, self._life, *able(self._kernel, resource))
 
-    def send(self, topic: str | Message, body: bytes = b"", **options: object) -> None:
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
         """Add a message in the step that is open; it counts when the step is done."""
         if self._step is None:
             raise TransactionError(IN_STEPS.format("sends"))
