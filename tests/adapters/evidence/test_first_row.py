@@ -9,8 +9,8 @@ from sqlalchemy import event
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import POSTGRESQL
-from txsaga.adapters.evidence import libpq
-from txsaga.errors import DecidedOtherwise
+from txsaga.adapters.evidence import first_row, libpq
+from txsaga.errors import DecidedOtherwise, StoreUnavailable
 from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.parametrize("kind", [POSTGRESQL])
@@ -23,9 +23,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """Give what is sent past the driver."""
     texts, send = Sent(), libpq.send
 
-    def noted(session: PGconn, text: str) -> None:
+    def noted(session: PGconn, text: str, patience: float) -> None:
         texts.append(text)
-        send(session, text)
+        send(session, text, patience)
 
     monkeypatch.setattr(libpq, "send", noted)
     return texts
@@ -109,13 +109,27 @@ def test_a_session_that_is_gone_is_the_drivers_to_tell(
     books = Books(open_engine()).open()
     work(books, 1)
 
-    def lost(session: PGconn, text: str) -> None:
+    def lost(session: PGconn, text: str, patience: float) -> None:
         raise libpq.SessionLost("the server left")
 
     with monkeypatch.context() as patch:
         patch.setattr(libpq, "send", lost)
         work(books, 2)
     assert books.entries() == {1, 2}
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
+    open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = Books(open_engine()).open()
+    work(books, 1)
+    monkeypatch.setattr(first_row, "PATIENCE", 0.2)
+    with books.engine.connect() as other:  # it holds the row back
+        other.exec_driver_sql("lock table txsaga_evidence in share row exclusive mode")
+        with pytest.raises(StoreUnavailable, match=r"does not answer: no answer for 0.2 s"):
+            work(books, 2)
+    work(books, 3)
+    assert books.entries() == {1, 3}
 
 
 def test_what_is_interrupted_leaves_no_answer_to_the_next_user(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tests.engine.stored import Stored
+from tests.rules.probe import Probe, pid_of
 from txsaga.adapters.postgres.line import ConnectionLost, Line
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life
 from txsaga.model.step import StepEvent
-from txsaga.ports.steps import Close, Mark, Open, Record
+from txsaga.ports.steps import Close, Mark, Open, Record, Rest
 from txsaga.ports.store import Store
 from txsaga.testing.samples import COMMIT, ROLLBACK, new_group
 from txsaga.testing.step_contract import opened, settle, step, written
@@ -107,3 +112,17 @@ def test_a_saga_that_is_begun_with_its_decision_is_there_once(
         (other.txid, 1),
     ]
     assert stored.value("SELECT count(*) FROM event") == 1
+
+
+def test_a_driver_that_is_superseded_meanwhile_lets_go_of_nothing(store: Store, stored: Stored, home_url: str) -> None:
+    life = opened(store)
+    written(store, settle(life, ROLLBACK))
+    with closing(Probe(home_url)) as probe, ThreadPoolExecutor(1) as thread, probe.session() as claiming:
+        pid = pid_of(claiming)
+        claiming.execute(text("UPDATE saga SET driver = 'bert' WHERE txid = :txid"), {"txid": life.txid})
+        claiming.execute(text("UPDATE tx SET owner = owner + 1 WHERE txid = :txid"), {"txid": life.txid})
+        resting = thread.submit(lambda: written(store, Rest(life.txid, life.owner, timedelta(0), "away")))
+        probe.wait_for_block(pid)
+        claiming.commit()
+        assert resting.result(10) is False
+    assert stored.rows("SELECT driver, why FROM saga") == [("bert", None)]

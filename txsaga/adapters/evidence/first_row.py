@@ -1,8 +1,9 @@
 """
 The row that opens a local transaction, sent to PostgreSQL with its BEGIN: one round trip instead of two.
 
-It must not say what an error means: whatever goes wrong is taken back, and the usual way, by the driver, meets it
-again and says so. If it never runs, the row is written by that way.
+It must not say what an error means: what goes wrong is taken back, and the usual way, by the driver, meets it
+again and says so; only a server that says nothing is waited for no longer. If it never runs, the row is written by that
+way.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.schema import MAIN
 from txsaga.adapters.evidence.statements import MARKED
+from txsaga.errors import StoreUnavailable
 from txsaga.model.decision import Decision
 
 _ROW = """insert into {table} (store, incarnation, txid, branch, outcome)
   values ($1, $2, $3, '{main}', {outcome}) returning {marked}"""
 
+
+PATIENCE = 60.0
+"""Seconds that a silent server is waited for, as in a vote."""
 
 Driver = psycopg.Connection[object] | psycopg.AsyncConnection[object]
 
@@ -45,6 +50,9 @@ def begun_with(connection: Connection, table: Table, key: EvidenceKey) -> bool:
         if answer.state == libpq.UNPREPARED:
             kept.lose()
         _ask(driver, "rollback")
+    except libpq.FellSilent as silent:
+        connection.invalidate()  # an answer that comes later is nobody's
+        raise StoreUnavailable(f"the database of the local work does not answer: {silent}") from silent
     except libpq.SessionLost:
         pass
     except BaseException:
@@ -63,8 +71,8 @@ def _is_plain(driver: Driver) -> bool:
 
 
 def _ask(driver: Driver, text: str) -> libpq.Answer:
-    libpq.send(driver.pgconn, text)
-    return libpq.receive(driver.pgconn)[-1]
+    libpq.send(driver.pgconn, text, PATIENCE)
+    return libpq.receive(driver.pgconn, PATIENCE)[-1]
 
 
 @cache

@@ -111,12 +111,14 @@ WITH d AS MATERIALIZED (
         ON CONFLICT (txid) DO UPDATE SET until = excluded.until, driver = excluded.driver)
 SELECT txid FROM d"""
 
+# The owner is read under its lock: a driver that was superseded meanwhile lets go of nothing.
 REST = f"""
+WITH r AS MATERIALIZED (
+    SELECT r.* FROM (SELECT * FROM unnest($1, $2, $3, $4, $5) AS r(txid, owner, by, why, stalled) ORDER BY txid) r
+     CROSS JOIN LATERAL (SELECT FROM {{s}}.tx WHERE tx.txid = r.txid AND tx.owner = r.owner OFFSET 0 FOR SHARE) t)
 UPDATE {{s}}.saga SET until = {NOW} + r.by * interval '1 second', driver = NULL, why = nullif(r.why, ''),
        stalled = r.stalled
-  FROM unnest($1, $2, $3, $4, $5) AS r(txid, owner, by, why, stalled)
-  JOIN {{s}}.tx t ON t.txid = r.txid AND t.owner = r.owner
- WHERE saga.txid = r.txid RETURNING saga.txid, r.owner"""
+  FROM r WHERE saga.txid = r.txid RETURNING saga.txid, r.owner"""
 
 LEFT = f"""SELECT FROM {{s}}.step n WHERE n.txid = t.txid AND CASE t.state
              WHEN '{TxState.ROLLED_BACK}' THEN n.action IS NULL AND n.state NOT IN ({OVER})

@@ -34,6 +34,8 @@ from txsaga.model.decision import Decision
 
 Answer = TypeVar("Answer")
 
+LEAST = 0.05
+"""Seconds that an answer is waited for in any case: the thread that reads it may not have run yet."""
 LETS_GO, LOOK = 1.0, 0.02
 """Seconds in which a server notices that a session is gone, and between two looks."""
 
@@ -219,7 +221,7 @@ class MysqlBranch:
 
     def _waited(self, answer: Future[Answer]) -> Answer:
         try:
-            return answer.result(max(0.0, self._asked + self._patience - time.monotonic()))
+            return answer.result(max(LEAST, self._asked + self._patience - time.monotonic()))
         except NoAnswer:
             self._fell_silent = True
             self._session.cut()

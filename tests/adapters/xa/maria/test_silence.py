@@ -60,6 +60,17 @@ def test_three_are_waited_for_at_once(branches: list[Enlisted]) -> None:
     assert sum(map(until_refused, others)) < PATIENCE
 
 
+def test_an_answer_that_its_thread_has_not_read_yet_is_waited_for(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine
+) -> None:
+    patient = MysqlParticipant(make_engine(url), name="shelf", patience=0.0)
+    assert patient.database
+    branch = session(patient, shelf, 1)
+    assert branch.prepare()() is Vote.PREPARED  # no time is left from the beginning on
+    assert branch.finish(Decision.ROLLBACK)() is Finish.DONE
+    branch.leave()
+
+
 @pytest.mark.parametrize("opened", [session, journal])
 def test_an_answer_that_is_there_is_heard_however_late(
     opened: Open, url: str, shelf: MariaShelf, make_engine: MakeEngine
