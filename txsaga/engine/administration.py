@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from txsaga.engine.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
-from txsaga.engine.kernel import Kernel
+from txsaga.engine.kernel import OfBroker
 from txsaga.engine.replays import Replays
 from txsaga.engine.start import Start
 from txsaga.errors import ConfigError
@@ -28,10 +28,8 @@ from txsaga.model.topic import Topic, TopicType, check_name
 CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
 
 
-class Administration:
+class Administration(OfBroker):
     """A store, as its administrators use it."""
-
-    _kernel: Kernel
 
     def _start(self) -> None:
         """Run what is needed to get anything done; the broker says what that is."""

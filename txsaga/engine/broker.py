@@ -39,7 +39,7 @@ from txsaga.engine.scheduler import Scheduler
 from txsaga.engine.sending import END_TIMEOUT, TransactionListener
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
-from txsaga.errors import BrokerClosed, StoreError
+from txsaga.errors import StoreError
 from txsaga.model import facts
 from txsaga.model.arguments import check_function, check_kind, list_of
 from txsaga.model.ballot import Cast as CastVote
@@ -79,7 +79,8 @@ class Broker(Administration):
         heartbeat: bool = True,
         check_threads: int = THREADS,
     ) -> None:
-        self._kernel, self._home, self._on_close = kernel, home, on_close
+        super().__init__(kernel)
+        self._home, self._on_close = home, on_close
         self._answers, self._check_threads = answering, check_threads
         if heartbeat:  # without it what is open here is as good as dead, as a test may want it
             kernel.running.on_work = self._live
@@ -105,7 +106,7 @@ class Broker(Administration):
     @property
     def kernel(self) -> Kernel:
         """The parts, for command lines and hosts."""
-        return self._kernel
+        return self._parts
 
     def vote(
         self, txid: int, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None
@@ -127,6 +128,7 @@ class Broker(Administration):
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
+        self._kernel.require_open()
         self._home.register(name, engine)
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:
@@ -135,8 +137,9 @@ class Broker(Administration):
         Databases that are registered need no more than that. A participant of your own takes the place of the one
         before it.
         """
+        kernel = self._kernel
         self._home.enlist(name, participant)
-        self._kernel.leave_out(name)
+        kernel.leave_out(name)
 
     def producer(
         self,
@@ -258,25 +261,26 @@ class Broker(Administration):
 
     def close(self) -> None:
         """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
-        if self._kernel.closed:
+        if self._parts.closed:
             return
         readers: list[Stream | Consumer] = [*self._streams, *self._consumers]
         for reader in readers:
             with suppress(StoreError):  # what it holds runs out by itself
                 reader.close()
-        self._kernel.when_decided(lambda: None)  # what is still decided starts no roles again
-        self._kernel.running.on_work = None
+        self._parts.when_decided(lambda: None)  # what is still decided starts no roles again
+        self._parts.running.on_work = None
         for loop in (self._loop, self._own):
             if loop is not None:
                 loop.stop()
         self._loop = self._own = None
         with suppress(StoreError):
             self._resign()
-        self._kernel.close()
+        self._parts.close()
         self._on_close()
 
     def __enter__(self) -> Self:
         """Use the broker as a context manager."""
+        self._kernel.require_open()
         return self
 
     def __exit__(
@@ -290,13 +294,13 @@ class Broker(Administration):
         self._starting = Lock()
         self._streams.clear()
         self._consumers.clear()
-        self._kernel.member = self._home.new_member()  # what the parent leads and answers stays the parent's
-        self._kernel.running.start_anew()
-        self._kernel.notes.start_anew()  # its lock may be held by a thread that only the parent has
+        self._parts.member = self._home.new_member()  # what the parent leads and answers stays the parent's
+        self._parts.running.start_anew()
+        self._parts.notes.start_anew()  # its lock may be held by a thread that only the parent has
         self._own = None  # once something is worked on here, it is held and answered for here
         if self._loop is not None:
             self._loop = None
-            self._kernel.when_decided(self._start)  # roles run here once something is decided here
+            self._parts.when_decided(self._start)  # roles run here once something is decided here
 
     def _member(self, name: str | None) -> str:
         if name is None:
@@ -306,13 +310,13 @@ class Broker(Administration):
 
     def _resign(self) -> None:
         """Say that this process answers for nobody any more."""
-        kinds = [checkers_of(group) for group in self._kernel.checkers.by_id]
+        kinds = [checkers_of(group) for group in self._parts.checkers.by_id]
         if kinds:
-            with self._kernel.announce.around(facts.Enlisting, about=self._kernel.member):
-                self._kernel.store.leases.drop(kinds, self._kernel.member)
+            with self._parts.announce.around(facts.Enlisting, about=self._parts.member):
+                self._parts.store.leases.drop(kinds, self._parts.member)
 
     def _answer(self) -> None:
-        if self._answers and self._kernel.checkers:
+        if self._answers and self._parts.checkers:
             self._live()
         if self._own is not None:
             self._own.wake(Heartbeat.name)
@@ -322,15 +326,14 @@ class Broker(Administration):
         if self._own is not None:
             return
         with self._starting:
-            if self._own is None and not self._kernel.closed:
-                answering = [Answering(self._kernel, self._check_threads)] if self._answers else []
-                own = Loop([Heartbeat(self._kernel, enlists=self._answers), *answering], self._home.jitter)
+            if self._own is None and not self._parts.closed:
+                answering = [Answering(self._parts, self._check_threads)] if self._answers else []
+                own = Loop([Heartbeat(self._parts, enlists=self._answers), *answering], self._home.jitter)
                 own.start()  # where that fails, the next one tries again
                 self._own = own
 
     def _start(self) -> None:
-        if self._kernel.closed:
-            raise BrokerClosed
+        self._kernel.require_open()
         with self._starting:
             if self._run_roles and self._loop is None:
                 loop = Loop(self.roles(), self._home.jitter)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.outbox import Outbox
+from txsaga.engine.stage import Stage
+from txsaga.errors import BrokerClosed, OutcomeUnknown, TxSagaError
 from txsaga.model.arguments import check_function
 from txsaga.model.decision import Decision
 from txsaga.model.message import Message
@@ -27,6 +29,8 @@ FLUSH = 8 * 1024 * 1024
 
 class Gathering(ABC):
     """Gathers messages, and who is to hear of the decision."""
+
+    _stage: Stage
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -72,6 +76,20 @@ class Gathering(ABC):
     def txid(self) -> int | None:
         """The number of the transaction, once it has one."""
 
+    def _require_new(self) -> None:
+        """Raise unless the block may be entered."""
+        self._stage.require_new()
+        self._kernel.require_open()
+
+    def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
+        """Raise why the block could not be decided, unless an error of its own comes out of it."""
+        if isinstance(reason, BrokerClosed) and self.txid is not None:
+            reason = unknown(self.txid)
+        if error is None or isinstance(error, BrokerClosed):
+            raise reason
+        error.add_note(str(reason))
+        logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
+
     @abstractmethod
     def _require_open(self, what: str) -> None:
         """Raise unless messages are taken; `what` is what was asked for."""
@@ -79,3 +97,11 @@ class Gathering(ABC):
     @abstractmethod
     def _flush(self) -> None:
         """Store what has become too much to be kept here."""
+
+
+def unknown(txid: int) -> OutcomeUnknown:
+    """Say what a broker that is closed leaves of a transaction that is under way."""
+    return OutcomeUnknown(
+        f"the broker was closed while transaction {txid} was under way, so its outcome is not known here; "
+        f"look with `txsaga tx show {txid}` before it is done again"
+    )

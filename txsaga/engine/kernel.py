@@ -181,9 +181,13 @@ class Kernel:
     @property
     def store(self) -> Store:
         """The store, until the broker is closed."""
+        self.require_open()
+        return self._store
+
+    def require_open(self) -> None:
+        """Raise `BrokerClosed` once the broker is closed."""
         if self.closed:
             raise BrokerClosed
-        return self._store
 
     def close(self) -> None:
         """Finish what is queued; what comes later is refused."""
@@ -217,6 +221,18 @@ class Kernel:
             self._wake()
         except Exception:  # the decision is written: an error here must not look like one of it
             logger.exception("nobody could be told of a decision; the next tick finds it")
+
+
+class OfBroker:
+    """What a program has of a broker: nothing of it works once that is closed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._parts = kernel
+
+    @property
+    def _kernel(self) -> Kernel:
+        self._parts.require_open()
+        return self._parts
 
 
 def _weight(item: Write) -> int:

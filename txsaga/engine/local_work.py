@@ -51,8 +51,8 @@ class LocalWork:
             self._kernel.announce((facts.Worked if done else facts.Working)((self._contribution.txid,)))
 
     def _has_committed(self) -> bool:
-        case = Case(self._kernel.store, self._contribution.doubt())
         try:
+            case = Case(self._kernel.store, self._contribution.doubt())
             return away(lambda: self._kernel.settler.judge.know(case)).state is LocalState.COMMIT
         except TxSagaError:
             return False  # it stays unknown

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from txsaga.engine.waiting import pause as wait
-from txsaga.errors import OutcomeUnknown, StoreUnavailable
+from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreUnavailable
 
 PATIENCE = 30.0
 """Seconds."""
@@ -23,11 +23,17 @@ def patiently(step: Callable[[], Answer], patience: float = PATIENCE) -> Answer:
     if not patience:
         return step()
     end, pause = time.monotonic() + patience, 0.05
+    unknown: OutcomeUnknown | None = None
     while True:
         try:
             return step()
-        except (StoreUnavailable, OutcomeUnknown):
+        except (StoreUnavailable, OutcomeUnknown) as failed:
+            unknown = failed if isinstance(failed, OutcomeUnknown) else unknown
             if time.monotonic() + pause > end:
                 raise
+        except BrokerClosed:
+            if unknown is None:
+                raise
+            raise unknown from None  # "closed" would say that nothing was done
         wait(pause)
         pause = min(pause * 2, 1.0)

@@ -18,7 +18,7 @@ from txsaga.engine.ending import Endings
 from txsaga.engine.flows.flow import Flow, enrolled
 from txsaga.engine.flows.opening import Begin, Opening
 from txsaga.engine.half import admit, as_message, half_of
-from txsaga.engine.kernel import Kernel
+from txsaga.engine.kernel import Kernel, OfBroker
 from txsaga.engine.outbox import Outbox
 from txsaga.engine.pending import Pending
 from txsaga.engine.saga.block import Saga
@@ -63,12 +63,12 @@ class Settings:
         check_seconds(self.end_timeout, "end_timeout")
 
 
-class Producer:
+class Producer(OfBroker):
     """Sends messages for one producer group."""
 
     def __init__(self, kernel: Kernel, name: str, settings: Settings) -> None:
         check_name(name, what="producer group")
-        self._kernel = kernel
+        super().__init__(kernel)
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):

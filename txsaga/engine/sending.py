@@ -20,6 +20,7 @@ from txsaga.engine.ending import Endings
 from txsaga.engine.half import as_message, half_of
 from txsaga.engine.kernel import Kernel
 from txsaga.errors import (
+    BrokerClosed,
     ExecutorMissing,
     InvalidMessage,
     ReservedName,
@@ -39,7 +40,7 @@ logger = logging.getLogger("txsaga")
 
 Executor = Callable[[Message, object], "LocalState | Decision | None"]
 END_TIMEOUT = 3.0
-MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName)
+MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName, BrokerClosed)
 """What the caller did wrong is told as it is; everything else is a send that failed."""
 
 

@@ -93,7 +93,7 @@ class Transaction(Gathering):
 
     def __enter__(self) -> Self:
         """Open the transaction; with a key, join or refuse what the key already did."""
-        self._stage.require_new()
+        self._require_new()
         if self._key is not None:
             key, self._stage = self._key, Stage.ENTERING
             try:
@@ -106,7 +106,7 @@ class Transaction(Gathering):
 
     async def __aenter__(self) -> AsyncTransaction:
         """Open the transaction within an event loop."""
-        self._stage.require_new()
+        self._require_new()
         looped = AsyncTransaction(self, self._kernel.in_loop)
         await looped.enter()
         self._looped = looped
@@ -210,9 +210,7 @@ class Transaction(Gathering):
             self._require_ours()
             self._leave(error)
         except TxSagaError as reason:
-            if error is None:
-                raise
-            logger.warning("transaction %s was left undecided or decided by others: %s", self.txid, reason)
+            self._come_out(reason, error)
         finally:
             self._contribution.leave()
 

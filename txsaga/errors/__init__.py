@@ -51,7 +51,7 @@ TxSagaError
 │   └── PinRefused                   the node list of a message can't be followed
 └── StoreError                       the home database said no
     ├── StoreUnavailable             connection level or a time-out; safe to retry
-    ├── OutcomeUnknown               the connection broke at COMMIT; read back before anything else
+    ├── OutcomeUnknown               the connection broke at COMMIT, or the broker was closed; read back first
     ├── StoreBusy                    too many calls wait already; retry later
     ├── NotPrimary                   a standby was asked to write (SLAVE_NOT_AVAILABLE)
     ├── ChunkDamaged                 stored messages can't be read; the text says how to leave them behind
@@ -368,7 +368,7 @@ class OffsetOutOfRange(TxSagaError):
 
 
 class BrokerClosed(TxSagaError):
-    """The broker, or the consumer, was closed before this call."""
+    """The broker, the consumer or the cluster was closed before this call; nothing was done."""
 
     def __init__(self, what: str = "broker", another: str = "txsaga.connect()") -> None:
         super().__init__(f"this {what} is closed; open another with {another}")

@@ -19,7 +19,7 @@ class StoreUnavailable(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The connection broke while a commit was under way; read back before anything else."""
+    """The connection broke, or the broker was closed, while a commit was under way; read back before anything else."""
 
 
 class StoreBusy(StoreError):

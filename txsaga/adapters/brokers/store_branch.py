@@ -116,7 +116,7 @@ class StoreBranch:
         except OutcomeUnknown as lost:
             try:
                 patiently(lambda: self._lives.vote(self._life, rows))
-            except StoreUnavailable:
+            except (StoreUnavailable, BrokerClosed):
                 raise lost from None
 
     def _left(self) -> Vote:

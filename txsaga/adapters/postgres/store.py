@@ -30,7 +30,7 @@ from txsaga.adapters.postgres.reservations import PostgresReservations
 from txsaga.adapters.postgres.schedule import PostgresSchedule
 from txsaga.adapters.postgres.steps import PostgresSteps
 from txsaga.engine.patience import PATIENCE
-from txsaga.errors import IdentityChanged
+from txsaga.errors import BrokerClosed, IdentityChanged
 from txsaga.model.identity import StoreId
 
 
@@ -80,7 +80,8 @@ class PostgresStore:
         return cls(engine, namespace, identity, login, patience)
 
     def close(self) -> None:
-        """Give back every connection."""
+        """Give back every connection; no other is opened."""
+        event.listen(self.engine, "do_connect", _closed)
         self.halves.close()
         self.branches.close()
         self.steps.close()
@@ -103,3 +104,7 @@ class PostgresStore:
                 raise IdentityChanged(f"the server behind the URL is no longer store {identity}; connect anew")
 
         event.listen(engine, "connect", check)
+
+
+def _closed(*_: object) -> None:
+    raise BrokerClosed

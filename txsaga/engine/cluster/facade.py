@@ -47,11 +47,16 @@ class BrokerCluster:
         generator: Random,
         new_id: Callable[[], str],
     ) -> None:
-        self.definition, self._members, self._coordinator = definition, members, coordinator
+        self.definition, self._all, self._coordinator = definition, members, coordinator
         self._selection = Selection(definition, members, generator, new_id)
         self._failures: Counter[str] = Counter()
         self._groups: set[str] = set()
         self._readers: list[ClusterConsumer | ClusterStream] = []
+
+    @property
+    def _members(self) -> Members:
+        self._all.require_open()
+        return self._all
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -71,12 +76,12 @@ class BrokerCluster:
 
     def producer(self, group: str) -> ClusterProducer:
         """Return the producer of a group; transactions take a coordinator."""
-        coordinator = None
+        coordinator, members = None, self._members
         if self._coordinator is not None:
             # Nobody can tell what became of its work but the coordinator itself.
             coordinator = self._coordinator.kernel, self._coordinator.producer(group, checker=_unknown)
             self._groups.add(group)
-        return ClusterProducer(group, self._selection, self._members, coordinator, self._failures)
+        return ClusterProducer(group, self._selection, members, coordinator, self._failures)
 
     def consumer(
         self,
@@ -138,16 +143,18 @@ class BrokerCluster:
 
     def reconnect(self) -> None:
         """Look at brokers that are away, and begin anew where the policy holds on to one."""
+        self._members.require_open()
         self._selection.reconnect()
 
     def close(self) -> None:
         """Close the readers and the brokers that were opened here; the coordinator stays open."""
         for reader in self._readers:
             reader.close()
-        self._members.close()
+        self._all.close()
 
     def __enter__(self) -> Self:
         """Use the cluster as a context manager."""
+        self._members.require_open()
         return self
 
     def __exit__(
@@ -157,9 +164,10 @@ class BrokerCluster:
         self.close()
 
     def _recovering(self) -> Recovering:
+        members = self._members
         if self._coordinator is None:
             raise ConfigError(f"cluster {self.definition.name!r} has no coordinator, so nothing is ever prepared in it")
-        return Recovering(self._coordinator.kernel, self._members, lambda: self._groups)
+        return Recovering(self._coordinator.kernel, members, lambda: self._groups)
 
 
 def _unknown(_: object) -> LocalState:

@@ -42,6 +42,7 @@ class Members:
         self._brokers: dict[str, Broker] = {}
         self._ours = frozenset(ours)
         self._away: dict[str, float] = {}  # until when
+        self._closed = False
         self._lock = RLock()
         self.changes = 0
         """How often a broker went or came back: who remembers the number finds out that something changed."""
@@ -51,8 +52,14 @@ class Members:
         """All of them, in their order."""
         return tuple(self._open)
 
+    def require_open(self) -> None:
+        """Raise `BrokerClosed` once the cluster is closed."""
+        if self._closed:
+            raise BrokerClosed("cluster", "txsaga.cluster()")
+
     def available(self) -> tuple[str, ...]:
         """Return those that are there; who was away for long enough is looked at again."""
+        self.require_open()
         return tuple(name for name in self._open if self.is_there(name))
 
     def is_there(self, name: str) -> bool:
@@ -91,6 +98,7 @@ class Members:
 
     def close(self) -> None:
         """Close the brokers that were opened here."""
+        self._closed = True
         for name in self._ours & self._brokers.keys():
             self._brokers[name].close()
 

@@ -135,7 +135,7 @@ class Coordinated(Gathering):
 
     def __enter__(self) -> Self:
         """Take a number; with a key, name the branches, and join or refuse what the key already did."""
-        self._stage.require_new()
+        self._require_new()
         self._stage = Stage.ENTERING
         try:
             self._owner.enter()
@@ -150,7 +150,7 @@ class Coordinated(Gathering):
 
     async def __aenter__(self) -> AsyncCoordinated:
         """Do the same within an event loop."""
-        self._stage.require_new()
+        self._require_new()
         looped = AsyncCoordinated(self, self._kernel.in_loop)
         await looped.enter()
         self._looped = looped
@@ -258,9 +258,7 @@ class Coordinated(Gathering):
         try:
             self._leave(error)
         except TxSagaError as reason:
-            if error is None:
-                raise
-            logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
+            self._come_out(reason, error)
         finally:
             if self._has_gone():
                 self._close()

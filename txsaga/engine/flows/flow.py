@@ -39,7 +39,8 @@ from txsaga.engine.received import Received
 from txsaga.engine.saga.asking import asked
 from txsaga.engine.saga.naming import Doing
 from txsaga.engine.table import Table
-from txsaga.errors import ConfigError, TransactionError
+from txsaga.errors import BrokerClosed, ConfigError, TransactionError
+from txsaga.errors.saga import NotCompensated
 from txsaga.model import facts
 from txsaga.model.amendment import AMENDS, NO_OTHER_INPUT
 from txsaga.model.application import Application, require_application
@@ -271,7 +272,10 @@ class Flow:
             self._listen(ending)
             ending.give_up(why)
         if ending.decision is Decision.ROLLBACK:
-            undo(self._kernel, ending.life)
+            try:
+                undo(self._kernel, ending.life)
+            except BrokerClosed as closed:
+                raise NotCompensated(self.txid, f"{closed}; an engine goes on") from closed
 
     def _group(self) -> Group:
         """Return its producer group: only its end has to know it."""

@@ -85,7 +85,7 @@ class Saga(Gathering):
 
     def __enter__(self) -> Self:
         """Begin; with a key, refuse what it already did, and undo to its end what failed under it before."""
-        self._stage.require_new()
+        self._require_new()
         enter(self._kernel, self._owner)
         self._stage = Stage.OPEN
         return self
@@ -174,10 +174,7 @@ class Saga(Gathering):
         try:
             self._leave(error)
         except TxSagaError as reason:
-            if error is None:
-                raise
-            error.add_note(str(reason))
-            logger.warning("saga %s was left undecided, or not undone to its end: %s", self.txid, reason)
+            self._come_out(reason, error)
         finally:
             self._owner.leave()
 
