@@ -25,7 +25,9 @@ from txsaga.model.topic import (
 
 QIDS = st.lists(st.integers(min_value=1), min_size=1, max_size=20, unique=True).map(tuple)
 LETTERS = "abcXYZ0189_-.%|"
-NAMES = st.text(LETTERS, min_size=1, max_size=MAX_NAME).filter(lambda name: not name.lower().startswith("rmq_sys"))
+NAMES = st.builds(str.__add__, st.sampled_from("abcXYZ0189_"), st.text(LETTERS, max_size=MAX_NAME - 1)).filter(
+    lambda name: not name.lower().startswith("rmq_sys")
+)
 
 TAKES = {
     TopicType.NORMAL: {Way.PLAIN, Way.JOIN},
@@ -164,6 +166,15 @@ def test_the_system_prefix_is_refused_in_any_case(rest: str, upper: set[int]) ->
 def test_a_name_that_can_not_be_stored_is_refused(name: str, says: str) -> None:
     with pytest.raises(InvalidMessage, match=says):
         check_name(name)
+
+
+@pytest.mark.req("RMQ-33")
+@pytest.mark.parametrize("what", ["topic", "consumer group", "member"])
+@pytest.mark.parametrize("name", [".", "..", "-x", "--help", "%RETRY%x", "%DLQ%x", "|", ".hidden"])
+def test_a_name_that_reads_as_a_path_an_option_or_another_systems_is_refused(name: str, what: str) -> None:
+    with pytest.raises(InvalidMessage, match=f"{what} name .* begins with a letter, a digit or _") as refusal:
+        check_name(name, what=what)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.req("RMQ-33")

@@ -103,6 +103,8 @@ def check_name(name: object, *, what: str = "topic") -> None:
         raise InvalidMessage(f"a {what} name has 1 to {MAX_NAME} characters, this one has {len(name)}")
     if not all(c.isalnum() or c in "_-.%|" for c in name):
         raise InvalidMessage(f"{what} name {name!r} may hold letters, digits and _ - . % | only")
+    if name[0] in "-.%|":  # a path, an option, or what clients of half messages call retries
+        raise InvalidMessage(f"{what} name {name!r} is refused: a name begins with a letter, a digit or _")
     if name in SYSTEM_TOPICS or name.lower().startswith("rmq_sys"):
         raise ReservedName(name)
 
