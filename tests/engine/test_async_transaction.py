@@ -146,16 +146,22 @@ def test_an_error_that_was_dropped_is_no_commit(one: Looped) -> None:
     assert (one.entries(), one.shop.bodies(), one.shop.pending()) == ([], [], [])
 
 
-def test_work_that_ended_its_transaction_is_settled_by_its_evidence(one: Looped) -> None:
+@pytest.mark.parametrize("raw", [True, False])
+def test_work_that_ended_its_transaction_is_told_and_settled_by_its_evidence(every: Looped, raw: bool) -> None:
     async def work() -> None:
-        async with one.shop.producer(checker=says(UNKNOWN)).transaction() as tx:
+        async with every.shop.producer(checker=says(UNKNOWN)).transaction() as tx:
             await tx.send(ORDERS, b"a chair")
             async with tx.local("books") as connection:
                 await enter(connection, 7)
-                await connection.commit()
+                await (connection.exec_driver_sql("COMMIT") if raw else connection.commit())
+                await enter(connection, 8)
 
-    one.run(work)
-    assert (one.entries(), one.shop.bodies()) == ([7], ["a chair"])
+    with pytest.raises(
+        TransactionClosed if raw else TransactionError, match="all of its work" if raw else "rolled back"
+    ):
+        every.run(work)
+    assert (every.entries(), every.shop.bodies()) == (([7, 8], ["a chair"]) if raw else ([], []))
+    assert every.shop.pending() == []
 
 
 @pytest.mark.rule("R16")

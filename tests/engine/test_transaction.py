@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.engine.shop import ORDERS, Shop
 from txsaga import Decision
@@ -165,3 +166,23 @@ def test_a_block_whose_end_could_not_be_written_is_rolled_back_at_once(
         tx.send(ORDERS, b"a chair")
     assert (tx.decision, heard) == (Decision.ROLLBACK, [Decision.ROLLBACK])
     assert moody_shop.pending() == []
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_block_whose_local_work_commits_by_itself_says_what_stands(
+    shop: Shop, engine_of: Callable[[str], Engine], raw: bool
+) -> None:
+    engine = engine_of("sqlite")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table entry (id int)")
+    shop.broker.register("books", engine)
+    with pytest.raises(Mistake) as caught, shop.producer().transaction() as tx:
+        tx.send(ORDERS, b"a chair")
+        with tx.local("books") as connection:
+            connection.exec_driver_sql("insert into entry values (7)")
+            if raw:
+                connection.exec_driver_sql("COMMIT")
+            raise Mistake
+    said = f"transaction {tx.txid} is COMMITTED all the same"
+    assert [note.startswith(said) for note in getattr(caught.value, "__notes__", ())] == ([True] if raw else [])
+    assert (tx.decision, shop.bodies()) == ((Decision.COMMIT, ["a chair"]) if raw else (Decision.ROLLBACK, []))

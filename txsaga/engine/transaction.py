@@ -286,6 +286,10 @@ class Transaction(Gathering):
         if checked.standing is None:
             raise InDoubt(f"transaction {self.txid} is undecided: {checked.why}; check-back settles it")
         self._told(checked.standing.decision)
+        if error is not None and self.decision is Decision.COMMIT:
+            error.add_note(
+                f"transaction {self.txid} is COMMITTED all the same: its local work was committed before this"
+            )
         if error is None and self.decision is Decision.ROLLBACK:
             raise TransactionError(f"transaction {self.txid} was rolled back: its local work did not commit")
 

@@ -34,8 +34,9 @@ class Evidence(Protocol):
 
         `announce(False)` is called just before COMMIT, `announce(True)` just after it. `DecidedOtherwise`
         when an outcome stands already: then nothing ran. What the block raises rolls back and always passes
-        through as it is. An error at COMMIT that is no clear no, and a transaction that a block ended inside
-        and then left without an error, are `OutcomeUnknown`. Within an event loop it is an `AsyncConnection`.
+        through as it is. An error at COMMIT that is no clear no, and a transaction that a block rolled back inside
+        and then left without an error, are `OutcomeUnknown`. One that was committed inside is `TransactionClosed`:
+        all of it is committed. Within an event loop it is an `AsyncConnection`.
         """
 
     def fill(self, connection: Connection, transaction: str, slot: int, body: bytes) -> None:

@@ -174,28 +174,18 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize("then", ENDS)
-def test_of_work_that_ends_its_transaction_itself_the_evidence_tells(books: Books, end: str, then: str) -> None:
+def test_of_work_that_rolls_back_itself_the_evidence_tells(books: Books, then: str) -> None:
     error, text = ENDS[then]
     with pytest.raises(error, match=text), books.evidence.work(books.id(ONE)) as connection:
         enter(connection, 7)
-        getattr(connection, end)()
+        connection.rollback()
         if then == "go on":
             enter(connection, 8)
         elif then == "raise":
             raise ValueError("the user's own")
-    committed = end == "commit"
-    assert books.entries() == ({7} if committed else set())
-    assert books.evidence.fence(books.id(ONE)) == (committed, {})
-
-
-@pytest.mark.parametrize("kind", [POSTGRESQL])
-def test_a_transaction_ended_in_plain_sql_is_unknown_too(books: Books) -> None:
-    with pytest.raises(OutcomeUnknown, match="ended inside its block"):
-        with books.evidence.work(books.id(ONE)) as connection:
-            connection.exec_driver_sql("commit")
-    assert books.evidence.read(books.id(ONE)) == (True, {})
+    assert books.entries() == set()
+    assert books.evidence.fence(books.id(ONE)) == (False, {})
 
 
 def test_a_savepoint_rolled_back_leaves_the_rest(books: Books) -> None:

@@ -5,9 +5,9 @@ a clear no of the server is a no; anything else is unknown, and the row is asked
 always comes out as it is, whatever became of the work: it is the user's to see. It must not commit
 work whose row is gone: servers roll back a whole transaction under a statement (a deadlock, a full disk), and
 a program that swallows that error would go on in a second transaction without evidence; so would one that rolls back
-past SQLAlchemy.
+past SQLAlchemy. `commit()` inside the block is refused before it commits anything. A COMMIT past SQLAlchemy, and DDL of
+MySQL and MariaDB, commit the row before the work is complete: what follows is committed as well, and the block raises.
 
-What it can't see: DDL of MySQL and MariaDB commits by itself, evidence included, before the work is complete.
 If the process dies before COMMIT, nothing is there; after it, everything is.
 """
 
@@ -16,19 +16,26 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Final
+from weakref import WeakSet
 
-from sqlalchemy import Connection, RootTransaction, Select
+from sqlalchemy import Connection, Engine, RootTransaction, Select, event, text
 from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence.answers import is_forbidden, refuses_commit
 from txsaga.adapters.evidence.schema import EVIDENCE
 from txsaga.adapters.evidence.sessions import PLAIN
-from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionError
+from txsaga.errors import OutcomeUnknown, RightsMissing, TransactionClosed, TransactionError
 
 Announce = Callable[[bool], None]
 
 _of_parents: list[object] = []
 """Kept in a forked child: what nobody holds is given back to its pool, which rolls back the parent's session."""
+
+SAVEPOINT: Final = "txsaga_work"
+"""Set behind the row: it is there as long as the transaction of the row is."""
+
+_at_work: WeakSet[Connection] = WeakSet()
+_engines: WeakSet[Engine] = WeakSet()
 
 IDLE: Final = 0  # libpq's numbers of a session's state
 IN_ERROR: Final = 3
@@ -40,19 +47,50 @@ def committing(
 ) -> Iterator[None]:
     """Run a block in an open transaction and commit it; `question` selects its evidence row."""
     mark, process = mark_of(transaction.connection), os.getpid()
+    _refuse_commits(transaction.connection)
     with in_its_process(transaction):  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
         try:
             yield
             if os.getpid() != process:
                 raise TransactionError(f"a forked child has nothing of its parent's local transaction of {id}")
-            _assert_evidence(transaction, id, question, mark)
+            whole = _is_whole(transaction, id, question, mark)
             announce(False)
+            _at_work.discard(transaction.connection)
         except BaseException:
+            _at_work.discard(transaction.connection)
             if os.getpid() == process:
                 _roll_back(transaction)
             raise
         _commit(transaction, id)
     announce(True)
+    if not whole:
+        raise TransactionClosed(
+            f"the local transaction of {id} was committed inside its block, by a COMMIT or by DDL: all of its work is "
+            "committed, in more than one part, and its messages follow; don't repeat it, leave the commit to the block"
+        )
+
+
+def mark_work(connection: Connection) -> None:
+    """Mark the transaction of a row that was just written, where the server does not do that with the row."""
+    if connection.dialect.name != "postgresql":
+        connection.exec_driver_sql(f"savepoint {SAVEPOINT}").close()
+
+
+def _refuse_commits(connection: Connection) -> None:
+    """Let nobody but the end of its block commit what is done on a connection."""
+    _at_work.add(connection)
+    if connection.engine not in _engines:
+        event.listen(connection.engine, "commit", _refuse)
+        _engines.add(connection.engine)
+
+
+def _refuse(connection: Connection) -> None:
+    if connection in _at_work:
+        connection.connection.rollback()  # SQLAlchemy takes its transaction for ended, whatever is raised here
+        raise TransactionError(
+            "commit() inside the block of a local transaction: nothing of it is committed, it was rolled back; "
+            "leave the commit to the block"
+        )
 
 
 class in_its_process:
@@ -76,19 +114,34 @@ class in_its_process:
             self._entered.__exit__(kind, error, trace)
 
 
-def _assert_evidence(
-    transaction: RootTransaction, id: str, question: Callable[[], Select[int]], mark: str | None
-) -> None:
+def _is_whole(transaction: RootTransaction, id: str, question: Callable[[], Select[int]], mark: str | None) -> bool:
+    """Tell whether all was done in the transaction of the row; raise where that was rolled back."""
     if not transaction.is_active:
         raise _ended_inside(id)
-    state = session_state(transaction.connection)
-    if state == IDLE:
-        raise _ended_inside(id)
-    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success. One that was
-    # rolled back and used again is another transaction, in which the row is not.
-    marked = mark is not None and mark_of(transaction.connection) == mark
-    if state == IN_ERROR or (not marked and not _is_there(transaction.connection, question(), id)):
+    connection = transaction.connection
+    # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
+    if session_state(connection) == IN_ERROR:
         raise _rolled_back(id)
+    if mark is not None and mark_of(connection) == mark:
+        return True
+    if connection.dialect.name == "postgresql":
+        whole = _is_there(connection, question().where(text("xmin = pg_current_xact_id()::xid")), id)
+    else:
+        whole = _released(connection, id)
+    if not whole and not _is_there(connection, question(), id):
+        raise _rolled_back(id)
+    return whole
+
+
+def _released(connection: Connection, id: str) -> bool:
+    """Tell whether the savepoint behind the row was still there."""
+    try:
+        connection.exec_driver_sql(f"release savepoint {SAVEPOINT}").close()
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise _rolled_back(id) from error
+        return False
+    return True
 
 
 def _is_there(connection: Connection, question: Select[int], id: str) -> bool:

@@ -15,7 +15,7 @@ from txsaga.adapters.evidence import first_row, statements
 from txsaga.adapters.evidence.answers import edge, is_absent, is_blocked, reached
 from txsaga.adapters.evidence.creation import resource_name
 from txsaga.adapters.evidence.key import EvidenceKey
-from txsaga.adapters.evidence.local import Announce, committing, in_its_process
+from txsaga.adapters.evidence.local import Announce, committing, in_its_process, mark_work
 from txsaga.adapters.evidence.outcomes import outcomes, slots
 from txsaga.adapters.evidence.schema import database_table, ddl
 from txsaga.adapters.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
@@ -79,6 +79,7 @@ class SqlEvidence:
                 leave_autocommit(connection)
                 opened = connection.begin()
                 _write_first(connection, table, key)
+                mark_work(connection)
             with committing(opened, transaction, lambda: statements.outcome_of(table, key), announce):
                 yield self._shown(connection)
 

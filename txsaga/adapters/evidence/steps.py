@@ -25,7 +25,7 @@ from txsaga.adapters.evidence import statements
 from txsaga.adapters.evidence.answers import edge, is_blocked, reached
 from txsaga.adapters.evidence.at_once import driver_of, send
 from txsaga.adapters.evidence.key import EvidenceKey
-from txsaga.adapters.evidence.local import committing, in_its_process
+from txsaga.adapters.evidence.local import committing, in_its_process, mark_work
 from txsaga.adapters.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.errors.saga import StepRefused
@@ -57,6 +57,7 @@ class SqlSteps:
             with edge(self._name):
                 if not _write_first(connection, table, key, row):
                     return self._stands(connection, table, key, row)
+                mark_work(connection)
             process = os.getpid()
             with committing(opened, transaction, lambda: outcome_of(table, key, row), announce):
                 answer = _do(connection, work, input)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.saga.acting import Acting, Turn
 from txsaga.engine.saga.naming import Doing, action_of, undoing
-from txsaga.errors import OutcomeUnknown, TxSagaError
+from txsaga.errors import OutcomeUnknown, TransactionClosed, TxSagaError
 from txsaga.errors.saga import AnswerLost, ServiceRefused, StepLeftOut, StepRefused, StepTimedOut
 from txsaga.model.keeping import as_json
 from txsaga.model.saga import Action, Undo
@@ -125,4 +125,4 @@ def _is_sure_no(action: Action, error: BaseException) -> bool:
     if isinstance(error, NEVER_AGAIN):
         return True
     known = action.resource is not None or action.kind is StepKind.MESSAGE
-    return known and not isinstance(error, OutcomeUnknown | StepTimedOut)
+    return known and not isinstance(error, OutcomeUnknown | StepTimedOut | TransactionClosed)
