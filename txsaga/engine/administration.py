@@ -16,7 +16,7 @@ from txsaga.engine.replays import Replays
 from txsaga.engine.start import Start
 from txsaga.errors import ConfigError
 from txsaga.model import facts
-from txsaga.model.arguments import check_kind
+from txsaga.model.arguments import check_kind, check_text
 from txsaga.model.checks import kept
 from txsaga.model.claim import ConsumerGroup, Policy
 from txsaga.model.identity import check_txid
@@ -69,6 +69,8 @@ class Administration(OfBroker):
     ) -> Replay:
         """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
         check_txid(txid)
+        for said, what in ((who, "who"), (why, "why")):
+            check_text(said, what, "it is kept with the replay: give a text")
         replays = Replays(self._kernel)
         if dry_run:
             return replays.plan(txid, key)
@@ -89,6 +91,7 @@ class Administration(OfBroker):
 
     def set_checks(self, group: str, **changes: object) -> Group:
         """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
+        check_text(group, "the producer group", "give its name")
         said, registry = kept(changes), self._kernel.store.registry
         known = registry.find_group(group)
         if known is not None and not known.transactional:

@@ -41,7 +41,7 @@ from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import StoreError
 from txsaga.model import facts
-from txsaga.model.arguments import check_function, check_kind, list_of
+from txsaga.model.arguments import check_function, check_kind, check_text, list_of
 from txsaga.model.ballot import Cast as CastVote
 from txsaga.model.ballot import Polled
 from txsaga.model.checks import CheckProfile
@@ -51,7 +51,7 @@ from txsaga.model.records import Group
 from txsaga.model.rights import Right
 from txsaga.model.sending import EndHook
 from txsaga.model.topic import check_name
-from txsaga.model.validation import validate_key
+from txsaga.model.validation import validate_life
 from txsaga.ports.participants import Enlistable, Participant
 from txsaga.ports.runs import Runs
 
@@ -165,8 +165,7 @@ class Broker(Administration):
         """
         self._start()
         check_name(group, what="producer group")
-        if key is not None:
-            validate_key(key)
+        validate_life(key, run)
         if group not in self._saga_groups:
             with self._kernel.announce.around(facts.Registering, about=f"producer group {group}"):
                 self._saga_groups[group] = self._kernel.store.registry.group(group, transactional=True)
@@ -184,6 +183,7 @@ class Broker(Administration):
         self.producer(group, checker=checker)
 
     def _look_for(self, group: str, does: str) -> None:
+        check_text(group, "the producer group", "give its name")
         if self._kernel.store.registry.find_group(group) is None:
             logger.warning("there is no producer group %r in this store yet: nothing %s", group, does)
 

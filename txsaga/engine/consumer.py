@@ -26,8 +26,9 @@ from txsaga.engine.start import Start
 from txsaga.engine.taking import Taking
 from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
 from txsaga.model import facts
-from txsaga.model.arguments import check_kind, check_seconds
+from txsaga.model.arguments import check_seconds
 from txsaga.model.claim import LONGEST, MOST, Claim, Hold, Style
+from txsaga.model.validation import validate_wanted_tag
 
 logger = logging.getLogger("txsaga")
 
@@ -57,8 +58,7 @@ class Consumer:
     ) -> None:
         if not isinstance(invisible, timedelta) or not timedelta(milliseconds=100) <= invisible <= LONGEST:
             raise ConfigError(f"invisible is {invisible!r}; give a timedelta from 0.1 seconds to one day")
-        if tag is not None:
-            check_kind(tag, str, "tag", "give the tag that is received, or leave it out")
+        validate_wanted_tag(tag)
         self.group, self.member, self._tag, self._batch = group, member, tag, _count(batch, "batch")
         self._kernel, self._on_close = kernel, on_close
         self._group, queues = joined(kernel, group, Style.WORK, topics, start)
@@ -71,6 +71,7 @@ class Consumer:
     def receive(self, count: int | None = None, *, wait: float = 0.0, patience: float = PATIENCE) -> list[Received]:
         """Take up to `count`, waiting so many seconds for the first; `patience` is for a store that is away."""
         check_seconds(wait, "wait")
+        check_seconds(patience, "patience")
         end, most = time.monotonic() + wait, self._batch if count is None else _count(count, "count")
         while True:
             if found := patiently(lambda: self._take(most), patience):

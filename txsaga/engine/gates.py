@@ -18,10 +18,14 @@ GATE = "make one with txsaga.gate.expect(suite)"
 
 def warmed(gate: Gate | None) -> Gate | None:
     """Start a gate, where there is one."""
-    if gate is not None:
-        if not all(hasattr(gate, name) for name in ("warm", "ballot", "judge")):
-            raise ConfigError(f"{gate!r} is no gate; {GATE}")
-        gate.warm()
+    return None if gate is None else started(gate)
+
+
+def started(gate: Gate) -> Gate:
+    """Start a gate."""
+    if not all(hasattr(gate, name) for name in ("warm", "ballot", "judge")):
+        raise ConfigError(f"{gate!r} is no gate; {GATE}")
+    gate.warm()
     return gate
 
 

@@ -10,20 +10,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import NoneType
 from typing import NamedTuple
 
 from txsaga.engine.kernel import Kernel
 from txsaga.engine.start import Start, first_offset
 from txsaga.errors import ConfigError, TopicNotRead, UnknownGroup
 from txsaga.model import facts
-from txsaga.model.arguments import check_count, check_kind, list_of
+from txsaga.model.arguments import check_count, check_kind, check_text, list_of
 from txsaga.model.claim import ConsumerGroup, Policy, Style
 from txsaga.model.dead_letter import DeadLetter
 from txsaga.model.overview import Position, Reading
 from txsaga.model.topic import check_name
 
 logger = logging.getLogger("txsaga")
+
+NAME = "give its name"
 
 
 def open_group(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerGroup:
@@ -45,6 +46,7 @@ def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
 
 def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> ConsumerGroup:
     """Change parts of a group's policy."""
+    check_text(name, "the consumer group", NAME)
     known = kernel.store.groups.find(name)
     if known is None:
         raise UnknownGroup(name)
@@ -67,8 +69,7 @@ class Move(NamedTuple):
 
 def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, dry_run: bool) -> Sequence[Move]:
     """Put a group elsewhere in its topics; return the moves, which a dry run only plans."""
-    if kernel.store.groups.find(name) is None:
-        raise UnknownGroup(name)
+    _require_group(kernel, name, topic)
     readings = _readings(kernel, name, topic)
     moves, positions = [], {}
     for reading in readings:
@@ -85,14 +86,22 @@ def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, d
 
 def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequence[Position]:
     """Take a group out of a topic; return where it stood, which a dry run only looks at."""
-    if kernel.store.groups.find(name) is None:
-        raise UnknownGroup(name)
+    check_text(topic, "the topic", NAME)
+    _require_group(kernel, name, topic)
     qids = kernel.store.registry.topic(topic).qids
     readings = _readings(kernel, name, topic)
     if not dry_run:
         with kernel.announce.around(facts.Positioning, about=name):
             kernel.store.queues.forget(name, qids)
     return [position for reading in readings for position in reading.positions]
+
+
+def _require_group(kernel: Kernel, name: str, topic: str | None) -> None:
+    check_text(name, "the consumer group", NAME)
+    if topic is not None:
+        check_text(topic, "the topic", NAME)
+    if kernel.store.groups.find(name) is None:
+        raise UnknownGroup(name)
 
 
 def _readings(kernel: Kernel, name: str, topic: str | None) -> Sequence[Reading]:
@@ -118,7 +127,8 @@ class DeadLetters:
 
     def list(self, group: str | None = None, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, newest first; of all groups where none is named."""
-        check_kind(group, (str, NoneType), "group", "give its name, or None for all groups")
+        if group is not None:
+            check_text(group, "group", "give its name, or None for all groups")
         check_count(limit, "limit")
         return self._kernel.store.dead_letters.list(group, min(limit, NEWEST_ID))
 

@@ -26,7 +26,7 @@ from txsaga.engine.sending import END_TIMEOUT, Executor, Sending, TransactionLis
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
 from txsaga.model import facts
-from txsaga.model.arguments import check_count, check_duration, check_function, check_kind, check_seconds
+from txsaga.model.arguments import check_count, check_duration, check_function, check_kind, check_seconds, check_text
 from txsaga.model.checks import LONGEST
 from txsaga.model.decision import Decision
 from txsaga.model.flow_step import BUDGET, LEASE
@@ -36,7 +36,7 @@ from txsaga.model.message import Message
 from txsaga.model.records import Due, End, Group, Half, Receipt, Row, Standing
 from txsaga.model.sending import EndHook, SendResult
 from txsaga.model.topic import Way, check_name
-from txsaga.model.validation import validate_key
+from txsaga.model.validation import validate_key, validate_life, validate_receipt
 
 LISTENER = ("execute", "check")
 
@@ -105,7 +105,7 @@ class Producer(OfBroker):
 
     def recall(self, receipt: Receipt) -> Standing:
         """Take a delayed message back before it is delivered; `DecidedOtherwise` when it is too late."""
-        _check_receipt(receipt)
+        validate_receipt(receipt)
         end = End(receipt.txid, self.group.id, receipt.token, Decision.ROLLBACK, recalls=True)
         return self._won(self._kernel.decides.call(end), Decision.ROLLBACK)
 
@@ -139,10 +139,9 @@ class Producer(OfBroker):
         `run` names the flow that it belongs to: check-back asks its host first.
         """
         self._require_checker()
-        if key is not None:
-            validate_key(key)
-            if immunity is not None:
-                raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
+        validate_life(key, run)
+        if key is not None and immunity is not None:
+            raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
         return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
 
     def coordinated(
@@ -162,8 +161,7 @@ class Producer(OfBroker):
         self._require_checker()
         check_seconds(patience, "patience")
         check_kind(shared, bool, "shared", "say True or False")
-        if key is not None:
-            validate_key(key)
+        validate_life(key, run)
         return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience, shared=shared)
 
     def begin_flow(
@@ -184,9 +182,12 @@ class Producer(OfBroker):
         """
         self._require_checker()
         validate_key(key)
+        validate_life(key, run)
         check_duration(lease, "lease", LONGEST)
+        if not lease:
+            raise ConfigError("lease is 0:00:00; give the time for which the flow waits for its next process")
         if amend is not None:
-            check_kind(amend, str, "amend", "give a word that is the same whenever this amendment is begun again")
+            check_text(amend, "amend", "give a word that is the same whenever this amendment is begun again")
         said = Begin(enrolled(resources, lanes, budget), lease, run, amend)
         return Flow(self._kernel, Opening(self._kernel).begin(self.group, key, said))
 
@@ -198,8 +199,7 @@ class Producer(OfBroker):
     def saga(self, *, key: str | None = None, run: str | None = None) -> Saga:
         """Open a saga of this group: steps that commit one by one, and are undone one by one where it fails."""
         self._require_checker()
-        if key is not None:
-            validate_key(key)
+        validate_life(key, run)
         return Saga(self._kernel, self.group, key=key, run=run)
 
     def recover(self, scope: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Iterator[list[Recovered]]:
@@ -234,7 +234,7 @@ class Producer(OfBroker):
 
     def _end(self, receipt: Receipt, decision: Decision) -> End:
         """Write the end of a half of this group; another group's receipt does not make it ours."""
-        _check_receipt(receipt)
+        validate_receipt(receipt)
         if not isinstance(decision, Decision):
             raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
         self._kernel.tell_hooks(self.group, receipt, decision)
@@ -254,11 +254,6 @@ class Producer(OfBroker):
     def _require_checker(self) -> None:
         if self.checker is None:
             raise CheckerMissing(self.group.name)
-
-
-def _check_receipt(receipt: object) -> None:
-    if not isinstance(receipt, Receipt):
-        raise InvalidMessage(f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare")
 
 
 def _kind(value: object) -> str:

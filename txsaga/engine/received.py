@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from txsaga.engine.pending import Pending
 from txsaga.errors import AlreadyCommitted, AlreadyDone, ClaimLost, StoreError, TransactionError, TxSagaError
+from txsaga.model.arguments import check_kind, list_of
 from txsaga.model.claim import Claim
 from txsaga.model.message import Delivered
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from txsaga.engine.hands import Hands
 
 logger = logging.getLogger("txsaga")
+
+MESSAGES = "give a list of what receive() gave"
 
 
 class Sent:
@@ -218,7 +221,9 @@ def handed_out(message: Received, sent: Sent) -> Received:
 
 def acknowledge(hands: Hands, messages: Sequence[Received]) -> None:
     """Acknowledge many messages at once; `ClaimLost` when any of them came too late, the others are done."""
+    messages = list_of(messages, "the messages", MESSAGES)
     for message in messages:
+        check_kind(message, Received, "a message to be acknowledged", MESSAGES)
         message._require_held()
     calls = [(of_claim, hands.send_ack(claim)) for claim, of_claim in by_claim(messages)]
     lost: list[TxSagaError] = []

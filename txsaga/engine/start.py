@@ -20,6 +20,8 @@ def first_offset(log: Log, qid: int, start: Start) -> int:
         if start.tzinfo is None:
             raise ConfigError(f"start {start} has no time zone; use pendulum or an aware datetime")
         return log.offset_at(qid, start)
+    if isinstance(start, int) and start < 0:
+        raise ConfigError(f"start {start} is no offset: they begin at 0")
     if isinstance(start, bool) or (not isinstance(start, int) and start not in ("earliest", "latest")):
         raise ConfigError(f"start {start!r} is none of 'earliest', 'latest', an aware datetime, an offset")
     bounds = log.bounds([qid])[qid]

@@ -38,6 +38,7 @@ from txsaga.model.decision import Decision
 from txsaga.model.layout import Batch
 from txsaga.model.message import Delivered
 from txsaga.model.records import Claimed, Intent, Life
+from txsaga.model.validation import validate_wanted_tag
 from txsaga.ports.ledger import Ledger
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
@@ -61,8 +62,7 @@ class Stream:
         on_close: Callable[[Stream], None] = lambda _: None,
     ) -> None:
         check_kind(ttl, timedelta, "ttl", "give a timedelta, like timedelta(seconds=15)")
-        if tag is not None:
-            check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
+        validate_wanted_tag(tag)
         if not SHORTEST <= ttl <= LONGEST:
             raise ConfigError(f"a lease of {ttl} can't be kept; give a ttl from one second to one day")
         self.group, self.member, self._tag = group, member, tag

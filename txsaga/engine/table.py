@@ -211,8 +211,8 @@ class TableWrites:
 
     def check(self, about: str, rows: object, gate: Gate) -> Judged:
         """Let a gate look at rows that are written somewhere else, and store its vote."""
+        gates.started(gate)
         life = self.life("check rows")
-        gates.warmed(gate)
         ballot = f"{about} {self._part}.{self.attempt(life)}.{next(self._numbers)}"
         found = gates.judged(gate, ballot, Subject(about=about, rows=rows))
         self._record(life, about, None, found)

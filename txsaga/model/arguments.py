@@ -15,6 +15,7 @@ from threading import TIMEOUT_MAX
 from typing import TypeVar
 
 from txsaga.errors import ConfigError
+from txsaga.model.keeping import is_text
 
 Item = TypeVar("Item")
 
@@ -23,6 +24,13 @@ def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice
     """Raise `ConfigError` unless a value is of a kind; True and False are no numbers."""
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+
+
+def check_text(value: object, what: str, advice: str) -> None:
+    """Raise `ConfigError` unless a value is a text that the store can keep."""
+    check_kind(value, str, what, advice)
+    if not value or not is_text(str(value)):
+        raise ConfigError(f"{what} is {value!r}, which can't be kept; {advice}")
 
 
 def check_function(value: object, what: str, advice: str) -> None:

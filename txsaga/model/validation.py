@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from txsaga.errors import InvalidMessage
+from txsaga.errors import ConfigError, InvalidMessage
+from txsaga.model.arguments import check_kind, check_text
+from txsaga.model.identity import LAST
+from txsaga.model.keeping import is_text
 from txsaga.model.message import MAX_BODY, MAX_DELAY, MAX_HEADERS, MAX_KEY, MAX_TAG, Message
+from txsaga.model.records import Receipt
+
+MAX_TOKEN = 64
 
 
 def validate(message: Message) -> None:
@@ -74,6 +80,31 @@ def validate_key(key: object) -> None:
     if not key:
         raise InvalidMessage("the key is empty; give one or leave key= out")
     _no_nul("the key", str(key))
+
+
+def validate_life(key: object, run: object) -> None:
+    """Raise unless a transaction may have this key, or none, and belong to this run, or to none."""
+    if key is not None:
+        validate_key(key)
+    if run is not None:
+        check_text(run, "run", "give the name of the run that it belongs to, or leave it out")
+
+
+def validate_receipt(receipt: object) -> None:
+    """Raise `InvalidMessage` unless this can name a half: a batch of others would fail with it."""
+    if not isinstance(receipt, Receipt):
+        raise InvalidMessage(f"a half is named by its receipt, not by {_kind(receipt)}; give the receipt of prepare")
+    numbers = all(type(each) is int and abs(each) <= LAST for each in (receipt.txid, receipt.group))
+    if not numbers or not isinstance(receipt.token, bytes) or len(receipt.token) > MAX_TOKEN:
+        raise InvalidMessage("this receipt is not as prepare gave it: its numbers or its token can be no half's")
+
+
+def validate_wanted_tag(tag: object) -> None:
+    """Raise `ConfigError` unless a reader may ask for the messages of this tag: one tag, no expression."""
+    if tag is not None:
+        check_kind(tag, str, "tag", "give the tag that is read, or leave it out")
+        if not is_text(str(tag)) or "||" in str(tag) or len(str(tag)) > MAX_TAG:
+            raise ConfigError(f"tag {str(tag)[:MAX_TAG]!r} is no tag of a message; give one tag, as it was sent")
 
 
 def validate_late(shape: Message) -> None:

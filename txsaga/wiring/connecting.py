@@ -50,6 +50,9 @@ HEARTBEAT = True
 """Whether brokers hold what they work on; tests that play dead owners in a living process do without."""
 
 
+LOWER = "give a text, in lower case"
+
+
 class PostgresHome:
     """What only the home database can do."""
 
@@ -73,11 +76,13 @@ class PostgresHome:
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:
         """Register a resource."""
+        check_kind(name, str, "the name of a resource", LOWER)
         self._participants.require_free(name)
         self._resources.register(name, engine)
 
     def enlist(self, name: str, participant: Enlistable | Participant) -> None:
         """Register a participant that is no database."""
+        check_kind(name, str, "the name of a participant", LOWER)
         self._resources.require_free(name)
         self._participants.enlist(name, participant)
 

@@ -8,6 +8,7 @@ done all the same.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
@@ -53,7 +54,7 @@ class Search:
 
     def _paged(self, found: list[Recovered], size: int) -> Iterator[list[Recovered]]:
         waiting = iter(found)
-        while page := list(islice(waiting, size)):
+        while page := list(islice(waiting, min(size, sys.maxsize))):
             yield page
 
     def _held(self) -> Iterator[Recovered]:

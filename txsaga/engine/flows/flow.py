@@ -44,7 +44,7 @@ from txsaga.errors.saga import NotCompensated
 from txsaga.model import facts
 from txsaga.model.amendment import AMENDS, NO_OTHER_INPUT
 from txsaga.model.application import Application, require_application
-from txsaga.model.arguments import check_duration
+from txsaga.model.arguments import check_duration, check_kind, check_text, list_of
 from txsaga.model.ballot import Ballot, Cast, Rule, rule_of
 from txsaga.model.decision import Decision
 from txsaga.model.flow import Hold
@@ -153,12 +153,14 @@ class Flow:
 
     def is_done(self, name: str) -> bool:
         """Tell whether a step is done: its last attempt is."""
+        _check_name(name)
         with self._kernel.store.ledgers.open() as ledger:
             last = last_attempts(ledger.flows.steps(self.txid, name))
         return any(each.state is StepState.DONE for each in last)
 
     def attempt(self, name: str) -> Attempted | None:
         """Return the last attempt of a step, with its application, and whether that is alive."""
+        _check_name(name)
         return attempted(self._kernel, self.txid, name)
 
     def hand_on(self, result: object) -> None:
@@ -253,6 +255,7 @@ class Flow:
         """Commit all of it, or roll all of it back and say why; every step must be done, or its failure handled."""
         self._require_no_step()
         self._hear_out_lanes()
+        handled = list_of(handled, "handled", "give a list of the names of steps")
         ending = Ending(self._kernel, self._group(), self._life, handled=handled)
         try:
             with ending:
@@ -265,6 +268,7 @@ class Flow:
 
     def roll_back(self, why: str = "the flow was rolled back") -> None:
         """Roll all of it back, and undo what committed by itself; `NotCompensated` when that is not done yet."""
+        check_kind(why, str, "why", "give a text")
         self._require_no_step()
         self._hear_out_lanes()
         ending = Ending(self._kernel, self._group(), self._life, journals=False)
@@ -318,6 +322,7 @@ class Flow:
         return Place(resource=name, recorded=recorded.id, hold=hold, lane=on is None), participant
 
     def _require_enrolled(self, resource: str, *, lane: bool) -> None:
+        check_text(resource, "the resource", "give the name of one that the flow was begun with")
         if (resource, lane) not in self._enrolled:
             known = ", ".join(sorted(name for name, each in self._enrolled if each is lane)) or "none"
             what = "lane" if lane else "resource"
@@ -334,8 +339,11 @@ def enrolled(
     resources: Sequence[str], lanes: Sequence[str], budget: timedelta | Mapping[str, timedelta]
 ) -> list[Enrolled]:
     """Return what a flow is begun with."""
+    lanes = list_of(lanes, "lanes", "give a list of the names of resources")
     named = [*((name, False) for name in resources), *((name, True) for name in lanes)]
-    if len(set(named)) != len(named) or not all(isinstance(name, str) and name and name != HOME for name, _ in named):
+    for name, _ in named:
+        check_text(name, "a resource of a flow", "give the name of a registered one")
+    if len(set(named)) != len(named) or HOME in {name for name, _ in named}:
         raise ConfigError(f"name each resource and each lane of a flow once; {HOME!r} is always there and not named")
     budgets = budget if isinstance(budget, Mapping) else dict.fromkeys((name for name, _ in named), budget)
     for each in budgets.values():
@@ -350,8 +358,7 @@ def _amending(message: Message, transaction: str) -> Message:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ConfigError("a step needs a name, the same one in each of its attempts")
+    check_text(name, "the name of a step", "give a text, the same one in each of its attempts")
 
 
 def _home(hold: Hold | None) -> Place:

@@ -96,7 +96,7 @@ class FlowTables(TableWrites):
         with self._kernel.store.ledgers.open() as ledger:
             effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
         writes = [write for each in effects if (write := TableWrite.read(each.payload)).name == name]
-        gates.warmed(gate)
+        gates.started(gate)
         subjects = [self._kernel.tables.subject(each) for each in writes if each.mode is not WriteMode.CREATE]
         subject = together(str(name), subjects)
         ballot = f"{name} {self._part}.{self._step.attempt}.{next(self._numbers)}"

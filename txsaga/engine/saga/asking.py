@@ -7,8 +7,10 @@ from datetime import timedelta
 
 from txsaga.engine.saga.naming import Doing, check_times, checked_retries, kind_of, name_of
 from txsaga.engine.saga.trying import Asked
-from txsaga.model.arguments import check_kind
+from txsaga.model.arguments import check_kind, check_text
 from txsaga.model.saga import FIRST_PAUSE, Undo
+
+INPUT = "give a mapping of names to JSON values"
 
 
 def asked(
@@ -24,12 +26,16 @@ def asked(
     expires: timedelta | None = None,
 ) -> Asked:
     """Check what is said of a step."""
+    if on is not None:
+        check_text(on, "the resource of a step", "give the name of a registered one")
     kind_of(do, on)
     check_times(timeout, pause)
     if input is not None:
-        check_kind(input, Mapping, "the input of a step", "give a mapping of names to JSON values")
-    if name is not None:
-        check_kind(name, str, "the name of a step", "give a text")
+        check_kind(input, Mapping, "the input of a step", INPUT)
+        for key in input:
+            check_kind(key, str, "a name in the input of a step", INPUT)
+    if name not in (None, ""):
+        check_text(name, "the name of a step", "give a text")
     return Asked(
         do=do,
         on=on,
