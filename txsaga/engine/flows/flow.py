@@ -358,7 +358,7 @@ def _amending(message: Message, transaction: str) -> Message:
 
 
 def _check_name(name: object) -> None:
-    check_text(name, "the name of a step", "give a text, the same one in each of its attempts")
+    check_text(name, "the name of a step", "give a name, the same one in each of its attempts")
 
 
 def _home(hold: Hold | None) -> Place:
