@@ -1,39 +1,165 @@
 """
 Settings, read once from a mapping and checked on construction; nothing reads the environment at import.
 
-    TXSAGA_URL               the home database; without it the embedded one is found or started
-    TXSAGA_RESOURCE_<NAME>   the URL of a resource that holds evidence, under its lower-case name
-    TXSAGA_BROKER_<NAME>     the URL of another store that takes part in two-phase commit, likewise
-    TXSAGA_PARTICIPANT_<NAME>   a participant that is no database, as module:attribute
-    TXSAGA_OBSERVERS         observers of facts as module:callable, separated by commas
-    TXSAGA_SAGAS             modules that register functions of sagas, separated by commas
-    TXSAGA_AUTO_CREATE       1 = topics are created by the first send to them
-    TXSAGA_WAREHOUSE         where the files of tables lie: a folder or a URI; beside an embedded database by default
-    TXSAGA_CATALOG           the name of the catalog of tables, for every engine that opens it: txsaga
-    TXSAGA_AIRFLOW_URL       the Airflow that is asked what became of its runs, with login: http://user:password@host:port
-    TXSAGA_AIRFLOW_NAME      the name of that Airflow, where several share a store: the same for it and for its engine
-    TXSAGA_PG_HOME, _BIN, _USER   where the embedded database lives, its binaries, its account
+Each setting is declared here once, with its name and its reader. A value that can't be right is refused in one line
+that names the setting and says what to write, whichever part of the program needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from txsaga.errors import ConfigError
+from txsaga.model import facts
+from txsaga.model.arguments import read_number
+from txsaga.model.redacting import redacted
 
+T = TypeVar("T")
+STORAGES = ("s3", "s3a", "s3n", "oss", "gs", "file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "hf")
+"""The kinds of storage that tables can lie in."""
 RESOURCE = "TXSAGA_RESOURCE_"
-BROKER = "TXSAGA_BROKER_"
-PARTICIPANT = "TXSAGA_PARTICIPANT_"
+_NAMES_OF_FACTS = frozenset(fact.__name__ for fact in facts.ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Generic[T]):
+    """A variable of the environment; a name that ends with _ stands for all that begin with it."""
+
+    name: str
+    read: Callable[[str, str], T]
+    """Return the value of a variable and its text, or raise `ConfigError`."""
+
+    def of(self, env: Mapping[str, str]) -> T | None:
+        """Return its value; None where it is not set, or empty."""
+        text = env.get(self.name)
+        return self.read(self.name, text) if text else None
+
+    def each(self, env: Mapping[str, str]) -> dict[str, T]:
+        """Return the values of all whose names begin with this one, by the rest in lower case."""
+        found = {name: text for name, text in env.items() if name.startswith(self.name)}
+        return {name.removeprefix(self.name).lower(): self.read(name, text) for name, text in found.items()}
+
+
+def _refused(name: str, text: str, allowed: str) -> ConfigError:
+    return ConfigError(f"{name} is {redacted(text)!r}; write {allowed}")
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _matching(pattern: str, allowed: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise _refused(name, text, allowed)
+        return text
+
+    return read
+
+
+_place = _matching(r"[^\W\d][\w.]*:[^\W\d]\w*", "module:callable")
+_module = _matching(r"[\w.-]+", "modules, with commas between them")
+
+
+def _several(read: Callable[[str, str], str]) -> Callable[[str, str], tuple[str, ...]]:
+    def each(name: str, text: str) -> tuple[str, ...]:
+        return tuple(read(name, one) for one in filter(None, map(str.strip, text.split(","))))
+
+    return each
+
+
+def _flag(name: str, text: str) -> bool:
+    if text not in ("0", "1", "true", "false"):
+        raise _refused(name, text, "1 or 0")
+    return text in ("1", "true")
+
+
+def _folder(name: str, text: str) -> Path:
+    """Read a folder that every process must find, wherever it runs."""
+    path = Path(text)
+    if not path.is_absolute():
+        raise _refused(name, text, "an absolute path: processes with other working directories would use another one")
+    return path
+
+
+def _file(name: str, text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise _refused(name, text, "the path of a file in a folder that is there")
+    return path
+
+
+def _warehouse(name: str, text: str) -> str:
+    """Read where tables lie; that is stored with each of them, so it must hold no key."""
+    scheme, found, rest = text.partition("://")
+    place = rest.partition("/")[0]
+    if found and ("?" in rest or ":" in place.rpartition("@")[0]):
+        raise _refused(name, text, "a location without keys: those belong into the configuration of PyIceberg")
+    if found and scheme not in STORAGES:
+        raise _refused(name, text, f"a folder, or a URI of {', '.join(STORAGES)}")
+    return text
+
+
+def _airflow(name: str, text: str) -> str:
+    try:
+        url = urlsplit(text)
+        wrong = url.scheme not in ("http", "https") or not url.hostname or url.port == 0
+        wrong = wrong or "@" in f"{url.path}{url.query}{url.fragment}"  # then it is in a password as it is
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise ConfigError(f"{name} is no address of Airflow; write http://user:password@host:port")
+    return text
+
+
+def _kill_point(name: str, text: str) -> str:
+    fact, _, occurrence = text.partition(":")
+    if fact not in _NAMES_OF_FACTS or not read_number(occurrence):
+        raise _refused(name, text, "a fact and its count, like Decided:1")
+    return text
+
+
+URL = Variable("TXSAGA_URL", _text)
+RESOURCES = Variable(RESOURCE, _text)
+BROKERS = Variable("TXSAGA_BROKER_", _text)
+PARTICIPANTS = Variable("TXSAGA_PARTICIPANT_", _place)
+OBSERVERS = Variable("TXSAGA_OBSERVERS", _several(_place))
+SAGAS = Variable("TXSAGA_SAGAS", _several(_module))
+AUTO_CREATE = Variable("TXSAGA_AUTO_CREATE", _flag)
+WAREHOUSE = Variable("TXSAGA_WAREHOUSE", _warehouse)
+CATALOG = Variable("TXSAGA_CATALOG", _matching(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", "up to 64 letters, digits, _ and -"))
+SUITES = Variable("TXSAGA_SUITES", _text)
+SPARK_MASTER = Variable(
+    "TXSAGA_SPARK_MASTER", _matching(r"local\S*|yarn\S*|\w+://\S+", "local[N], spark://host:port or sc://host:port")
+)
+SPARK_JARS = Variable("TXSAGA_SPARK_JARS", _text)
+AIRFLOW_URL = Variable("TXSAGA_AIRFLOW_URL", _airflow)
+AIRFLOW_NAME = Variable(
+    "TXSAGA_AIRFLOW_NAME",
+    _matching(r"[A-Za-z0-9._-]{1,64}", "up to 64 letters, digits, dots, hyphens and underscores"),
+)
+AIRFLOW_HOME = Variable("TXSAGA_AIRFLOW_HOME", _folder)
+PG_HOME = Variable("TXSAGA_PG_HOME", _folder)
+PG_BIN = Variable("TXSAGA_PG_BIN", _text)
+PG_USER = Variable("TXSAGA_PG_USER", _text)
+KILL = Variable("TXSAGA_KILL", _kill_point)
+FACTS = Variable("TXSAGA_FACTS", _file)
+READ_ELSEWHERE: tuple[Variable[Any], ...] = (SPARK_MASTER, AIRFLOW_HOME, PG_HOME, KILL, FACTS)
+"""They are checked with the others, so that nobody comes upon a mistake in the middle of its work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How to reach the home database and the resources."""
 
-    url: str | None = None
-    resources: Mapping[str, str] = field(default_factory=dict)
-    brokers: Mapping[str, str] = field(default_factory=dict)
+    url: str | None = field(default=None, repr=False)
+    resources: Mapping[str, str] = field(default_factory=dict, repr=False)
+    brokers: Mapping[str, str] = field(default_factory=dict, repr=False)
     participants: Mapping[str, str] = field(default_factory=dict)
     observers: tuple[str, ...] = ()
     sagas: tuple[str, ...] = ()
@@ -46,38 +172,20 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:
-        """Read the settings of an environment."""
+        """Read the settings of an environment, and check those that others read."""
+        for each in READ_ELSEWHERE:
+            each.of(env)
         return cls(
-            url=env.get("TXSAGA_URL") or None,
-            resources=_named(RESOURCE, env),
-            brokers=_named(BROKER, env),
-            participants={
-                name: _place(value, PARTICIPANT + name.upper()) for name, value in _named(PARTICIPANT, env).items()
-            },
-            observers=tuple(
-                _place(name, "TXSAGA_OBSERVERS") for name in env.get("TXSAGA_OBSERVERS", "").split(",") if name
-            ),
-            sagas=tuple(filter(None, map(str.strip, env.get("TXSAGA_SAGAS", "").split(",")))),
-            auto_create=_flag("TXSAGA_AUTO_CREATE", env.get("TXSAGA_AUTO_CREATE", "0")),
-            warehouse=env.get("TXSAGA_WAREHOUSE") or None,
-            catalog=env.get("TXSAGA_CATALOG") or "txsaga",
-            airflow=env.get("TXSAGA_AIRFLOW_URL") or None,
-            airflow_name=env.get("TXSAGA_AIRFLOW_NAME") or None,
+            url=URL.of(env),
+            resources=RESOURCES.each(env),
+            brokers=BROKERS.each(env),
+            participants=PARTICIPANTS.each(env),
+            observers=OBSERVERS.of(env) or (),
+            sagas=SAGAS.of(env) or (),
+            auto_create=AUTO_CREATE.of(env) or False,
+            warehouse=WAREHOUSE.of(env),
+            catalog=CATALOG.of(env) or "txsaga",
+            airflow=AIRFLOW_URL.of(env),
+            airflow_name=AIRFLOW_NAME.of(env),
             embedded={name: value for name, value in env.items() if name.startswith("TXSAGA_PG_")},
         )
-
-
-def _named(prefix: str, env: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(prefix).lower(): value for name, value in env.items() if name.startswith(prefix)}
-
-
-def _place(name: str, setting: str) -> str:
-    if name.count(":") != 1:
-        raise ConfigError(f"{setting} holds {name!r}; write module:callable")
-    return name.strip()
-
-
-def _flag(name: str, value: str) -> bool:
-    if value not in ("0", "1", "", "true", "false"):
-        raise ConfigError(f"{name} is {value!r}; write 1 or 0")
-    return value in ("1", "true")

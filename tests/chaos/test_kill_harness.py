@@ -55,7 +55,7 @@ def test_the_recorder_writes_every_point_in_its_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["Decided", "Decided:0", "Decided:x", "Landed:1", ""])
 def test_what_is_no_point_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no kill point"):
+    with pytest.raises(ConfigError, match="write a fact and its count, like Decided:1"):
         KillPoint.parse(text)
 
 

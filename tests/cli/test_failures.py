@@ -61,6 +61,9 @@ def test_without_a_server_what_does_not_wait_for_one_says_that_nobody_answers(
         ("postgresql://anna:secret@host/home?namespace=A%20B", 3, "namespace"),
         ("postgresql:///home?host=/nowhere", 6, "`txsaga db start` starts an embedded one"),
         ("postgresql://anna@127.0.0.1:1/home?nonsense=1", 3, "the URL can't be used"),
+        ("postgresql://anna@127.0.0.1:1/home?connect_timeout=x", 3, "the URL can't be used"),
+        ("postgresql://anna@127.0.0.1:1/home?port=x", 3, "write one port for each host"),
+        ("postgresql://anna@127.0.0.1:1/home?namespace=a&namespace=b", 3, "the URL gives namespace more than once"),
     ],
 )
 def test_a_wrong_url_is_told_without_its_password(bare: Cli, url: str, code: int, told: str) -> None:
@@ -128,12 +131,30 @@ def test_missing_rights_and_a_wrong_password_are_told(bare: Cli, stranger: str, 
         ("TXSAGA_RESOURCE_BILLING", "oracle://host/name", "TXSAGA_RESOURCE_BILLING needs a driver"),
         ("TXSAGA_OBSERVERS", "nonsense", "write module:callable"),
         ("TXSAGA_OBSERVERS", "no.such:thing", "can't be loaded"),
+        ("TXSAGA_OBSERVERS", "a:b:c", "write module:callable"),
+        ("TXSAGA_PARTICIPANT_A", "module", "write module:callable"),
+        ("TXSAGA_SAGAS", "trips tours", "write modules, with commas between them"),
         ("TXSAGA_AUTO_CREATE", "maybe", "write 1 or 0"),
+        ("TXSAGA_KILL", "abc", "write a fact and its count, like Decided:1"),
+        ("TXSAGA_KILL", "Decided:²", "write a fact and its count, like Decided:1"),
+        ("TXSAGA_KILL", "Decided:0", "write a fact and its count, like Decided:1"),
+        ("TXSAGA_FACTS", "/nowhere/points", "write the path of a file in a folder that is there"),
+        ("TXSAGA_WAREHOUSE", "zz://x", "write a folder, or a URI of s3, "),
+        ("TXSAGA_WAREHOUSE", "s3://key:word@bucket", "write a location without keys"),
+        ("TXSAGA_CATALOG", "a'b", "write up to 64 letters, digits, _ and -"),
+        ("TXSAGA_CATALOG", "a.b", "write up to 64 letters, digits, _ and -"),
+        ("TXSAGA_AIRFLOW_NAME", "a/b", "write up to 64 letters, digits, dots"),
+        ("TXSAGA_AIRFLOW_URL", "airflow:8080", "TXSAGA_AIRFLOW_URL is no address of Airflow"),
+        ("TXSAGA_AIRFLOW_URL", "http://host:port", "TXSAGA_AIRFLOW_URL is no address of Airflow"),
+        ("TXSAGA_AIRFLOW_HOME", "airflow", "write an absolute path"),
+        ("TXSAGA_PG_HOME", "pg", "write an absolute path"),
+        ("TXSAGA_SPARK_MASTER", "somewhere", "write local[N], spark://host:port or sc://host:port"),
     ],
 )
 def test_a_wrong_setting_is_told_by_its_name(cli: Cli, setting: str, value: str, told: str) -> None:
     said = cli("topic", "list", **{setting: value})
     assert (said.code, said.out) == (3, "")
+    assert setting in said.complaint or setting == "TXSAGA_OBSERVERS"  # what can't be loaded is named by itself
     assert told in said.complaint
 
 

@@ -64,7 +64,7 @@ def test_a_name_is_one_that_an_environment_can_say(name: str) -> None:
 def test_the_environment_names_participants() -> None:
     settings = Settings.from_env({"TXSAGA_PARTICIPANT_REPORTS": PLACE})
     assert settings.participants == {"reports": PLACE}
-    with pytest.raises(ConfigError, match="TXSAGA_PARTICIPANT_REPORTS holds 'reports'"):
+    with pytest.raises(ConfigError, match="TXSAGA_PARTICIPANT_REPORTS is 'reports'; write module:callable"):
         Settings.from_env({"TXSAGA_PARTICIPANT_REPORTS": "reports"})
 
 

@@ -22,6 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from txsaga.adapters.timed import Deadline, connected
 from txsaga.errors import ConfigError
+from txsaga.model.redacting import redacted
 from txsaga.ports.services import Reply
 
 LONGEST = 1_000_000
@@ -34,7 +35,7 @@ def call_service(method: str, url: str, body: bytes, headers: Mapping[str, str],
         address = urlsplit(url)
         _ = address.port
     except ValueError:
-        raise ConfigError(f"{url!r} is no address; write https://host/path") from None
+        raise ConfigError(f"{redacted(url)!r} is no address; write https://host/path") from None
     if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
         raise ConfigError("the address of a service must be https://host/path, without user and password")
     return replied(method, address, body, headers, timeout)

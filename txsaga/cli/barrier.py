@@ -11,6 +11,7 @@ import typer
 
 from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, say
+from txsaga.model.redacting import redacted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -79,5 +80,5 @@ def engine_of(url: str) -> Iterator[Engine]:
 
 
 def name_of(engine: Engine) -> str:
-    """Write a URL without its password."""
-    return engine.url.render_as_string(hide_password=True)
+    """Write a URL without its login."""
+    return redacted(str(engine.url))

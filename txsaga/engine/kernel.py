@@ -33,6 +33,7 @@ from txsaga.model import facts
 from txsaga.model.claim import Claim
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import Doubt, End, Group, Half, Life, Receipt, Resource, Standing
+from txsaga.model.redacting import redacted
 from txsaga.ports.branches import Answer as Word
 from txsaga.ports.branches import Call
 from txsaga.ports.effects import HomeEffect
@@ -65,7 +66,7 @@ async def _no_loop(work: Callable[[], T], *, unbroken: bool = False) -> T:
 
 
 def _no_service(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Reply:
-    raise ConfigError(f"{url} can't be called: this program was put together without a way to call services")
+    raise ConfigError(f"{redacted(url)} can't be called: this program was put together without a way to call services")
 
 
 class Kernel:

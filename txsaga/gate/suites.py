@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from txsaga.config import SUITES
 from txsaga.errors import ConfigError
 from txsaga.errors.gate import UnknownSuite
 
 FOLDER = "gx/expectations"
 """Where a project of Great Expectations keeps its suites."""
-SETTING = "TXSAGA_SUITES"
 SHAPE = '[{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}}, …]'
 
 Expectation = Mapping[str, Any]
@@ -26,7 +26,7 @@ Expectation = Mapping[str, Any]
 
 def folder(env: Mapping[str, str] = os.environ) -> Path:
     """Return where suites lie."""
-    return Path(env.get(SETTING) or FOLDER)
+    return Path(SUITES.of(env) or FOLDER)
 
 
 def found(suite: str) -> list[Expectation]:

@@ -18,6 +18,8 @@ from txsaga.errors import ConfigError
 from txsaga.model.keeping import is_text
 
 Item = TypeVar("Item")
+LONGEST_NUMBER = 20
+"""Digits: more than any number that is stored has."""
 
 
 def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice: str) -> None:
@@ -58,6 +60,13 @@ def check_duration(value: object, what: str, longest: timedelta) -> None:
     check_kind(value, timedelta, what, "give a timedelta, like timedelta(seconds=15)")
     if not timedelta(0) <= value <= longest:  # type: ignore[operator]  # it is a timedelta
         raise ConfigError(f"{what} is {value}; it lies between 0 and {longest.days:,} days")
+
+
+def read_number(text: str) -> int | None:
+    """Read a whole number, in the digits 0 to 9 and nothing else; one that is too long to be meant is cut off."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return int(text.lstrip("0")[:LONGEST_NUMBER] or 0)
 
 
 def list_of(values: Iterable[Item], what: str, advice: str) -> list[Item]:

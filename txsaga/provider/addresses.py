@@ -69,10 +69,13 @@ def masked(url: str) -> str:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
-    with suppress(ArgumentError, ValueError):  # whoever opens it says what is wrong
-        for password in (make_url(url).password, urlsplit(url).password):  # as it is, and as it is written there
-            if password:
-                mask_secret(str(password))
+    found: list[object] = [
+        url.rpartition("@")[0].partition("://")[2]
+    ]  # where it can't be read: who opens it says what is wrong
+    with suppress(ArgumentError, ValueError):
+        found = [make_url(url).password, urlsplit(url).password]  # as it is, and as it is written there
+    for password in filter(None, found):
+        mask_secret(str(password))
     return url
 
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
+from txsaga.config import AIRFLOW_NAME, AIRFLOW_URL
 from txsaga.errors import ConfigError
 from txsaga.model.topic import MAX_NAME
 from txsaga.provider.resources import Kept
@@ -56,10 +57,10 @@ def this_airflow() -> str:
     """Return the name of the Airflow of this task, the same one that its engine has; nothing where none can be had."""
     from airflow.sdk.configuration import conf
 
-    from txsaga.adapters.airflow.instance import SETTING, airflow_name
+    from txsaga.adapters.airflow.instance import airflow_name
 
-    address = os.environ.get("TXSAGA_AIRFLOW_URL") or str(conf.get("api", "base_url", fallback="") or "")
-    return airflow_name(os.environ.get(SETTING), address)
+    address = AIRFLOW_URL.of(os.environ) or str(conf.get("api", "base_url", fallback="") or "")
+    return airflow_name(AIRFLOW_NAME.of(os.environ), address)
 
 
 def run_name_of(ti: Any) -> str:  # a task instance

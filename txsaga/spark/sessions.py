@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from txsaga.config import SPARK_JARS, SPARK_MASTER
 from txsaga.errors.lake import LakeMissing
 from txsaga.spark.java import java_home
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from txsaga.engine.broker import Broker
 
-MASTER, JARS = "TXSAGA_SPARK_MASTER", "TXSAGA_SPARK_JARS"
+MASTER, JARS = SPARK_MASTER.name, SPARK_JARS.name
 PYTHON = "PYSPARK_PYTHON"
 RUNTIME = "iceberg-spark-runtime"
 CONNECT = "a session through Connect needs more packages: pip install 'pyspark[connect]'"
@@ -61,7 +62,7 @@ def session(
     ambient = SparkSession.getActiveSession()
     if ambient is not None and master is None:
         return ambient
-    address = master or os.environ.get(MASTER) or "local[*]"
+    address = master or SPARK_MASTER.of(os.environ) or "local[*]"
     settings = configured(broker, address, conf=conf, jars=jars)
     builder = SparkSession.builder.appName(app)
     if address.startswith("sc://"):
@@ -101,7 +102,7 @@ def configured(
     jars: Sequence[str | Path] | None = None,
 ) -> dict[str, str]:
     """Return the settings of a session."""
-    paths = [str(jar) for jar in (jars if jars is not None else named_jars(os.environ.get(JARS, "")))]
+    paths = [str(jar) for jar in (jars if jars is not None else named_jars(SPARK_JARS.of(os.environ) or ""))]
     settings = dict(ALWAYS)
     if address.startswith("local"):
         settings |= {**LOCAL, "spark.driver.extraJavaOptions": QUICK}

@@ -20,14 +20,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
+from txsaga import config
 from txsaga.errors import ConfigError
-from txsaga.model.facts import ALL, Fact
+from txsaga.model.facts import Fact
 
-KILL = "TXSAGA_KILL"
-FACTS = "TXSAGA_FACTS"
-NAMES = frozenset(fact.__name__ for fact in ALL)
+T = TypeVar("T")
+
+KILL = config.KILL.name
+FACTS = config.FACTS.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +42,7 @@ class KillPoint:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a point written as `Decided:1`."""
-        fact, _, occurrence = text.partition(":")
-        if fact not in NAMES or not occurrence.isdigit() or int(occurrence) < 1:
-            raise ConfigError(f"{text!r} is no kill point; write a fact and its count, like Decided:1")
+        fact, _, occurrence = config.KILL.read("the kill point", text).partition(":")
         return cls(fact=fact, occurrence=int(occurrence))
 
     def __str__(self) -> str:
@@ -111,18 +111,18 @@ def sample(points: Sequence[KillPoint], count: int, seed: int) -> list[KillPoint
 
 @cache
 def _killer() -> Killer:
-    return Killer(KillPoint.parse(_setting(KILL, "Decided:1")))
+    return Killer(KillPoint.parse(_set(config.KILL, "Decided:1")))
 
 
 @cache
 def _recorder() -> Recorder:
-    return Recorder(Path(_setting(FACTS, "points.txt")))
+    return Recorder(_set(config.FACTS, "points.txt"))
 
 
-def _setting(name: str, example: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise ConfigError(f"{name} is not set; write for example {name}={example}")
+def _set(setting: config.Variable[T], example: str) -> T:
+    value = setting.of(os.environ)
+    if value is None:
+        raise ConfigError(f"{setting.name} is not set; write for example {setting.name}={example}")
     return value
 
 

@@ -16,10 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters.evidence import SqlEvidence
 from txsaga.adapters.evidence.whereabouts import Whereabouts
+from txsaga.adapters.postgres.connection import require_readable
 from txsaga.adapters.xa import participant_for
 from txsaga.config import RESOURCE
 from txsaga.errors import ConfigError, ResourceUnknown
 from txsaga.model.arguments import check_kind
+from txsaga.model.redacting import redacted
 from txsaga.ports.evidence import Evidence
 from txsaga.ports.participants import Participant
 
@@ -156,7 +158,8 @@ class Resources:
         for name in self._engines:
             if self._given(name) is engine:
                 return name
-        raise ResourceUnknown(repr(engine), list(self._engines))
+        url = getattr(engine, "url", None)
+        raise ResourceUnknown(repr(engine) if url is None else redacted(str(url)), list(self._engines))
 
 
 def for_threads(url: URL, name: str) -> URL:
@@ -179,6 +182,7 @@ def resource_engine(url: str | URL, named: str) -> Engine:
     """Make the engine of a database that holds evidence; nothing is opened yet."""
     try:
         asked = make_url(url)
+        require_readable(asked, named)
         limit = CONNECT.get(asked.get_driver_name())
         if limit is None or "connect_timeout" in asked.query:
             return create_engine(asked)

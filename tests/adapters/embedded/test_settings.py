@@ -6,6 +6,7 @@ import pytest
 
 from tests.adapters.embedded.callers import IS_ROOT
 from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.errors import ConfigError
 
 
 def test_the_three_variables_set_home_binaries_and_account() -> None:
@@ -29,6 +30,7 @@ def test_root_keeps_the_home_where_the_server_account_can_enter() -> None:
     assert EmbeddedServer.from_env({"HOME": "/srv/anna"}).home == Path("/var/lib/txsaga/pg")
 
 
-def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert EmbeddedServer.from_env({"TXSAGA_PG_HOME": "pg"}).home == tmp_path.resolve() / "pg"
+@pytest.mark.parametrize("home", ["pg", "./pg", "~/pg"])
+def test_a_relative_home_is_refused_since_each_working_directory_would_have_its_own(home: str) -> None:
+    with pytest.raises(ConfigError, match=r"TXSAGA_PG_HOME is '.*pg'; write an absolute path"):
+        EmbeddedServer.from_env({"TXSAGA_PG_HOME": home})

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from txsaga.config import AIRFLOW_HOME
 from txsaga.errors.host import HostFailed
 
-SETTING = "TXSAGA_AIRFLOW_HOME"
+SETTING = AIRFLOW_HOME.name
 FIRST_PORT = 8080
 LOGIN = "admin"
 
@@ -62,8 +63,8 @@ class AirflowHome:
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> AirflowHome:
         """Read TXSAGA_AIRFLOW_HOME; the default depends on the account."""
-        if named := env.get(SETTING):
-            return cls(root=Path(named).absolute())
+        if (named := AIRFLOW_HOME.of(env)) is not None:
+            return cls(root=named)
         if os.geteuid() == 0:
             return cls(root=Path("/var/lib/txsaga/airflow"))
         shared = env.get("XDG_DATA_HOME")

@@ -12,12 +12,10 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from txsaga.errors import ConfigError
+from txsaga.config import AIRFLOW_NAME
 
 logger = logging.getLogger("txsaga")
-SETTING = "TXSAGA_AIRFLOW_NAME"
 PREFIX = "airflow"
-ALLOWED = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class RunOf(NamedTuple):
@@ -42,16 +40,14 @@ class Strangers:
         if run.airflow not in self._told:
             self._told.add(run.airflow)
             line = f"{self._line}; if it is the same one, set %s alike for the engine and for Airflow"
-            logger.warning(line, run.airflow, self._name, SETTING)
+            logger.warning(line, run.airflow, self._name, AIRFLOW_NAME.name)
         return True
 
 
 def airflow_name(given: str | None, address: str | None) -> str:
     """Return the name that was given, or one made of the address; none without both."""
     if given:
-        if not ALLOWED.fullmatch(given):
-            raise ConfigError(f"{SETTING} is {given!r}; write up to 64 letters, digits, dots, hyphens and underscores")
-        return given
+        return AIRFLOW_NAME.read(AIRFLOW_NAME.name, given)
     parts = urlsplit(address or "")
     if not parts.hostname:
         return ""

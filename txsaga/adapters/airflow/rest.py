@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from txsaga.errors import ConfigError
+from txsaga.config import AIRFLOW_URL
 from txsaga.errors.host import HostFailed
 
 PATIENCE = 5.0
@@ -31,9 +31,8 @@ class Airflow:
     """The REST interface of one Airflow."""
 
     def __init__(self, url: str, *, patience: float = PATIENCE) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("TXSAGA_AIRFLOW_URL is no address of Airflow; write http://user:password@host:port")
+        parts = urlsplit(AIRFLOW_URL.read(AIRFLOW_URL.name, url))
+        assert parts.hostname is not None  # else it had been refused
         self._login = {"username": parts.username or "", "password": parts.password or ""}
         place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         self.address = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))

@@ -10,13 +10,12 @@ workers, the default, are forked at once and cost a gigabyte.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from txsaga.adapters.airflow.home import LOGIN, AirflowHome, Keys
-from txsaga.adapters.airflow.instance import SETTING as NAME
-from txsaga.config import RESOURCE
+from txsaga.config import AIRFLOW_NAME, RESOURCE
 
 MARK = "TXSAGA_HOST"
 """In the environment of every process of one host, with its home: so none is ever lost."""
@@ -75,7 +74,7 @@ def environment(
         "AIRFLOW_HOME": str(home.root),
         "TXSAGA_PG_HOME": str(pg_home),
         "TXSAGA_AIRFLOW_URL": keys.url(login=True),
-        NAME: given.get(NAME) or keys.name,
+        AIRFLOW_NAME.name: AIRFLOW_NAME.of(given) or keys.name,
         MARK: str(home.root),
         "SPT_NOENV": "1",  # else processes that rename themselves lose the mark
     }
@@ -92,7 +91,7 @@ def _connections(given: Mapping[str, str]) -> dict[str, str]:
     for name, url in given.items():
         if name.startswith(RESOURCE) and url:
             named[f"{CONNECTION}{name.removeprefix(RESOURCE)}"] = {
-                "conn_type": TYPES.get(urlsplit(url).scheme.partition("+")[0], "generic"),
+                "conn_type": TYPES.get(re.split(r"[+:]", url)[0], "generic"),
                 "extra": {"sqlalchemy_url": url},
             }
     return {name: json.dumps(what) for name, what in named.items() if name not in given}

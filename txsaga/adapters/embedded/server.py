@@ -28,6 +28,7 @@ from txsaga.adapters.embedded.processes import read_pid_file
 from txsaga.adapters.embedded.secret import Secret
 from txsaga.adapters.embedded.serving import serving
 from txsaga.adapters.embedded.urls import database_url, public_url
+from txsaga.config import PG_BIN, PG_HOME, PG_USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,11 @@ class EmbeddedServer:
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:
         """Read TXSAGA_PG_HOME, TXSAGA_PG_BIN and TXSAGA_PG_USER; the default home depends on the account."""
-        binaries = environment.get("TXSAGA_PG_BIN")
+        binaries = PG_BIN.of(environment)
         return cls(
-            home=Path(environment.get("TXSAGA_PG_HOME") or _default_home(environment)),
+            home=PG_HOME.of(environment) or _default_home(environment),
             binaries=Path(binaries) if binaries else None,
-            account=environment.get("TXSAGA_PG_USER") or None,
+            account=PG_USER.of(environment),
         )
 
     def ensure(self, *, timeout: float = 90) -> Self:

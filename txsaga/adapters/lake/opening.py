@@ -22,7 +22,7 @@ from txsaga.adapters.embedded.server import EmbeddedServer
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.jdbc import jdbc_address
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.config import Settings
+from txsaga.config import WAREHOUSE, Settings
 from txsaga.errors import ConfigError, InDoubt
 from txsaga.errors.lake import LakeMissing
 from txsaga.model.gate import Subject
@@ -293,7 +293,7 @@ def open_lake(
     load: Callable[[str, str], Any],
 ) -> LakeOpener:
     """Open the tables of a store; nothing is loaded before the first is asked for."""
-    place = warehouse or settings.warehouse
+    place = WAREHOUSE.read("warehouse", str(warehouse)) if warehouse is not None else settings.warehouse
 
     def beside() -> str:
         if not embedded:
@@ -307,7 +307,7 @@ def open_lake(
     return LakeOpener(
         store,
         catalog=settings.catalog,
-        warehouse=beside if place is None else str(place),
+        warehouse=beside if place is None else place,
         writer_of=writer_of,
         tcp=lambda: reachable(store, settings),
         frames=lambda: load("txsaga.spark.reading:Frames", "reader"),

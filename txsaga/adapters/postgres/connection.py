@@ -31,6 +31,7 @@ from txsaga.errors import (
     TxSagaError,
 )
 from txsaga.model.arguments import check_kind
+from txsaga.model.redacting import redacted
 
 SESSION = {
     "synchronous_commit": "on",
@@ -52,11 +53,13 @@ NETWORK = {
 UNCOMPILED = "SET LOCAL jit = off"
 """For plans that cost little and look dear: compiling one takes longer than running it."""
 STOPPED = "SET LOCAL idle_in_transaction_session_timeout = '8s'"
+SEVERAL = ("host", "port")
+"""Options that a URL may have more than once."""
 LOST_STATES = ("08", "57P")
 _NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
 _WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
 _NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
-_BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)")
+_BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)|bad value for")
 _TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
 _NOT_RUNNING = re.compile(r"Is the server running locally")
 _NO_OPTIONS = re.compile(r"FATAL: .*unsupported startup parameter")
@@ -70,14 +73,17 @@ def parse_url(text: str) -> tuple[URL, str]:
         url = make_url(text)
     except (ArgumentError, ValueError):
         raise ConfigError(
-            f"{_hidden(text)!r} is no database URL; write postgresql://user:password@host:port/database"
+            f"{redacted(text)!r} is no database URL; write postgresql://user:password@host:port/database"
         ) from None
+    require_readable(url, "the URL")
     if url.get_backend_name() != "postgresql":
         raise ConfigError(f"the store is PostgreSQL; {url.get_backend_name()!r} can only be a participant")
     if not url.database:
-        raise ConfigError(f"{_hidden(text)!r} names no database; add /database to the URL")
-    namespace = url.query.get("namespace", "txsaga")
-    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
+        raise ConfigError(f"{redacted(str(text))!r} names no database; add /database to the URL")
+    if twice := sorted(name for name, value in url.query.items() if name not in SEVERAL and not isinstance(value, str)):
+        raise ConfigError(f"the URL gives {twice[0]} more than once; leave only one")
+    namespace = str(url.query.get("namespace", "txsaga"))
+    if not _NAMESPACE.fullmatch(namespace):
         raise ConfigError(
             f"namespace {namespace!r} is for 1 to 41 lower-case letters, digits and _, and no schema of PostgreSQL"
         )
@@ -85,8 +91,10 @@ def parse_url(text: str) -> tuple[URL, str]:
     return url, namespace
 
 
-def _hidden(text: str) -> str:
-    return re.sub(r"//[^@/]*@", "//…@", text)
+def require_readable(url: URL, what: str) -> None:
+    """Raise `ConfigError` where part of a password was taken for the host: errors of the driver would show it."""
+    if "@" in (url.host or ""):
+        raise ConfigError(f"{what} has an @ in its password; write it as %40")
 
 
 def session_name(namespace: str) -> str:
@@ -98,13 +106,16 @@ def make_engine(url: URL, namespace: str) -> Engine:
     """Make the pool; nothing is opened yet. What the URL says of the network counts more than what is said here."""
     options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
     network = {name: value for name, value in NETWORK.items() if name not in url.query}
-    engine = create_engine(
-        url,
-        pool_size=10,
-        max_overflow=40,
-        use_native_hstore=False,  # of no use here, and a question on each first connection
-        connect_args={**network, "options": options, "application_name": session_name(namespace)},
-    )
+    try:
+        engine = create_engine(
+            url,
+            pool_size=10,
+            max_overflow=40,
+            use_native_hstore=False,  # of no use here, and a question on each first connection
+            connect_args={**network, "options": options, "application_name": session_name(namespace)},
+        )
+    except ArgumentError:
+        raise ConfigError("the hosts and ports of the URL do not fit; write one port for each host") from None
     ping_idle(engine)
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
 
