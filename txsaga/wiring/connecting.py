@@ -177,7 +177,8 @@ def connect(
 def _store(address: str | None, settings: Settings, patience: float) -> PostgresStore:
     if address:
         return PostgresStore.open(address, patience=patience)
-    return PostgresStore.open(embedded_url(settings), create=True, patience=patience)
+    url, revived = embedded_url(settings), partial(_revived_url, settings)
+    return PostgresStore.open(url, create=True, patience=patience, find=revived)
 
 
 def _resources(settings: Settings, given: Mapping[str, Engine | AsyncEngine]) -> Resources:
@@ -229,7 +230,15 @@ def _participant(name: str, url: str) -> Participant:
 
 def embedded_url(settings: Settings) -> str:
     """Find or start the embedded database and return its URL."""
-    server = EmbeddedServer.from_env(settings.embedded).ensure().database("txsaga")
+    return _url_of(EmbeddedServer.from_env(settings.embedded).ensure().database("txsaga"))
+
+
+def _revived_url(settings: Settings) -> str:
+    """Return the URL of the embedded database, started again if it was killed."""
+    return _url_of(EmbeddedServer.from_env(settings.embedded).revive())
+
+
+def _url_of(server: EmbeddedServer) -> str:
     try:
         return server.url("txsaga", driver="psycopg", socket=True)
     except EmbeddedDatabaseError:  # a path may be too long for a socket

@@ -15,6 +15,7 @@ from txsaga.adapters.embedded.account import Account
 from txsaga.adapters.embedded.binaries import Binaries
 from txsaga.adapters.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
 from txsaga.adapters.embedded.home import Home
+from txsaga.adapters.embedded.processes import pid_file
 from txsaga.adapters.embedded.secret import USER, Secret
 from txsaga.errors import DataFolderDamaged, EmbeddedDatabaseError
 
@@ -66,7 +67,7 @@ class Cluster:
 
     def clear_leftovers(self) -> None:
         """Delete the files of a dead server; the pid in them may now be a zombie's or a stranger's."""
-        (self.home.data / "postmaster.pid").unlink(missing_ok=True)
+        pid_file(self.home.data).unlink(missing_ok=True)
         for leftover in self.home.sockets.iterdir():
             leftover.unlink(missing_ok=True)
 

@@ -43,10 +43,15 @@ class Processes:
     port: int | None
 
 
+def pid_file(data: Path) -> Path:
+    """Return where a postmaster writes down that it runs."""
+    return data / "postmaster.pid"
+
+
 def read_pid_file(data: Path) -> PidFile | None:
     """Read the pid file; None when it is absent or unfinished."""
     try:
-        lines = (data / "postmaster.pid").read_text(errors="replace").splitlines()
+        lines = pid_file(data).read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return None
     if not lines or not lines[0].strip().isdigit():

@@ -24,7 +24,7 @@ from txsaga.adapters.embedded.home import Home
 from txsaga.adapters.embedded.launch import Launch
 from txsaga.adapters.embedded.locks import locked
 from txsaga.adapters.embedded.probe import DATABASE, Answer, ask, connect
-from txsaga.adapters.embedded.processes import read_pid_file
+from txsaga.adapters.embedded.processes import can_look, pid_file, read_pid_file, working_in
 from txsaga.adapters.embedded.secret import Secret
 from txsaga.adapters.embedded.serving import serving
 from txsaga.adapters.embedded.urls import database_url, public_url
@@ -79,15 +79,28 @@ class EmbeddedServer:
                 self.database(DATABASE)
         return self
 
+    def revive(self, *, timeout: float = 30) -> Self:
+        """Start the server again where it was killed; one that was stopped stays stopped."""
+        deadline = time.monotonic() + timeout
+        with explained(self.home):
+            if self._was_killed():
+                with locked(self._paths.lock, deadline=deadline):
+                    if self._was_killed():
+                        self._launch(deadline)
+        return self
+
     def stop(self, mode: str = StopMode.FAST, *, timeout: float = 60) -> None:
-        """Return when the last server process is gone; nothing happens if none runs."""
+        """Return when the last server process is gone; what was killed before counts as stopped too."""
         known = {str(name): name for name in StopMode}
         if mode not in known:
             raise complaint(f"there is no stop mode {mode!r}: take one of {', '.join(known)}")
         with explained(self.home):
             if self.home.exists():
                 with locked(self._paths.lock, deadline=time.monotonic() + timeout):
-                    os.close(self._halt(known[mode], timeout))
+                    life = self._halt(known[mode], timeout)
+                    if can_look():
+                        pid_file(self._paths.data).unlink(missing_ok=True)
+                    os.close(life)
 
     def reset(self, *, timeout: float = 60) -> None:
         """Stop the server and DELETE ITS DATA; port and password stay. The caller has asked the user."""
@@ -133,22 +146,29 @@ class EmbeddedServer:
         return self
 
     def _start(self, deadline: float) -> Answer:
-        account = self._account
-        self._paths.create(account.home_mode)
+        self._paths.create(self._account.home_mode)
         with locked(self._paths.lock, deadline=deadline) as waited:
             if waited and (answer := self._ask()).is_ours:
                 return answer
-            self._check_reach(account)
-            major = major_of(self._paths.data)
-            found = find_binaries(wanted=self.binaries, major=major)
-            launch = Launch(
-                home=self._paths,
-                account=account,
-                binaries=reachable(found, account, self._paths.copies),
-                settings=self.settings,
-                deadline=deadline,
-            )
-            return launch.start()
+            return self._launch(deadline)
+
+    def _launch(self, deadline: float) -> Answer:
+        account = self._account
+        self._check_reach(account)
+        found = find_binaries(wanted=self.binaries, major=major_of(self._paths.data))
+        launch = Launch(
+            home=self._paths,
+            account=account,
+            binaries=reachable(found, account, self._paths.copies),
+            settings=self.settings,
+            deadline=deadline,
+        )
+        return launch.start()
+
+    def _was_killed(self) -> bool:
+        """Tell whether the server left without a word: one that is stopped takes its pid file away."""
+        data = self._paths.data
+        return read_pid_file(data) is not None and working_in(data, self._account).postmaster is None
 
     def _check_reach(self, account: Account) -> None:
         if not account.reaches(self.home):

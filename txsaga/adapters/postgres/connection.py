@@ -9,11 +9,12 @@ taken for a "no", an acknowledged message could be stored twice or a decision to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -118,6 +119,26 @@ def make_engine(url: URL, namespace: str) -> Engine:
         raise ConfigError("the hosts and ports of the URL do not fit; write one port for each host") from None
     ping_idle(engine)
     return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
+
+
+def follow(engine: Engine, address: Callable[[], str]) -> None:
+    """Ask for the address again when a connection is refused: the server may have to be started, or have moved."""
+
+    def connect(dialect: Dialect, record: object, words: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        try:
+            return dialect.connect(*words, **options)
+        except psycopg.OperationalError as refused:
+            try:
+                found = dialect.create_connect_args(parse_url(address())[0])[1]
+                connected = dialect.connect(*words, **{**options, **found})
+            except StoreError as reason:
+                raise StoreUnavailable(str(reason)) from refused
+            except psycopg.OperationalError:
+                raise refused from None
+            options.update(found)  # for the next ones too
+            return connected
+
+    event.listen(engine, "do_connect", connect)
 
 
 def is_lost(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ The PostgreSQL store: every port over one pool.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -11,7 +12,7 @@ from sqlalchemy import Engine, event
 from txsaga.adapters.postgres import founding, migrate
 from txsaga.adapters.postgres.branches import PostgresBranches
 from txsaga.adapters.postgres.claims import PostgresClaims
-from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
+from txsaga.adapters.postgres.connection import follow, make_engine, parse_url, transaction
 from txsaga.adapters.postgres.doubts import PostgresDoubts
 from txsaga.adapters.postgres.entering import enter
 from txsaga.adapters.postgres.flows import PostgresFlows
@@ -65,10 +66,22 @@ class PostgresStore:
         self._guard(engine)
 
     @classmethod
-    def open(cls, url: str, *, create: bool = False, patience: float = PATIENCE) -> PostgresStore:
-        """Open the store of a URL, migrating it first when asked to; `patience` is for one that went away."""
+    def open(
+        cls,
+        url: str,
+        *,
+        create: bool = False,
+        patience: float = PATIENCE,
+        find: Callable[[], str] | None = None,
+    ) -> PostgresStore:
+        """Open the store of a URL, migrating it first when asked to.
+
+        `patience` is for a store that went away; `find` returns its URL then, where another one may be right.
+        """
         address, namespace = parse_url(url)
         engine = make_engine(address, namespace)
+        if find is not None:
+            follow(engine, find)
         try:
             if create:
                 migrate.migrate(engine, namespace, renew=False)
