@@ -51,3 +51,30 @@ def test_the_url_on_the_line_wins_over_the_environment(bare: Cli, shared_url: st
 
 def test_an_empty_url_is_not_taken_for_the_embedded_database(bare: Cli) -> None:
     assert bare("topic", "list", "--url", "").code == 3
+
+
+NO_NUMBERS = ["٣", "²", "1_000", " 1 ", "+1", "-1", "1.0", "0x1", ""]
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS)
+def test_a_number_is_written_in_the_digits_0_to_9(cli: Cli, topic: str, text: str) -> None:
+    for words in (
+        ("tx", "list", f"--limit={text}"),
+        ("tail", topic, f"--count={text}"),
+        ("tail", topic, f"--from={text}"),
+        ("topic", "create", "uncounted", f"--queues={text}"),
+        ("dlq", "show", "--", text),
+        ("tx", "show", "--", text),
+        ("saga", "skip", "1", f"--step={text}", "--reason=r"),
+        ("branches", f"--after=1.1.{text}"),
+    ):
+        said = cli(*words)
+        assert (said.code in (2, 3, 4), said.out) == (True, ""), (words, said)
+        assert "unexpected" not in said.complaint
+
+
+def test_numbers_that_are_too_long_lead_nowhere(cli: Cli) -> None:
+    for number in ("9" * 19, "9" * 30, "9" * 5_000):
+        said = cli("tx", "show", number)
+        assert (said.code, "is not in this store" in said.complaint) == (4, True)
+    assert cli("tx", "list", "--limit", "9" * 5_000).code == 2

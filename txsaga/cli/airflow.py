@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import given_url, with_namespace
-from txsaga.cli.options import Options, options_of, span_of
+from txsaga.cli.options import Options, options_of, span_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.config import Settings
 
@@ -31,7 +31,9 @@ PATIENCE = timedelta(minutes=3)
 @app.command()
 def up(
     context: typer.Context,
-    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Port of the user interface.")] = None,
+    port: Annotated[
+        int | None, typer.Option(parser=whole(1, 65_535), metavar="NUMBER", help="Port of the user interface.")
+    ] = None,
     dags: Annotated[Path | None, typer.Option(help="Folder with DAG files; kept for the next start.")] = None,
     patience: Annotated[
         timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="How long it may take; else 3m.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import MOST, options_of
+from txsaga.cli.options import MOST, options_of, whole
 from txsaga.cli.printing import document, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
 from txsaga.errors import ConfigError, VotedOtherwise
@@ -57,7 +57,7 @@ def vote(
 def ballots(
     context: typer.Context,
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="All ballots of one transaction.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page about those of one transaction.")] = None,
 ) -> None:
     """List the ballots of open transactions, or of one transaction, and who has not voted."""

@@ -13,9 +13,10 @@ import typer
 from txsaga.cli import exits, tx
 from txsaga.cli.home import opened
 from txsaga.cli.mending import look, say_looks
-from txsaga.cli.options import MOST, options_of, span_of
+from txsaga.cli.options import MOST, options_of, span_of, whole
 from txsaga.cli.printing import document, say, table
 from txsaga.errors import UnknownProducerGroup
+from txsaga.model.arguments import read_number
 from txsaga.model.branch import HEURISTIC, OPEN, BranchId, BranchState
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ COLUMNS = {
     "gid": "name in its resource",
 }
 Resource = Annotated[str | None, typer.Option(help="Of this resource only.")]
-Limit = Annotated[int, typer.Option(min=1, max=MOST, help="How many.")]
+Limit = Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many.")]
 After = Annotated[str | None, typer.Option(metavar="BRANCH", help="Go on behind this one, as it was printed.")]
 
 
@@ -211,10 +212,10 @@ def _name(branch: Branch) -> str:
 
 
 def _place(text: str, hint: str) -> tuple[int, int, int]:
-    try:
-        txid, number, attempt = map(int, text.split("."))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no branch; write it as it was printed", param_hint=hint) from None
+    numbers = [number for part in text.split(".") if (number := read_number(part)) is not None]
+    if len(numbers) != 3 or text.count(".") != 2:
+        raise typer.BadParameter(f"{text!r} is no branch; write it as it was printed", param_hint=hint)
+    txid, number, attempt = numbers
     return txid, number, attempt
 
 
@@ -222,6 +223,7 @@ def _branch(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
     number, _, attempt = text.partition(".")
-    if len(text) > LONGEST or not number.isdecimal() or (attempt and not attempt.isdecimal()):
+    found = read_number(number), read_number(attempt)
+    if len(text) > LONGEST or found[0] is None or (attempt and found[1] is None):
         raise typer.BadParameter(f"{text!r} is no branch; write its number, or number and attempt", param_hint="BRANCH")
-    return int(number), int(attempt) if attempt else None
+    return found

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from txsaga.cli.options import span_of
+from txsaga.cli.options import span_of, whole
 from txsaga.model.checks import Exhausted
 
 SHORTEST = timedelta(seconds=0.1)
@@ -28,7 +28,10 @@ CheckInterval = Annotated[
     timedelta | None, typer.Option(parser=interval_of, metavar="TIME", help="Between two checks: 60, 90s, 15m.")
 ]
 MinAge = Annotated[timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Before the first check.")]
-MaxChecks = Annotated[int | None, typer.Option(min=1, max=MOST_CHECKS, help="Checks before a transaction is given up.")]
+MaxChecks = Annotated[
+    int | None,
+    typer.Option(parser=whole(1, MOST_CHECKS), metavar="NUMBER", help="Checks before a transaction is given up."),
+]
 TotalLimit = Annotated[
     timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="Age at which it is given up: 72h, 30d.")
 ]

@@ -10,11 +10,12 @@ import typer
 
 from txsaga.cli.home import opened
 from txsaga.cli.message import line_of, message_document
-from txsaga.cli.options import MOST, Options, options_of
+from txsaga.cli.options import MOST, Options, options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.progress import progress
 from txsaga.engine.groups import DeadLetters
 from txsaga.errors import ChunkDamaged, UnknownGroup, UnknownLetter
+from txsaga.model.identity import LAST
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -30,7 +31,7 @@ All = Annotated[bool, typer.Option("--all", help="All letters of the group.")]
 def list_letters(
     context: typer.Context,
     group: Group = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many, newest first.")] = 20,
 ) -> None:
     """List dead letters, newest first."""
     options = options_of(context)
@@ -44,7 +45,10 @@ def list_letters(
 
 
 @app.command()
-def show(context: typer.Context, id: Annotated[int, typer.Argument(help="Number of the letter.")]) -> None:
+def show(
+    context: typer.Context,
+    id: Annotated[int, typer.Argument(parser=whole(0, LAST), metavar="ID", help="Number of the letter.")],
+) -> None:
     """Show one letter: its message, why it is dead, and how it came to that."""
     options = options_of(context)
     with opened(options) as broker:

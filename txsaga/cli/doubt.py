@@ -8,7 +8,7 @@ import typer
 
 from txsaga.cli import tx
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of
+from txsaga.cli.options import options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
 
@@ -31,7 +31,7 @@ def list_doubts(
     context: typer.Context,
     parked: Annotated[bool, typer.Option("--parked", help="Only those that are parked.")] = False,
     group: Group = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="How many, oldest first.")] = 50,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="How many, oldest first.")] = 50,
 ) -> None:
     """List what is in doubt, oldest first."""
     options = options_of(context)

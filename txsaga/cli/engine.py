@@ -22,7 +22,7 @@ import typer
 from txsaga.cli.check_options import CheckInterval, MaxChecks, MinAge, OnExhausted, ReplyTimeout, TotalLimit, said
 from txsaga.cli.home import Rest, may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
-from txsaga.cli.options import Options, options_of
+from txsaga.cli.options import Options, options_of, whole
 from txsaga.cli.printing import document, table
 from txsaga.errors import ConfigError, RightsMissing
 from txsaga.model.checks import PROFILES, CheckProfile
@@ -67,7 +67,8 @@ def engine(
         typer.Option(metavar="MODULE", help="Load what sagas name from this module; beside TXSAGA_SAGAS."),
     ] = None,
     metrics: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port for Prometheus; 0 for a free one.")
+        int | None,
+        typer.Option(parser=whole(0, 65_535), metavar="NUMBER", help="Port for Prometheus; 0 for a free one."),
     ] = None,
     metrics_address: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="One line per record: for people, or JSON.")] = LogFormat.TEXT,

@@ -8,12 +8,13 @@ moved: what follows is somebody's text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import typer
 
+from txsaga.model.arguments import read_number
 from txsaga.model.topic import MAX_RETENTION
 
 WITH_VALUE = ("--url", "--namespace")
@@ -41,6 +42,18 @@ def options_of(context: typer.Context) -> Options:
     options = context.find_object(Options)
     assert options is not None
     return options
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return the reader of a whole number between two others."""
+
+    def number(text: str) -> int:
+        found = read_number(str(text))
+        if found is None or not least <= found <= most:
+            raise typer.BadParameter(f"{text!r} is no whole number from {least} to {most}")
+        return found
+
+    return number
 
 
 def span_of(text: str) -> timedelta:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from txsaga.cli.options import span_of
+from txsaga.cli.options import span_of, whole
 from txsaga.model.claim import MOST_ATTEMPTS
 
 
@@ -20,7 +20,8 @@ def _span(told: str) -> Any:  # noqa: ANN401  # as typer has it
 
 OPTIONS: dict[str, Any] = {
     "max_attempts": Annotated[
-        int | None, typer.Option(min=0, max=MOST_ATTEMPTS, help="Deliveries of one message; 0 for no end.")
+        int | None,
+        typer.Option(parser=whole(0, MOST_ATTEMPTS), metavar="NUMBER", help="Deliveries of one message; 0 for no end."),
     ],
     "backout": Annotated[str | None, typer.Option(help="Topic for messages that fail to the end; '' for none.")],
     "dead_letters": Annotated[

@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import MOST, options_of
+from txsaga.cli.options import MOST, options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
 from txsaga.errors import UnknownTransaction
+from txsaga.model.identity import LAST
 
 if TYPE_CHECKING:
     from txsaga.model.saga import SagaView
     from txsaga.model.step import StepRecord
 
 app = typer.Typer(help="Look at sagas that are not over, and go on with those that stand still.")
-Step = Annotated[int | None, typer.Option("--step", min=1, help="Number of the step, as `saga show` has it.")]
+Step = Annotated[
+    int | None,
+    typer.Option("--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."),
+]
 
 
 @app.command("list")
 def list_sagas(
     context: typer.Context,
     stalled: Annotated[bool, typer.Option("--stalled", help="Only those that wait for a person.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
 ) -> None:
     """List sagas that are not over, oldest first."""
     options = options_of(context)
@@ -77,7 +81,12 @@ def skip(
     context: typer.Context,
     id: Id,
     reason: Reason,
-    step: Annotated[int, typer.Option("--step", min=1, help="Number of the step, as `saga show` has it.")],
+    step: Annotated[
+        int,
+        typer.Option(
+            "--step", parser=whole(1, LAST), metavar="NUMBER", help="Number of the step, as `saga show` has it."
+        ),
+    ],
 ) -> None:
     """Leave a step as it is, once you have seen to it yourself; its saga goes on."""
     from txsaga.engine.saga.by_hand import SagasByHand

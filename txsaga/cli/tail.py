@@ -14,15 +14,18 @@ import typer
 
 from txsaga.cli.home import dispatch, may_dispatch, opened
 from txsaga.cli.message import line_of, message_document
-from txsaga.cli.options import Options, options_of
+from txsaga.cli.options import Options, options_of, whole
 from txsaga.cli.printing import one_line, say
+from txsaga.model.arguments import read_number
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
     from txsaga.engine.start import Start
     from txsaga.model.message import Delivered
 
-Count = Annotated[int | None, typer.Option(min=1, max=sys.maxsize, help="Stop after so many messages.")]
+Count = Annotated[
+    int | None, typer.Option(parser=whole(1, sys.maxsize), metavar="NUMBER", help="Stop after so many messages.")
+]
 QUIET = 1.0
 """Seconds without news after which a group has read all there is."""
 
@@ -58,9 +61,9 @@ def start_of(text: str, hint: str = "--from") -> Start:
         return "earliest"
     if text == "latest":
         return "latest"
+    if (offset := read_number(text)) is not None:
+        return offset
     try:
-        if text.isdecimal():
-            return int(text)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.options import options_of, span_of
+from txsaga.cli.options import options_of, span_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.model.topic import MAX_RETENTION_BYTES, TopicType
 
@@ -21,7 +21,12 @@ Retention = Annotated[
     timedelta | None, typer.Option(parser=span_of, metavar="TIME", help="How long read messages stay: 90s, 12h, 30d.")
 ]
 RetentionBytes = Annotated[
-    int | None, typer.Option(min=0, max=MAX_RETENTION_BYTES, help="Bytes that newer messages take before old ones go.")
+    int | None,
+    typer.Option(
+        parser=whole(0, MAX_RETENTION_BYTES),
+        metavar="NUMBER",
+        help="Bytes that newer messages take before old ones go.",
+    ),
 ]
 
 
@@ -30,7 +35,9 @@ def create(
     context: typer.Context,
     name: Name,
     type: Annotated[TopicType, typer.Option(help="What may be sent to it; it never changes.")] = TopicType.NORMAL,
-    queues: Annotated[int, typer.Option(min=1, max=1024, help="Queues; they never change.")] = 8,
+    queues: Annotated[
+        int, typer.Option(parser=whole(1, 1024), metavar="NUMBER", help="Queues; they never change.")
+    ] = 8,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
 ) -> None:

@@ -14,11 +14,12 @@ import typer
 
 from txsaga.cli.check_options import MinAge
 from txsaga.cli.home import dispatch, opened
-from txsaga.cli.options import MOST, options_of
+from txsaga.cli.options import MOST, options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.timeline import say_timeline
 from txsaga.errors import UnknownTransaction
 from txsaga.model.application import read_application
+from txsaga.model.arguments import read_number
 from txsaga.model.decision import Decision
 from txsaga.model.identity import LAST, HalfId, StoreId
 from txsaga.model.timeline import documented
@@ -42,7 +43,7 @@ Force = Annotated[bool, typer.Option(help="Decide against the evidence, or witho
 def list_transactions(
     context: typer.Context,
     undecided: Annotated[bool, typer.Option("--undecided", help="Only those without a decision.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(parser=whole(1, MOST), metavar="NUMBER", help="At most so many.")] = 50,
 ) -> None:
     """List transactions, newest first."""
     options = options_of(context)
@@ -140,12 +141,9 @@ def settle(
 
 def number_of(text: str, store: StoreId) -> int:
     """Read the number of a transaction of this store."""
-    if text.isdecimal():
-        number = int(text) if len(text) <= len(str(LAST)) else LAST + 1
-    elif text.count("-") > 2:
-        number = store.own(HalfId.decode(text).transaction)
-    else:
-        number = store.own(text)
+    number = read_number(text)
+    if number is None:
+        number = store.own(HalfId.decode(text).transaction if text.count("-") > 2 else text)
     if number > LAST:
         raise UnknownTransaction(f"transaction {text} is not in this store")
     return number

@@ -12,6 +12,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from txsaga.errors import ConfigError
+from txsaga.model.arguments import read_number
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.options import store_of
 from txsaga.provider.refusing import refused_for_good
@@ -37,10 +38,9 @@ class Replay(BaseOperator):
     def execute(self, context: Context) -> dict[str, object]:
         """Replay it."""
         with refused_for_good():
-            try:
-                txid = int(self.txid)
-            except (TypeError, ValueError):
-                raise ConfigError(f"txid is {self.txid!r}; give the number of a transaction") from None
+            txid = read_number(str(self.txid))
+            if txid is None:
+                raise ConfigError(f"txid is {self.txid!r}; give the number of a transaction")
             who = f"airflow:{context['ti'].dag_id}/{context['ti'].run_id}"
             done = AMBIENT.broker(self.store).replay(txid, key=self.key, who=who, why=self.why)
             return {"txid": done.txid, "replayed_as": done.replayed_as, "again": done.again}

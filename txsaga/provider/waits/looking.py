@@ -21,6 +21,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
+from txsaga.model.arguments import read_number
 from txsaga.model.decision import Decision
 from txsaga.model.identity import LAST
 from txsaga.provider.waits.asking import Asking
@@ -173,11 +174,11 @@ class Looking:
 
     def _number(self, wait: Wait) -> int:
         text = wait.transaction
-        if not (text.isascii() and text.isdigit()):
+        if (number := read_number(text)) is None:
             return self._broker.identity.own(text)
-        if len(text) > len(str(LAST)) or int(text) > LAST:
+        if number > LAST:
             raise UnknownTransaction(f"transaction {text[:40]} is not in this store")
-        return int(text)
+        return number
 
 
 def _each(answered: Callable[[Collection[Wait]], dict[Wait, Answer]], waits: Collection[Wait]) -> dict[Wait, Answer]:
