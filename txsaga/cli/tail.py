@@ -17,6 +17,7 @@ from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import Options, options_of, whole
 from txsaga.cli.printing import one_line, say
 from txsaga.model.arguments import read_number
+from txsaga.model.identity import LAST
 
 if TYPE_CHECKING:
     from txsaga.engine.broker import Broker
@@ -61,7 +62,7 @@ def start_of(text: str, hint: str = "--from") -> Start:
         return "earliest"
     if text == "latest":
         return "latest"
-    if (offset := read_number(text)) is not None:
+    if (offset := read_number(text)) is not None and offset <= LAST:
         return offset
     try:
         moment = datetime.fromisoformat(text)
