@@ -168,8 +168,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)),
        ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid)
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
-# A queue is blocked while its log has a row at or after its head: no tick wrote that row, and none can overwrite it.
-# Its messages wait, and the queue keeps the snapshot of the last tick that it was part of.
+# A queue is blocked while its log has a row at or after its head. It waits, and keeps the snapshot of its last tick.
 UNBLOCKED = "(SELECT l.base FROM {s}.log l WHERE l.qid = queue.qid AND l.base >= queue.head LIMIT 1) IS NULL"
 FREED = f"""
 UPDATE {{s}}.queue SET reached = NULL
