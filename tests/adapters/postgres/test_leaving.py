@@ -211,7 +211,7 @@ def test_an_exception_behind_a_commit_of_the_users_own_passes_on(
     def body(tx: Transaction) -> None:
         with tx.local("books") as session:
             write_entry(session)
-            getattr(session, ends)()
+            session.exec_driver_sql(ends)
             raise Refused
 
     tx, error = left(shop, key, body)
@@ -228,7 +228,7 @@ def test_an_unknown_outcome_of_somebody_else_passes_on(
         tx.send("orders", b"a")
         with tx.local("books") as session:
             write_entry(session)
-            session.commit()
+            session.exec_driver_sql("commit")
             raise OutcomeUnknown("another store did not answer")
     assert (tx.decision, read(broker), entries_in(books)) == (Decision.COMMIT, [b"a"], 1)
 
