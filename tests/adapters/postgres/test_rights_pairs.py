@@ -100,6 +100,9 @@ TRIES = [
     Try("read the log", "SELECT * FROM {s}.fetch({qid}, 0, 9, 9)"),
     Try("read a body", "SELECT body FROM half WHERE txid = {plain}"),
     Try("add a half", RAW_HALF + "({key}, {theirs}, {qid}, 1, 1, 9, 1, true, {body})"),
+    Try("add a half to a plain one", RAW_HALF + "({plain}, {theirs}, {qid}, 0, 0, 9, 1, true, {body})"),
+    Try("add a half to no transaction", RAW_HALF + "(nextval('tx_seq'), {theirs}, {qid}, 0, 0, 0, 1, true, {body})"),
+    Try("decide a keyed one as a plain one", "INSERT INTO op (txid, decision) VALUES ({key}, 1)"),
     Try("add a plain half", RAW_HALF + "(nextval('tx_seq'), {theirs}, {qid}, 0, 0, 0, 1, false, {body})"),
     Try("decide a half", "INSERT INTO op (txid, decision) VALUES ({plain}, 2)"),
     Try("decide a keyed one", "UPDATE tx SET state = 'rolled_back' WHERE txid = {key}; "
@@ -230,8 +233,11 @@ def test_a_pair_of_rights_may_do_what_one_of_them_may(of: Logins, trial: Try) ->
     allowed = {pair for pair in PAIRS if of.may(pair, trial)}
     assert allowed == {(one, other) for one, other in PAIRS if alone[one] or alone[other]}
     assert not alone[P] and (trial.what in CONSUMERS or not alone[C])
+    assert trial.what not in NOBODYS or not any(alone.values())
 
 
+NOBODYS = {"add a half to a plain one", "add a half to no transaction", "decide a keyed one as a plain one"}
+"""What none of the rights may do."""
 CONSUMERS = {"read the log", "be a member of a consumer group", "add a claim", "move a cursor"}
 
 

@@ -33,7 +33,8 @@ CREATE OR REPLACE FUNCTION is_chunk(integer, bytea) RETURNS boolean LANGUAGE plp
 
 DROP POLICY added ON half;
 CREATE POLICY added ON half FOR INSERT WITH CHECK (
-    keyed AND ({ENGINE} OR (mine(pgroup) AND ours(txid))) AND is_chunk(n, body)
+    keyed AND EXISTS (SELECT FROM tx t WHERE t.txid = half.txid AND t.pgroup = half.pgroup)
+    AND ({ENGINE} OR (mine(pgroup) AND ours(txid))) AND is_chunk(n, body)
     AND EXISTS (SELECT FROM queue q WHERE q.qid = half.qid) AND NOT EXISTS (SELECT FROM op o WHERE o.txid = half.txid));
 
 DROP POLICY added ON op;
@@ -41,7 +42,8 @@ CREATE POLICY added ON op FOR INSERT
     WITH CHECK (CASE WHEN keyed THEN EXISTS (
                     SELECT FROM tx t WHERE t.txid = op.txid AND ({EVERYWHERE} OR ours(t.txid))
                        AND t.state = CASE op.decision WHEN 1 THEN 'committed' ELSE 'rolled_back' END)
-                ELSE {EVERYWHERE} AND EXISTS (SELECT FROM half h WHERE h.txid = op.txid) END);
+                ELSE {EVERYWHERE} AND EXISTS (SELECT FROM half h WHERE h.txid = op.txid)
+                   AND NOT EXISTS (SELECT FROM half h WHERE h.txid = op.txid AND h.keyed) END);
 
 DROP POLICY changed ON tx;
 CREATE POLICY changed ON tx FOR UPDATE USING ({EVERYWHERE} OR mine(pgroup)) WITH CHECK ({EVERYWHERE} OR mine(pgroup));
