@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 import txsaga
 from tests.adapters.postgres.logins import logins
@@ -209,19 +209,43 @@ def test_the_dispatcher_names_blocked_queues_once(
     assert scene.store.overview.dispatch().blocked == ()
 
 
-def test_the_login_of_an_engine_leaves_out_a_queue_that_it_spoiled(home_url: str, scene: Scene) -> None:
-    with logins(home_url) as made:
-        with closing(PostgresStore.open(made.url_with(Right.ENGINE))) as engine:
-            with engine.engine.begin() as connection:
-                stray = text(STRAY.replace("INTO log", f'INTO "{made.namespace}".log'))
-                connection.execute(stray, {"qid": scene.orders, "base": 0, "txid": 9})
-            scene.send("o0", "n0")
-            ticked = engine.log.tick(10)
-            assert ticked is not None
-            assert ticked.blocked == (scene.orders,)
-            scene.mend(scene.orders)
-            drain(engine)
+def test_the_login_of_an_engine_ticks_and_writes_nothing_of_a_tick_itself(home_url: str, scene: Scene) -> None:
+    with logins(home_url) as made, closing(PostgresStore.open(made.url_with(Right.ENGINE))) as engine:
+        for write in (
+            f"INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES ({scene.orders}, 0, 1, 9, 0, 0, 0)",
+            "UPDATE queue SET head = 9",
+            "UPDATE queue SET reached = '1:1:'",
+            "INSERT INTO tick (id, snap, last_txid) VALUES (99, '1:1:', 0)",
+        ):
+            with pytest.raises(ProgrammingError, match="permission denied"), engine.engine.begin() as connection:
+                connection.execute(text(f'SET LOCAL search_path = "{made.namespace}"'))
+                connection.execute(text(write))
+        scene.stray(scene.orders)
+        scene.send("o0", "n0")
+        ticked = engine.log.tick(10)
+        assert ticked is not None
+        assert ticked.blocked == (scene.orders,)
+        scene.mend(scene.orders)
+        drain(engine)
     assert (scene.read(scene.orders), scene.read(scene.news)) == (["o0"], ["n0"])
+
+
+def test_a_tick_outside_of_one_snapshot_is_refused(scene: Scene) -> None:
+    with pytest.raises(DBAPIError, match="REPEATABLE READ"):
+        scene.stored.rows("SELECT * FROM tick(10)")
+
+
+def test_a_decision_that_names_two_attempts_of_a_part_gives_each_an_offset(scene: Scene) -> None:
+    half = prepared(scene.store, scene.group, row(scene.orders, "o0"))
+    scene.stored.rows(
+        "INSERT INTO half (txid, pgroup, qid, part, attempt, chunk, n, body) "
+        "SELECT txid, pgroup, qid, part, attempt + 1, chunk, n, body FROM half WHERE txid = :txid",
+        txid=half.txid,
+    )
+    decided(scene.store, end_of(half, COMMIT))
+    scene.send("n0")
+    assert scene.tick() == []
+    assert (scene.read(scene.orders), scene.read(scene.news)) == (["o0", "o0"], ["n0"])
 
 
 def test_rival_dispatchers_lose_and_double_nothing_while_a_queue_is_blocked_and_freed(

@@ -17,7 +17,7 @@ from tests.adapters.postgres.logins import logins
 from tests.adapters.postgres.plan import Prepared, scans_of
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres import schema, ticks
 from txsaga.adapters.postgres.hot import TOKEN, Form, Hot
 from txsaga.adapters.postgres.schedule import COMMIT_DUE
 from txsaga.adapters.postgres.store import PostgresStore
@@ -52,7 +52,7 @@ SELECT i, 1, i % 3 = 0, now() + CASE WHEN i % 1000 = 500 THEN interval '-1 hour'
   FROM generate_series(10, {count}, 10) i;
 INSERT INTO scheduled (txid, at, pgroup)
 SELECT i, now() + CASE WHEN i % 100 = 0 THEN interval '-1 hour' ELSE interval '1 hour' END, 1
-  FROM generate_series(5001, 9999) i"""
+  FROM generate_series(5001, 9999) i WHERE i % 3 <> 0"""
 BEFORE = f"{1_000_000 + MISSED}:{1_000_000 + NEW}:{1_000_000 + MISSED}"
 
 SOME = list(range(4_990, 5_010))
@@ -63,15 +63,12 @@ OWN: dict[str, object] = {"txid": YOUNG, "decision": [1] * len(YOUNG), "uuid": N
 VALUES: dict[str, dict[str, object]] = {
     "fetch": {"queue": 3, "offset": 1_200, "count": 100, "end": 2**62},
     "news": {"limit": 10},
-    "tick": {
+    "give": {
         "lo": str(1_000_000 + NEW),
         "hi": str(1_000_000 + COUNT + 1),
         "xip": [str(1_000_000 + MISSED)],
-        "id": 101,
-        "snap": f"{1_000_000 + COUNT}:{1_000_000 + COUNT}:",
-        "last": COUNT,
-        "channel": "nobody",
-        "only": None,
+        "snap": BEFORE,
+        "qids": None,
         "blocked": [QUEUES],
     },
     "decide": {**ENDS, "decision": [1] * len(SOME), "check": [False] * len(SOME), "min_age": 6},
@@ -90,7 +87,7 @@ VALUES: dict[str, dict[str, object]] = {
 READS = {
     "fetch": {"half_1", "half_2", "log"},
     "news": {"op_0", "op_1", "op_2"},
-    "tick": {"op_0", "op_1", "op_2", "half_1", "half_2", "part", "log"},
+    "give": {"op_0", "op_1", "op_2", "half_1", "half_2", "part", "log"},
     "decide": {"half_0", "half_1"},
     "standing": {"half_0", "half_1", "op_0", "op_1"},
     "decide one": {"half_0"},
@@ -106,6 +103,12 @@ READS = {
 }
 
 
+TYPES = {"lo": "xid8", "hi": "xid8", "xip": "xid8[]", "snap": "pg_snapshot", "qids": "int4[]", "blocked": "int4[]"}
+TICKING = {
+    "news": ticks.NEWS,
+    "give": ticks.GIVE
+    % {name: f"%({name})s::text{'[]' if '[' in type else ''}::{type}" for name, type in TYPES.items()},
+}
 ALONE = {"decide one", "decide_own one", "standing one", "recall one"}
 
 
@@ -120,6 +123,8 @@ class Filled(NamedTuple):
 
 def written(hot: Hot, namespace: str, name: str) -> str:
     """Return a statement, in its form for one row where the name says so."""
+    if name in TICKING:
+        return TICKING[name].format(s=f'"{namespace}"').strip()
     if name == "due":
         return COMMIT_DUE.format(s=f'"{namespace}"').strip()
     found = getattr(hot, name.removesuffix(" one"))
@@ -128,7 +133,7 @@ def written(hot: Hot, namespace: str, name: str) -> str:
     return str(found)
 
 
-RAW = ("news", "tick", "standing", "standing one", "due", "doubts", "doubt", "batch")
+RAW = ("standing", "standing one", "due", "doubts", "doubt", "batch")
 """What whoever was granted a right runs himself: the rest is run by functions, in the same words."""
 
 

@@ -50,7 +50,7 @@ RESET_XIDS = "UPDATE {s}.op SET xid = '3'"
 MISSED = """
 WITH b AS (
     SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
-           sum(h.n) OVER (PARTITION BY h.qid ORDER BY h.txid, h.part, h.chunk) - h.n AS rel,
+           sum(h.n) OVER (PARTITION BY h.qid ORDER BY h.txid, h.part, h.attempt, h.chunk) - h.n AS rel,
            sum(h.n) OVER (PARTITION BY h.qid) AS total
       FROM {s}.op o JOIN {s}.half h ON h.txid = o.txid
      WHERE o.decision = 1

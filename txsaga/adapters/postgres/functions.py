@@ -26,6 +26,7 @@ from txsaga.adapters.postgres import (
     partitions,
     questions,
     step_statements,
+    ticks,
 )
 from txsaga.adapters.postgres.parameters import numbered
 from txsaga.model import chunk
@@ -121,7 +122,7 @@ def _creation(function: Function) -> Iterator[str]:
 
 def functions(s: str) -> list[Function]:
     """Return the functions of a (quoted) namespace."""
-    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_branches(s), *_of_partitions(s)]
+    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_branches(s), *_of_roles(s)]
 
 
 def _questions(s: str) -> Iterator[Function]:
@@ -304,6 +305,7 @@ def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, s
     return Function(f"{s}.{name}({', '.join(types)})", f"TABLE ({answers})", f"BEGIN {guard} RETURN QUERY\n{sql};\nEND")
 
 
-def _of_partitions(s: str) -> Iterator[Function]:
+def _of_roles(s: str) -> Iterator[Function]:
+    yield Function(f"{s}.tick(int8)", f"TABLE ({ticks.ANSWERS})", ticks.ticking(s))
     yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
     yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))

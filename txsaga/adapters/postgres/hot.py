@@ -1,12 +1,12 @@
 """
-The hot statements, written for one namespace: prepare, publish, schedule, decide, recall, tick, fetch, sweep.
+The hot statements, written for one namespace: prepare, publish, schedule, decide, recall, fetch, sweep.
 
 They are plain SQL; those with numbered parameters go straight to the server by `Line.exchange`. Nothing here updates
 or deletes but one queue row per queue and tick, and what is recalled. Their plans are held by tests. They run under
 `plan_cache_mode = force_generic_plan`: planning anew each time costs more than running them.
 
 Whoever does not own the namespace calls those that write, and `fetch`, as functions that run them for the owner: see
-`functions.py`.
+`functions.py`. Everybody calls the function that ticks, see `ticks.py`.
 """
 
 from collections.abc import Sequence
@@ -153,60 +153,7 @@ SELECT x.txid, o.decision, h.pgroup, h.keyed, x.token = {token} AS genuine
   LEFT JOIN {s}.op o ON o.txid = x.txid"""
 NAMES = Source(1, ("int8", "int4", "bytea"))
 
-# What is new since the last tick; `hi` caps the batch at the number of a decision.
-NEWS = """
-SELECT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)),
-       t.id, t.snap::text, t.last_txid, pg_current_snapshot()::text,
-       (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {s}.tx_seq),
-       (SELECT c.xid::text FROM {s}.op c WHERE c.xid > (
-            SELECT o.xid FROM {s}.op o WHERE o.xid >= pg_snapshot_xmax(t.snap)
-             ORDER BY o.xid OFFSET %(limit)s LIMIT 1)
-         ORDER BY c.xid LIMIT 1),
-       EXISTS (SELECT FROM {s}.op o WHERE o.xid >= pg_snapshot_xmax(t.snap))
-         OR EXISTS (SELECT FROM {s}.op o WHERE o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap)))),
-       t.at < clock_timestamp() - interval '1 second',
-       ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid)
-  FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
-
-# A queue is blocked while its log has a row at or after its head. It waits, and keeps the snapshot of its last tick.
-UNBLOCKED = "(SELECT l.base FROM {s}.log l WHERE l.qid = queue.qid AND l.base >= queue.head LIMIT 1) IS NULL"
-FREED = f"""
-UPDATE {{s}}.queue SET reached = NULL
-  FROM (SELECT qid, reached FROM {{s}}.queue WHERE reached IS NOT NULL) b WHERE b.qid = queue.qid AND {UNBLOCKED}
-RETURNING b.qid, b.reached::text"""
-
-# Halves are looked up decision by decision: a plain join would, on a full table, read every half in each tick.
-TICK = f"""
-WITH o AS MATERIALIZED (
-    SELECT txid, xid, keyed FROM {{s}}.op
-     WHERE xid >= %(lo)s::text::xid8 AND xid < %(hi)s::text::xid8 AND decision = 1
-    UNION ALL
-    SELECT txid, xid, keyed FROM {{s}}.op WHERE xid = ANY (%(xip)s::text[]::xid8[]) AND decision = 1),
- b AS (
-    SELECT h.qid, h.txid, h.part, h.attempt, h.chunk, h.n,
-           sum(h.n) OVER (PARTITION BY h.qid ORDER BY o.xid, h.txid, h.part, h.chunk) - h.n AS rel,
-           sum(h.n) OVER (PARTITION BY h.qid) AS total
-      FROM o JOIN LATERAL (
-            SELECT txid, qid, part, attempt, chunk, n FROM {{s}}.half WHERE half.txid = o.txid OFFSET 0) h ON true
-     WHERE h.qid = coalesce(%(only)s::int4, h.qid) AND h.qid <> ALL (%(blocked)s::int4[])
-       AND (NOT o.keyed OR (SELECT true FROM {{s}}.part p
-            WHERE p.txid = h.txid AND p.part = h.part AND p.attempt = h.attempt))),
- q AS (
-    UPDATE {{s}}.queue SET head = head + t.total
-      FROM (SELECT DISTINCT qid, total FROM b ORDER BY qid) t WHERE t.qid = queue.qid AND {UNBLOCKED}
-    RETURNING queue.qid, queue.head - t.total AS base),
- i AS (
-    INSERT INTO {{s}}.log (qid, base, n, txid, part, attempt, chunk)
-    SELECT b.qid, q.base + b.rel, b.n, b.txid, b.part, b.attempt, b.chunk FROM b JOIN q USING (qid)
-    RETURNING 1),
- w AS (
-    UPDATE {{s}}.queue SET reached = (SELECT snap FROM {{s}}.tick WHERE id = %(id)s - 1)
-     WHERE qid IN (SELECT qid FROM b EXCEPT SELECT qid FROM q) RETURNING qid),
- k AS (
-    INSERT INTO {{s}}.tick (id, snap, last_txid)
-    VALUES (%(id)s, %(snap)s::text::pg_snapshot, %(last)s) ON CONFLICT DO NOTHING RETURNING id)
-SELECT (SELECT count(*) FROM i), (SELECT count(*) FROM k), ARRAY(SELECT qid FROM w),
-       CASE WHEN EXISTS (SELECT FROM i) THEN pg_notify(%(channel)s, '') END"""
+TICK = "SELECT * FROM {s}.tick(%(limit)s)"  # see ticks.py
 
 FETCH = """
 SELECT l.base, l.n, l.txid, l.part, l.attempt, l.chunk, h.born, h.body
@@ -352,8 +299,6 @@ class Hot:
     decide: Form
     recall: Form
     standing: Form
-    news: str
-    freed: str
     tick: str
     fetch: str
     contents: str
@@ -388,9 +333,7 @@ class Hot:
             batch=write(BATCH),
             newest=write(NEWEST),
             standing=Form(one, many),
-            news=write(NEWS),
-            freed=write(FREED),
-            tick=write(TICK),
+            tick=TICK.format(s=schema),
             fetch=write(FETCH) if owner else called(schema, "fetch", FETCHES),
             contents=write(CONTENTS) if owner else CALL_CONTENTS.format(s=schema),
             sweep=write(SWEEP),

@@ -1,10 +1,9 @@
 """
 Ticks, reads and partitions on PostgreSQL.
 
-A tick is one REPEATABLE READ transaction: what its snapshot sees newly decided gets offsets, in the order
-(commit, number). Late committers join a later tick, so a held transaction never stalls a consumer. A queue that a
-stray row of the log blocks is left out, and catches up with the first tick after that row is gone. If no tick ever
-runs, decisions stand and nothing is lost, but no consumer sees them.
+A tick is one REPEATABLE READ transaction that calls the function of `ticks.py`. Late committers join a later tick, so a
+held transaction never stalls a consumer. If no tick ever runs, decisions stand and nothing is lost, but no consumer
+sees them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from txsaga.adapters.postgres.connection import is_lost, transaction, translated
 from txsaga.adapters.postgres.hot import Hot
 from txsaga.adapters.postgres.line import NO_HURRY, ConnectionLost, Line, Lines
 from txsaga.adapters.postgres.partitions import Partitions
-from txsaga.adapters.postgres.snapshot import capped, in_progress
+from txsaga.adapters.postgres.ticks import channel_of
 from txsaga.adapters.postgres.values import int4, int8
 from txsaga.adapters.postgres.wakeup import Wakeup
 from txsaga.adapters.postgres.wire import Call
@@ -32,7 +31,8 @@ from txsaga.model.records import Bounds, LogEntry, Ticked
 
 T = TypeVar("T")
 UNCAPPED = 2**62
-RIVAL = ("40001", "23505")  # another dispatcher wrote this tick first
+RIVAL = "40001"
+"""Another dispatcher wrote this tick first."""
 
 
 class PostgresLog:
@@ -40,10 +40,10 @@ class PostgresLog:
 
     def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
         self._engine, self._hot = engine, hot
-        self._channel = f"txsaga_{namespace}"
+        channel = channel_of(namespace)
         self._ticks = Line(engine, timeout=NO_HURRY)  # a decision, however large, is one tick
         self._readers = Lines(engine)
-        self._wakeup = Wakeup(engine, self._channel)
+        self._wakeup = Wakeup(engine, channel)
         self._partitions = Partitions(engine, namespace)
 
     def tick(self, limit: int) -> Ticked | None:
@@ -123,41 +123,21 @@ class PostgresLog:
             except psycopg.Error as error:
                 if is_lost(error) or connection.broken:
                     self._ticks.close()
-                if error.sqlstate in RIVAL:
+                if error.sqlstate == RIVAL:
                     return None
                 raise translated(error) from error
         return None
 
     def _tick(self, connection: psycopg.Connection[Any], limit: int) -> Ticked | None:
-        row = _one(connection, self._hot.news, {"limit": limit})
-        mine, tick, before, last, now, newest, cap, news, stale, blocked = row
-        if not mine:
+        row = connection.execute(self._hot.tick, {"limit": limit}, prepare=True).fetchone()
+        if row is None:
             return None
-        freed = dict(connection.execute(self._hot.freed).fetchall()) if blocked else {}
-        if not news and not freed and (newest == last or not stale):
-            return Ticked(tick, 0, False, tuple(blocked))
-        snapshot = now if cap is None else capped(now, int(cap))
-        to = {"id": tick + 1, "snap": snapshot, "last": newest, "channel": self._channel}
-        chunks, written, left_out, _ = _one(connection, self._hot.tick, to | _span(before, snapshot, blocked=blocked))
-        if not written:
-            return None
-        for qid, reached in freed.items():
-            chunks += _one(connection, self._hot.tick, to | _span(reached, snapshot, only=qid))[0]
-        return Ticked(tick + 1, chunks, cap is not None, tuple(sorted({*blocked, *left_out} - freed.keys())))
+        tick, chunks, more, blocked = row
+        return Ticked(tick, chunks, more, tuple(blocked))
 
 
 def _away(error: ConnectionLost) -> StoreUnavailable:
     return StoreUnavailable(f"the home database went away during a read: {error}; retry")
-
-
-def _span(before: str, snapshot: str, *, only: int | None = None, blocked: Sequence[int] = ()) -> dict[str, object]:
-    """Return what a tick from one snapshot to another goes by."""
-    lo, hi = before.split(":")[1], snapshot.split(":")[1]
-    return {"lo": lo, "hi": hi, "xip": in_progress(before), "only": only, "blocked": list(blocked)}
-
-
-def _one(connection: psycopg.Connection[Any], sql: str, parameters: dict[str, Any]) -> Any:
-    return connection.execute(sql, parameters, prepare=True).fetchone()
 
 
 @contextmanager

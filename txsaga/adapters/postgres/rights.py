@@ -68,7 +68,7 @@ TABLES = {
         "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
         "SELECT",
     ),
-    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT, UPDATE (head, reached)"),
+    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT"),
     "weight": Needs(operator="SELECT", engine="SELECT, INSERT"),
     "producer_group": Needs(
         "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"
@@ -76,8 +76,8 @@ TABLES = {
     "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", "SELECT", "SELECT"),
     "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
-    "log": Needs("", "SELECT", "SELECT", "SELECT, INSERT (qid, base, n, txid, part, attempt, chunk)"),
-    "tick": Needs("", "", "SELECT", "SELECT, INSERT (id, snap, last_txid), DELETE"),
+    "log": Needs("", "SELECT", "SELECT", "SELECT"),
+    "tick": Needs("", "", "SELECT", "SELECT, DELETE"),
     "tx": Needs(
         f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease), {MOVE_TX}",
         "",
@@ -171,6 +171,7 @@ FUNCTIONS = {
     "take": Needs(producer="EXECUTE", engine="EXECUTE"),
     "answered": Needs(producer="EXECUTE", engine="EXECUTE"),
     "unlist": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "tick": Needs(engine="EXECUTE"),
     "attach_partition": Needs(engine="EXECUTE"),
     "drop_partition": Needs(engine="EXECUTE"),
 }
