@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import ProgrammingError
 
 import txsaga
 from tests.cli.conftest import Cli
@@ -58,11 +59,14 @@ def stored(home_url: str) -> Stored:
     return Stored(home_url)
 
 
-def mend(stored: Stored, finding: dict[str, Any]) -> None:
-    """Run the first statement of a remedy."""
+def mend(stored: Stored, finding: dict[str, Any], **known: str) -> None:
+    """Run the statements of a remedy, with what only a person knows."""
     found = re.search("`([A-Z][^`]+)`", finding["remedy"])
     assert found is not None
-    stored.rows(found[1])
+    for statement in found[1].split("; "):
+        for name, value in known.items():
+            statement = statement.replace(f"<{name}>", f"'{value}'")
+        stored.rows(statement)
 
 
 @pytest.mark.rule("R7")
@@ -81,7 +85,7 @@ def test_a_row_from_the_head_on_is_named_with_its_queue_and_the_remedy_frees_it(
     drain(store)
     found = examine()
     assert found["log"]["severity"] == "error"
-    assert "head of queue orders/0 is 1, its log has a row at 5 (transaction 77)" in found["log"]["found"]
+    assert "head of queue orders/0 is 1, its log has a stray row at 5 (transaction 77)" in found["log"]["found"]
     assert (found["dispatcher"]["severity"], "leaves out orders/0" in found["dispatcher"]["found"]) == ("warning", True)
     assert found["decisions"]["severity"] == "ok", "a row from the head on is no message yet"
     mend(stored, found["log"])
@@ -89,6 +93,64 @@ def test_a_row_from_the_head_on_is_named_with_its_queue_and_the_remedy_frees_it(
     found = examine()
     assert {found[what]["severity"] for what in ("log", "dispatcher", "decisions")} == {"ok"}
     assert store.log.bounds([orders])[orders].head == 2
+
+
+def test_a_head_that_was_set_back_is_set_forward_and_nothing_is_lost(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    for body in "abc":
+        published(store, group, row(qid, body))
+    drain(store)
+    stored.rows("UPDATE queue SET head = 1")
+    published(store, group, row(qid, "d"))
+    drain(store)
+    found = examine()["log"]
+    assert "was set back to 1, its log goes on to 3" in found["found"]
+    mend(stored, found)
+    drain(store)
+    assert [entry.base for entry in store.log.fetch(qid, 0, 9)] == [0, 1, 2, 3]
+    assert examine()["log"]["severity"] == "ok"
+
+
+def test_a_stray_row_goes_first_where_the_head_was_set_back_too(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    for body in "abc":
+        published(store, group, row(qid, body))
+    drain(store)
+    stored.rows(
+        "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) "
+        "SELECT qid, 7, n, txid, part, attempt, chunk FROM log WHERE base = 0"
+    )
+    stored.rows("UPDATE queue SET head = 1")
+    for told in ("stray row at 7", "was set back to 1"):
+        found = examine()["log"]
+        assert told in found["found"]
+        mend(stored, found)
+    assert (examine()["log"]["severity"], store.log.bounds([qid])[qid].head) == ("ok", 3)
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_a_keyed_transaction_that_was_dispatched_is_mended_with_its_own_row(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings], rolled_back: bool
+) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    life = opened(store, group)
+    add(store, life, 1, row(qid, "a"))
+    settle(store, life, COMMIT)
+    drain(store)
+    stored.rows("UPDATE tx SET state = 'prepared'")
+    stored.rows("UPDATE op SET decision = 2" if rolled_back else "DELETE FROM op")
+    found = examine()["decisions"]
+    assert ("ROLLBACK" if rolled_back else "is gone") in found["found"]
+    mend(stored, found)
+    assert examine()["decisions"]["severity"] == "ok"
+    assert stored.rows("SELECT t.state, o.decision FROM tx t JOIN op o USING (txid)") == [("committed", 1)]
 
 
 def test_a_dispatched_message_whose_decision_is_gone_is_named_and_the_remedy_dispatches_nothing_again(
@@ -135,7 +197,9 @@ def test_a_key_that_is_free_again_is_named(broker: Broker, stored: Stored, exami
     stored.rows("DELETE FROM tx")
     found = examine()["keys"]
     assert (found["severity"], f"transaction {life.txid} is committed" in found["found"]) == ("error", True)
-    mend(stored, found)
+    with pytest.raises(ProgrammingError):
+        mend(stored, found)
+    mend(stored, found, key="order-1")
     assert examine()["keys"]["severity"] == "ok"
 
 

@@ -18,7 +18,7 @@ from txsaga.adapters.postgres.connection import make_engine, parse_url, transact
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.roles import Dispatcher
-from txsaga.errors import StoreUnavailable
+from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.rights import Right
 from txsaga.testing.samples import COMMIT, decided, drain, end_of, new_group, new_queues, prepared, published, row
@@ -163,10 +163,12 @@ def test_a_store_that_is_adopted_dispatches_what_waited_once(home_url: str, scen
     scene.stray(scene.orders)
     scene.send("o0", "n0")
     assert scene.tick() == [scene.orders]
-    scene.mend(scene.orders)
     with closing(scene.store):  # an adoption ends the sessions of others
         pass
     engine = make_engine(*parse_url(home_url))
+    with pytest.raises(ConfigError, match=r"`DELETE FROM .*`, then adopt again"), transaction(engine) as connection:
+        founding.adopt(connection, scene.stored.namespace)
+    scene.mend(scene.orders)
     with transaction(engine) as connection:
         founding.adopt(connection, scene.stored.namespace)
     engine.dispose()

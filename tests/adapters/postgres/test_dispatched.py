@@ -1,30 +1,31 @@
-"""What has offsets is not asked about again, though its decision is gone: nobody rolls back what readers have seen."""
-
-from datetime import timedelta
+"""What has offsets is parked, if its decision is gone: check-back rolls nothing back that readers have seen."""
 
 import pytest
 
 from tests.engine.stored import Stored
+from txsaga.adapters.postgres.doubts import DISPATCHED as PARKED
 from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.lifecycle import TxState
 from txsaga.testing.samples import (
     COMMIT,
+    add,
     decided,
     drain,
     end_of,
     new_group,
     new_queues,
+    opened,
     prepared,
     published,
     row,
+    settle,
     swept,
 )
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-70")]
 
 
-def test_a_dispatched_message_whose_decision_is_gone_is_not_put_on_the_list(
-    store: PostgresStore, stored: Stored
-) -> None:
+def test_a_dispatched_message_whose_decision_is_gone_is_parked(store: PostgresStore, stored: Stored) -> None:
     group, queues = new_group(store), new_queues(store, count=3)
     ends = [prepared(store, group, row(queues[n % 3], str(n), f"{n}b")) for n in range(20)]
     lost, undecided = ends[3::4], ends[2::4]
@@ -50,10 +51,26 @@ def test_it_is_found_where_the_queue_was_long_before(store: PostgresStore, store
     assert swept(store, group) == []
 
 
-def test_a_sweep_says_how_many_it_listed(store: PostgresStore, stored: Stored) -> None:
+@pytest.mark.parametrize("state", [TxState.ACTIVE, TxState.ENDED, TxState.PREPARED])
+def test_a_keyed_one_is_parked_whatever_its_row_says(store: PostgresStore, stored: Stored, state: TxState) -> None:
     group, (qid,) = new_group(store), new_queues(store)
-    half = prepared(store, group, row(qid, "a"))
-    decided(store, end_of(half, COMMIT))
+    life = opened(store, group)
+    add(store, life, 1, row(qid, "a"))
+    settle(store, life, COMMIT)
     drain(store)
     stored.rows("DELETE FROM op")
-    assert store.doubts.sweep(timedelta(0)) == 0
+    stored.rows("UPDATE tx SET state = :state", state=state.value)
+    stored.let_pass(3600)
+    assert swept(store, group) == []
+    assert PARKED in stored.value("SELECT remarks -> -1 ->> 'why' FROM doubt WHERE parked IS NOT NULL")
+
+
+def test_one_that_was_listed_before_it_was_decided_is_parked(store: PostgresStore, stored: Stored) -> None:
+    group, (qid,) = new_group(store), new_queues(store)
+    half = prepared(store, group, row(qid, "a"))
+    assert [doubt.txid for doubt in swept(store, group)] == [half.txid]
+    decided(store, end_of(half, COMMIT))
+    drain(store)
+    stored.rows("DELETE FROM op WHERE txid = :txid", txid=half.txid)
+    assert store.doubts.due(10) == []
+    assert PARKED in stored.value("SELECT remarks -> -1 ->> 'why' FROM doubt WHERE parked IS NOT NULL")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
+from txsaga.adapters.postgres import ticks
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.finding import Finding, error, ok
@@ -18,25 +19,18 @@ from txsaga.model.finding import Finding, error, ok
 RECENT = 200_000
 """Messages, and numbers of transactions, that are looked at: a second for all of them."""
 
-BLOCKED = """
-SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid,
-       (SELECT max(base + n) FROM {s}.log e WHERE e.qid = q.qid AND e.base >= q.head)
-  FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
- CROSS JOIN LATERAL (
-    SELECT base, txid FROM {s}.log WHERE log.qid = q.qid AND log.base >= q.head ORDER BY base LIMIT 1) l
- ORDER BY q.qid"""
-
 # Row security hides rows of other groups from a producer: nothing is missing there.
 SEES_ALL = "(NOT row_security_active('{s}.tx') OR {s}.everywhere())"
 
 # Readers see it, so it was committed. What has no half either never was a message, or its body is gone.
 UNDECIDED = f"""
-SELECT l.txid, l.qid, l.base, (SELECT keyed FROM {{s}}.half h WHERE h.txid = l.txid LIMIT 1)
+SELECT l.txid, l.qid, l.base, (SELECT keyed FROM {{s}}.half h WHERE h.txid = l.txid LIMIT 1), o.decision
   FROM (SELECT qid, head, (SELECT count(*) FROM {{s}}.queue) AS queues FROM {{s}}.queue) q
  CROSS JOIN LATERAL (
     SELECT txid, qid, base FROM {{s}}.log
      WHERE log.qid = q.qid AND log.base < q.head AND log.base >= q.head - :recent / q.queues) l
- WHERE NOT EXISTS (SELECT FROM {{s}}.op o WHERE o.txid = l.txid) AND {SEES_ALL}
+  LEFT JOIN {{s}}.op o ON o.txid = l.txid
+ WHERE o.decision IS DISTINCT FROM 1 AND {SEES_ALL}
  ORDER BY l.txid, l.qid, l.base LIMIT 1000"""
 
 UNOWNED = f"""
@@ -48,49 +42,52 @@ SELECT o.txid, o.decision, (SELECT pgroup FROM {{s}}.half h WHERE h.txid = o.txi
 
 
 def blocked(store: PostgresStore) -> Finding:
-    """Compare the log with the head of each queue: a row from there on lets no tick write to the queue."""
-    found, s = _rows(store, BLOCKED)
+    """Compare the log with the head of each queue: a row from there on keeps ticks from writing to the queue."""
+    found, s = _rows(store, ticks.BLOCKED)
     if not found:
         return ok("log", "every queue ends where its log ends")
-    name, qid, head, base, txid, end = found[0]
-    told = f"the head of queue {name} is {head}, its log has a row at {base} (transaction {txid}): its messages wait"
-    return error(
-        "log",
-        told + _more(found),
-        f"as the owner: `DELETE FROM {s}.log WHERE qid = {qid} AND base >= "
-        f"(SELECT head FROM {s}.queue WHERE qid = {qid})`; only if somebody set the head back: "
-        f"`UPDATE {s}.queue SET head = {end} WHERE qid = {qid} AND head = {head}`",
-    )
+    told, remedy = ticks.blockage(found[0], s)
+    return error("log", f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
 
 
 def undecided(store: PostgresStore) -> Finding:
-    """Look for messages that have offsets and no decision."""
+    """Look for messages that have offsets and were not committed."""
     found, s = _rows(store, UNDECIDED)
     if not found:
-        return ok("decisions", "what has offsets has a decision")
-    txid, qid, base, keyed = found[0]
+        return ok("decisions", "every message with an offset was committed")
+    txid, qid, base, keyed, decision = found[0]
     if keyed is None:
         told = f"the log has a row for transaction {txid}, which is not stored"
         remedy = f"`DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}`, or restore its rows of half and op"
-    else:
+    elif decision is None:
         told = f"transaction {txid} was dispatched, and its decision is gone"
         # With an old number it counts as dispatched; with a new one it would be dispatched again.
-        remedy = f"`INSERT INTO {s}.op (txid, xid, decision, keyed) VALUES ({txid}, '3', 1, {str(keyed).lower()})`"
+        sql = f"INSERT INTO {s}.op (txid, xid, decision, keyed) VALUES ({txid}, '3', 1, {str(keyed).lower()})"
+        remedy = f"`{sql}{_moved(s, txid, keyed)}`"
+    else:
+        told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
+        remedy = (
+            f"`UPDATE {s}.op SET decision = 1 WHERE txid = {txid}{_moved(s, txid, keyed)}`, since readers have seen it"
+        )
     return error("decisions", told + _more(found), f"as the owner: {remedy}")
+
+
+def _moved(s: str, txid: object, keyed: object) -> str:
+    return f"; UPDATE {s}.tx SET state = 'committed' WHERE txid = {txid}" if keyed else ""
 
 
 def unowned(store: PostgresStore) -> Finding:
     """Look for decisions about keyed transactions whose own row is gone: their key is free again."""
     found, s = _rows(store, UNOWNED)
     if not found:
-        return ok("keys", "what was decided under a key keeps it")
+        return ok("keys", "every decision under a key has its row of tx")
     txid, decision, group = found[0]
     state = "committed" if decision == 1 else "rolled_back"
     return error(
         "keys",
         f"transaction {txid} is {state}, and its row of tx is gone: its key can be used again" + _more(found),
-        f"as the owner, with its key: `INSERT INTO {s}.tx (txid, pgroup, key, epoch, state) "
-        f"VALUES ({txid}, {group or 'GROUP'}, 'KEY', 1, '{state}')`",
+        f"as the owner, with the key that it had: `INSERT INTO {s}.tx (txid, pgroup, key, epoch, state) "
+        f"VALUES ({txid}, {group or '<group>'}, <key>, 1, '{state}')`",
     )
 
 

@@ -7,6 +7,7 @@ round finds out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,6 +27,8 @@ from txsaga.model.checks import LEASE
 from txsaga.model.decision import Decision
 from txsaga.model.immunity import MIN_AGE
 from txsaga.model.records import Doubt, Standing
+
+logger = logging.getLogger("txsaga")
 
 KEPT = 20
 """Remarks of one doubt; older ones go."""
@@ -63,6 +66,30 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
                  WHERE t.at <= (SELECT clock_timestamp()) - look.behind * interval '1 second'
                  ORDER BY t.id DESC LIMIT 1)
              > coalesce((SELECT c.txid FROM {s}.checkpoint c WHERE c.name = look.name), 0))"""
+
+# What has offsets was committed, even if somebody deleted its decision: a person sees to it, or check-back would roll
+# back what readers have seen. The log has no index by transaction. It is read from where the oldest of them was stored
+# on, a place that is found by halving, since times rise with offsets.
+PARK_DISPATCHED = """
+WITH RECURSIVE f AS MATERIALIZED (SELECT unnest(%(txids)s::int8[]) AS txid),
+ h AS MATERIALIZED (
+    SELECT qid, min(born) - interval '10 seconds' AS born FROM f JOIN LATERAL (
+        SELECT qid, born FROM {s}.half WHERE half.txid = f.txid OFFSET 0) h ON true GROUP BY qid),
+ place (qid, born, low, high) AS (
+    SELECT q.qid, h.born, q.tail, q.head FROM h JOIN {s}.queue q USING (qid)
+     UNION ALL
+    SELECT p.qid, p.born, CASE WHEN l.at >= p.born THEN p.low ELSE (p.low + p.high) / 2 + 1 END,
+           CASE WHEN l.at >= p.born THEN (p.low + p.high) / 2 ELSE p.high END
+      FROM place p LEFT JOIN LATERAL (
+            SELECT at FROM {s}.log WHERE log.qid = p.qid AND log.base <= (p.low + p.high) / 2
+             ORDER BY base DESC LIMIT 1) l ON true
+     WHERE p.low < p.high),
+ found AS MATERIALIZED (
+    SELECT DISTINCT l.txid FROM place p JOIN {s}.log l ON l.qid = p.qid AND l.base >= p.low JOIN f ON f.txid = l.txid
+     WHERE p.low = p.high)
+UPDATE {s}.doubt d SET parked = clock_timestamp(), remarks = {remark} FROM found WHERE d.txid = found.txid
+RETURNING d.txid"""
+DISPATCHED = "its messages were dispatched, and its decision is gone; `txsaga doctor` says what to do"
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
 SETTLE = """
@@ -186,11 +213,21 @@ class PostgresDoubts:
             return sweep(connection, self._hot, self._schema, age)
 
     def due(self, limit: int) -> Sequence[Doubt]:
-        """Return doubts that are due."""
+        """Return doubts that are due, but for those whose messages were dispatched."""
         asked = Call(self._hot.doubts, [int8(limit)])
         with self._lines.taken() as line:
             (rows,) = until_answered(line, PATIENCE, lambda: line.exchange([asked]))
-        return list(map(Doubt._make, rows))
+        doubts = list(map(Doubt._make, rows))
+        dispatched = self._park_dispatched([doubt.txid for doubt in doubts]) if doubts else ()
+        return [doubt for doubt in doubts if doubt.txid not in dispatched]
+
+    def _park_dispatched(self, txids: Sequence[int]) -> set[int]:
+        remark = with_remark("d", "'check-back', 'NOBODY', %(why)s")
+        sql = PARK_DISPATCHED.replace("{remark}", remark)
+        parked = {txid for (txid,) in self._run(sql, {"txids": list(txids), "why": DISPATCHED})}
+        for txid in sorted(parked):
+            logger.error("transaction %d is parked: %s", txid, DISPATCHED, extra={"txid": txid})
+        return parked
 
     def of(self, txid: int) -> Doubt | None:
         """Return what deciding one transaction needs."""

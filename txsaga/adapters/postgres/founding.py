@@ -13,10 +13,10 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
-from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres import schema, ticks
 from txsaga.adapters.postgres.connection import session_name
 from txsaga.adapters.postgres.partitions import extend
-from txsaga.errors import IdentityChanged, SchemaMissing
+from txsaga.errors import ConfigError, IdentityChanged, SchemaMissing
 from txsaga.model.identity import StoreId
 
 SERVER = """
@@ -128,6 +128,9 @@ def adopt(connection: Connection, namespace: str) -> StoreId:
             **_pads(row.token_key, row.uuid, incarnation),
         )
     )
+    if blocked := connection.execute(text(ticks.BLOCKED.format(s=s))).first():
+        told, remedy = ticks.blockage(blocked, s)
+        raise ConfigError(f"{told}; as the owner: `{remedy}`, then adopt again")
     for sql in (RESET_XIDS, MISSED, UNBLOCK, REBASE):
         connection.execute(text(sql.format(s=s)))
     return StoreId(row.uuid, incarnation, births)

@@ -178,7 +178,7 @@ SELECT x.txid, h.pgroup,
                  WHERE h.txid = x.txid AND h.txid > %(lo)s AND h.txid <= %(hi)s AND NOT h.keyed LIMIT 1) h ON true
   LEFT JOIN {s}.producer_group p ON p.id = h.pgroup
  WHERE NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = x.txid AND w.txid > %(lo)s AND w.txid <= %(hi)s)
-    ON CONFLICT (txid) DO NOTHING RETURNING txid"""
+    ON CONFLICT (txid) DO NOTHING"""
 
 # What is listed and is not there, nobody can be asked about; each is looked up by its number.
 GHOSTS = """

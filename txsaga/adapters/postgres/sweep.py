@@ -6,7 +6,6 @@ their row: closed ones soon, open ones when nobody has heard of their owner for 
 undecided halves stay invisible and unasked about, and their partitions are never dropped.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import Connection, Float, cast, func, literal, or_, select
@@ -30,25 +29,6 @@ RANGE = 200_000
 FORGET = unlisting("""WHERE (SELECT o.txid FROM {s}.op o WHERE o.txid = d.txid) IS NOT NULL
    AND (SELECT q.txid FROM {s}.question q WHERE q.txid = d.txid) IS NULL""")
 
-# What has offsets was committed, even where its decision is gone: it is left to `doctor`, or check-back would roll back
-# what readers have seen. The log has no index by transaction: it is read from where the oldest of them was stored on,
-# a place that is found by halving, since times rise with offsets.
-DISPATCHED = """
-WITH RECURSIVE h AS MATERIALIZED (
-    SELECT qid, min(born) - interval '10 seconds' AS born FROM {s}.half WHERE txid = ANY (%(found)s) GROUP BY qid),
- place (qid, born, low, high) AS (
-    SELECT q.qid, h.born, q.tail, q.head FROM h JOIN {s}.queue q USING (qid)
-     UNION ALL
-    SELECT p.qid, p.born, CASE WHEN l.at >= p.born THEN p.low ELSE (p.low + p.high) / 2 + 1 END,
-           CASE WHEN l.at >= p.born THEN (p.low + p.high) / 2 ELSE p.high END
-      FROM place p LEFT JOIN LATERAL (
-            SELECT at FROM {s}.log WHERE log.qid = p.qid AND log.base <= (p.low + p.high) / 2
-             ORDER BY base DESC LIMIT 1) l ON true
-     WHERE p.low < p.high)
-DELETE FROM {s}.doubt WHERE txid IN (
-    SELECT l.txid FROM place p JOIN {s}.log l ON l.qid = p.qid AND l.base >= p.low
-     WHERE p.low = p.high AND l.txid = ANY (%(found)s))"""
-
 
 def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> int:
     """Put halves and closed transactions without a decision on the list of doubts; return how many."""
@@ -56,8 +36,8 @@ def sweep(connection: Connection, hot: Hot, namespace: str, age: timedelta) -> i
     connection.exec_driver_sql(hot.ghosts)
     first, second = LOOKS
     shortest = _shortest(connection, age)
-    found = _look(connection, hot, namespace, first, age, behind=shortest)
-    found += _look(connection, hot, namespace, second, age, behind=max(age, SECOND_LOOK))
+    found = _look(connection, hot, first, age, behind=shortest)
+    found += _look(connection, hot, second, age, behind=max(age, SECOND_LOOK))
     return found + _left_alone(connection, age, shortest)
 
 
@@ -73,7 +53,7 @@ def _shortest(connection: Connection, age: timedelta) -> timedelta:
     return age if least is None else min(age, timedelta(seconds=least))
 
 
-def _look(connection: Connection, hot: Hot, s: str, name: str, age: timedelta, *, behind: timedelta) -> int:
+def _look(connection: Connection, hot: Hot, name: str, age: timedelta, *, behind: timedelta) -> int:
     point = schema.checkpoint
     connection.execute(insert(point).values(name=name, txid=0).on_conflict_do_nothing())
     query = select(point.c.txid).where(point.c.name == name).with_for_update(skip_locked=True)
@@ -86,15 +66,9 @@ def _look(connection: Connection, hot: Hot, s: str, name: str, age: timedelta, *
     if high <= low:
         return 0
     values = {"lo": low, "hi": high, "age": age.total_seconds(), "least": MIN_AGE}
-    found = connection.exec_driver_sql(hot.sweep, values).scalars().all()
-    dispatched = _leave_dispatched(connection, s, found) if found else 0
+    found = connection.exec_driver_sql(hot.sweep, values).rowcount
     connection.execute(point.update().where(point.c.name == name).values(txid=high))
-    return len(found) - dispatched
-
-
-def _leave_dispatched(connection: Connection, s: str, found: Sequence[int]) -> int:
-    connection.exec_driver_sql("SET LOCAL enable_seqscan = off").close()  # it looks as if all of the log was asked for
-    return connection.exec_driver_sql(DISPATCHED.format(s=s), {"found": list(found)}).rowcount
+    return found
 
 
 def _left_alone(connection: Connection, age: timedelta, shortest: timedelta) -> int:

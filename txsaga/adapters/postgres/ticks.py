@@ -11,6 +11,8 @@ after the row is gone starts from there for this queue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # What is new since the last tick; `cap` is the number of the first decision that is too many.
 NEWS = """
 SELECT t.id, t.snap, t.last_txid, t.at < clock_timestamp() - interval '1 second' AS stale,
@@ -25,6 +27,22 @@ SELECT t.id, t.snap, t.last_txid, t.at < clock_timestamp() - interval '1 second'
        ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid) AS blocked
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
+# A row from the head on is stray, unless it is of a committed message that has no offset before the head: then the head
+# was set back. A stray one comes first.
+BLOCKED = """
+SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
+       (SELECT max(base + n) FROM {s}.log e WHERE e.qid = q.qid AND e.base >= q.head)
+  FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
+ CROSS JOIN LATERAL (
+    SELECT r.base, r.txid, EXISTS (
+               SELECT FROM {s}.log e WHERE e.qid = q.qid AND e.base < q.head AND e.base >= q.head - 200000
+                  AND (e.txid, e.part, e.attempt, e.chunk) = (r.txid, r.part, r.attempt, r.chunk))
+           OR NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = r.txid AND o.decision = 1)
+           OR NOT EXISTS (SELECT FROM {s}.half h WHERE h.qid = q.qid
+                  AND (h.txid, h.part, h.attempt, h.chunk, h.n) = (r.txid, r.part, r.attempt, r.chunk, r.n)) AS stray
+      FROM (SELECT * FROM {s}.log WHERE log.qid = q.qid AND log.base >= q.head ORDER BY base LIMIT 100) r
+     ORDER BY stray DESC, base LIMIT 1) l
+ ORDER BY q.qid"""
 UNBLOCKED = "(SELECT l.base FROM {s}.log l WHERE l.qid = queue.qid AND l.base >= queue.head LIMIT 1) IS NULL"
 
 # Halves are looked up decision by decision: a plain join would, on a full table, read every half in each tick.
@@ -107,6 +125,16 @@ BEGIN
     RETURN NEXT;
 END"""
 ANSWERS = "tick int8, chunks int8, more bool, blocked int4[]"
+
+
+def blockage(row: Sequence[object], s: str) -> tuple[str, str]:
+    """Say what blocks a queue, by a row of `BLOCKED`, and return the statement that frees it."""
+    name, qid, head, base, txid, stray, end = row
+    if stray:
+        told = f"the head of queue {name} is {head}, its log has a stray row at {base} (transaction {txid})"
+        return told, f"DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}"
+    told = f"the head of queue {name} was set back to {head}, its log goes on to {end}"
+    return told, f"UPDATE {s}.queue SET head = {end} WHERE qid = {qid} AND head = {head}"
 
 
 def channel_of(namespace: str) -> str:
