@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
+from tests.engine.shop import NEWS, ORDERS, QUEUES, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, Message, TopicType
 from txsaga.engine.broker import JoiningProducer
@@ -19,6 +19,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTopic,
 )
+from txsaga.model.claim import Policy, Style
 from txsaga.model.topic import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC, SYSTEM_TOPICS
 
 Way = Callable[[Shop, JoiningProducer, str], object]
@@ -168,3 +169,20 @@ def test_a_topic_that_does_not_exist_is_named(shop: Shop) -> None:
     with pytest.raises(UnknownTopic, match="'chairs' does not exist; create it") as raised:
         shop.producer().send_in_transaction(Message("chairs", b""), says(COMMIT))
     assert isinstance(raised.value, TxSagaError)
+
+
+def test_what_has_a_name_from_before_the_rule_works_on(shop: Shop) -> None:
+    store = shop.broker.kernel.store
+    with pytest.raises(InvalidMessage, match="begins with"):
+        shop.broker.create_topic("%RETRY%old")
+    with pytest.raises(InvalidMessage, match="begins with"):
+        shop.broker.producer(".old")
+    with pytest.raises(InvalidMessage, match="begins with"):
+        shop.broker.consumer("-old", [NEWS])
+    store.registry.create_topic("%RETRY%old", TopicType.NORMAL, 1, None, None)
+    store.registry.group(".old", transactional=False)
+    store.groups.open("-old", Style.WORK, Policy())
+    shop.broker.producer(".old").send("%RETRY%old", b"a")
+    shop.deliver()
+    (message,) = shop.broker.consumer("-old", ["%RETRY%old"]).receive()
+    assert message.body == b"a"

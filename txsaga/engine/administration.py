@@ -85,7 +85,7 @@ class Administration(OfBroker):
     def join_cluster(self, name: str | None) -> None:
         """Say for good which cluster this store belongs to: no list of brokers mixes it with those of another."""
         if name is not None:
-            check_name(name, what="cluster")
+            check_name(name, what="cluster", known=lambda: self.cluster == name)
         with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
             self._kernel.store.registry.join_cluster(name)
 

@@ -164,11 +164,12 @@ class Broker(Administration):
         With a key it happens once, however often it is tried. `run` names the flow that it belongs to.
         """
         self._start()
-        check_name(group, what="producer group")
+        registry = self._kernel.store.registry
+        check_name(group, what="producer group", known=lambda: registry.find_group(group) is not None)
         validate_life(key, run)
         if group not in self._saga_groups:
             with self._kernel.announce.around(facts.Registering, about=f"producer group {group}"):
-                self._saga_groups[group] = self._kernel.store.registry.group(group, transactional=True)
+                self._saga_groups[group] = registry.group(group, transactional=True)
         return Saga(self._kernel, self._saga_groups[group], key=key, run=run)
 
     def when_exhausted(self, group: str, handler: Handler) -> None:
@@ -305,7 +306,7 @@ class Broker(Administration):
     def _member(self, name: str | None) -> str:
         if name is None:
             return self._home.new_member()
-        check_name(name, what="member")
+        check_name(name, what="member", known=lambda: False)
         return name
 
     def _resign(self) -> None:

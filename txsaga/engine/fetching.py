@@ -106,7 +106,7 @@ class Fetching:
         """Tell of one message of a chunk; the bytes go with the first one, or they would be kept hundreds of times."""
         index = offset - entry.base
         id = HalfId(self._store, entry.txid, entry.part, entry.attempt, qid, entry.chunk, index)
-        cause = str(damage) if not index else f"{damage}; its bytes are with the letter of offset {entry.base}"
+        cause = str(damage) if not index else f"{damage}; its bytes are in the dead letter of offset {entry.base}"
         return Damage(
             offset, self._queues[qid][0].name, Copy(id.encode(), entry.born, b"" if index else entry.body), cause
         )

@@ -29,7 +29,7 @@ NAME = "give its name"
 
 def open_group(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerGroup:
     """Register a group, or find it."""
-    check_name(name, what="consumer group")
+    check_name(name, what="consumer group", known=lambda: kernel.store.groups.find(name) is not None)
     _require_backout(kernel, policy)
     with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
         return _warned(kernel.store.groups.open(name, style, policy))

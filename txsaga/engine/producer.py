@@ -67,12 +67,13 @@ class Producer(OfBroker):
     """Sends messages for one producer group."""
 
     def __init__(self, kernel: Kernel, name: str, settings: Settings) -> None:
-        check_name(name, what="producer group")
+        registry = kernel.store.registry
+        check_name(name, what="producer group", known=lambda: registry.find_group(name) is not None)
         super().__init__(kernel)
         listener = settings.listener
         self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
         with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
-            self.group: Group = kernel.store.registry.group(name, transactional=self.checker is not None)
+            self.group: Group = registry.group(name, transactional=self.checker is not None)
         if self.checker is not None:
             kernel.checkers.register(self.group, self.checker)
             kernel.running.expect(self.group)

@@ -30,7 +30,7 @@ def joined(
         raise ConfigError("a group reads topics, and none was named; name at least one")
     for topic in names:
         check_name(topic)
-    check_name(name, what="consumer group")
+    check_name(name, what="consumer group", known=lambda: kernel.store.groups.find(name) is not None)
     queues = patiently(lambda: kernel.topics.by_queue(list(dict.fromkeys(names))))
     group = patiently(lambda: _positioned(kernel, name, style, list(queues), start))
     return group, queues

@@ -276,5 +276,7 @@ def _decode(values: Sequence[bytes | None]) -> list[str | None]:
 
 
 def _not_decoded(reason: Exception) -> ChunkDamaged:
-    what = f"{reason}" if isinstance(reason, ValueError) else "headers are nested too deeply"
-    return written_wrong(f"a text or a header does not decode, {what}")
+    if isinstance(reason, UnicodeDecodeError):
+        return written_wrong(f"a text is not UTF-8, {reason.reason}")
+    what = str(reason) if isinstance(reason, ValueError) else "nested too deeply"
+    return written_wrong(f"a header does not decode: {what}")

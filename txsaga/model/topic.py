@@ -5,6 +5,7 @@ A topic's type is fixed when it is created. If the table below were not asked be
 lie under a topic whose readers expect order or delay, and nobody would notice until it is delivered.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -95,15 +96,15 @@ class Topic:
         return self.qids[crc32(key.encode()) % len(self.qids)]
 
 
-def check_name(name: object, *, what: str = "topic") -> None:
-    """Raise unless users may use this name."""
+def check_name(name: object, *, what: str = "topic", known: Callable[[], bool] = lambda: True) -> None:
+    """Raise unless users may use this name; one that is not `known` yet begins with a letter, a digit or _."""
     if not isinstance(name, str):
         raise InvalidMessage(f"a {what} name is {type(name).__name__}, not str")
     if not name or len(name) > MAX_NAME:
         raise InvalidMessage(f"a {what} name has 1 to {MAX_NAME} characters, this one has {len(name)}")
     if not all(c.isalnum() or c in "_-.%|" for c in name):
         raise InvalidMessage(f"{what} name {name!r} may hold letters, digits and _ - . % | only")
-    if name[0] in "-.%|":  # a path, an option, or what clients of half messages call retries
+    if name[0] in "-.%|" and not known():  # a path, an option, or what clients of half messages call retries
         raise InvalidMessage(f"{what} name {name!r} is refused: a name begins with a letter, a digit or _")
     if name in SYSTEM_TOPICS or name.lower().startswith("rmq_sys"):
         raise ReservedName(name)
