@@ -34,6 +34,7 @@ WRONG = [
     "postgresql://u:{}@127.0.0.1:1/db?nonsense=1",
     "postgresql://u:a@{}@127.0.0.1:1/db",
     "postgresql://u:a/{}@127.0.0.1:1/db",
+    "postgresql://u:a@{}/x@127.0.0.1:1/db",
     "postgresql://u:a?{}@127.0.0.1:1/db",
     "postgresql://u:a#{}@127.0.0.1:1/db",
     "postgresql://u:[{}@127.0.0.1:1/db",

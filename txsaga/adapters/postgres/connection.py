@@ -94,8 +94,8 @@ def parse_url(text: str) -> tuple[URL, str]:
 
 def require_readable(url: URL, what: str) -> None:
     """Raise `ConfigError` where part of a password was taken for the host: errors of the driver would show it."""
-    if "@" in (url.host or ""):
-        raise ConfigError(f"{what} has an @ in its password; write it as %40")
+    if "@" in f"{url.host}{url.database}":
+        raise ConfigError(f"{what} has an @ in its password; write it as %40, and / as %2F")
 
 
 def session_name(namespace: str) -> str:
