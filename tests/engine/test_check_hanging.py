@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN, LocalState
+from txsaga.engine.settle import Question
 from txsaga.model.checks import CheckProfile
 from txsaga.ports.runs import RunState
 
@@ -87,6 +89,7 @@ def test_a_host_of_flows_that_hangs_has_not_said_that_the_run_is_over(moody_shop
     assert moody_shop.state(plain) == "committed"
 
 
+SLOW = CheckProfile(interval=QUICK.interval, reply_timeout=timedelta(seconds=0.8))
 SOON = CheckProfile(interval=QUICK.interval, reply_timeout=timedelta(seconds=0.2))
 
 
@@ -107,7 +110,7 @@ def test_checkers_that_hang_are_left_alone_and_named_and_the_member_answers_for_
     assert sum(("UNKNOWN", named) in remarks(any_shop, txid) for txid in hung) == 2
     assert sum(named in each.message for each in caplog.records if each.levelname == "WARNING") == 2
     (left,) = [each.message for each in caplog.records if each.levelname == "ERROR"]
-    assert "answers for group 'slow' no more: 2 of its checkers hang" in left and named[:-5] in left
+    assert "no longer answers for group 'slow': 2 of its checkers hang" in left and named[:-5] in left
 
     other = member.producer("other", checker=says(COMMIT)).prepare_now(ORDERS, b"").txid
     age(any_shop)
@@ -141,3 +144,72 @@ def test_a_member_that_did_not_answer_is_not_asked_again_while_another_one_lives
     quick.lead(SOON)
     quick.answer()
     assert [any_shop.state(txid) for txid in txids] == ["committed"] * 3
+
+
+@pytest.mark.req("RMQ-79", "RMQ-85")
+def test_a_checker_that_still_hangs_is_counted_once_and_stays_named(any_shop: Shop, over: threading.Event) -> None:
+    called: list[int] = []
+
+    def checker(question: Question) -> LocalState:
+        called.append(question.txid)
+        return hangs(question)
+
+    member = Member(any_shop)
+    txids = [member.producer("slow", checker=checker).prepare_now(ORDERS, b"").txid for _ in range(3)]
+    age(any_shop)
+    for _ in range(4):
+        member.beat()
+        member.lead(replace(SOON, max_checks=2))
+        member.answer()
+    assert sorted(called) == txids
+    for txid in txids:
+        assert (any_shop.state(txid), counted(any_shop, txid)) == ("prepared", 1)
+        (first, why), again = remarks(any_shop, txid)
+        assert first == "UNKNOWN" and "has not returned for" in why and checker.__qualname__ in why
+        assert again == ("NOBODY", f"{why.partition(' has')[0]} still hangs in this member")
+    over.set()
+    until(lambda: not (member.take_up() or any_shop.pending()))
+
+
+@pytest.mark.req("RMQ-79", "RMQ-85")
+def test_what_a_member_is_asked_for_a_group_that_it_left_does_not_count(any_shop: Shop, over: threading.Event) -> None:
+    member = Member(any_shop, threads=2)
+    txids = [member.producer("slow", checker=hangs).prepare_now(ORDERS, b"").txid for _ in range(4)]
+    age(any_shop)
+    member.beat()
+    for _ in range(4):  # its lease lasts
+        member.lead(SOON)
+        member.answer()
+    assert sorted(counted(any_shop, txid) for txid in txids) == [0, 0, 1, 1]
+
+
+@pytest.mark.req("RMQ-77", "RMQ-93")
+def test_threads_that_replace_hanging_ones_begin_no_more_checkers_of_a_group_that_is_left(
+    any_shop: Shop, over: threading.Event
+) -> None:
+    calls: list[int] = []
+    quick = [True]
+
+    def checker(question: Question) -> LocalState:
+        calls.append(question.txid)
+        return COMMIT if quick else hangs(question)
+
+    member = Member(any_shop, threads=2)
+    producer = member.producer("slow", checker=checker)
+    for count in (8, 6):
+        txids = [producer.prepare_now(ORDERS, b"").txid for _ in range(count)]
+        age(any_shop)
+        member.beat()
+        member.lead(QUICK if quick else SLOW)
+        if quick:
+            member.answer()  # quick ones make room, so that more are taken up than there are threads
+        quick.clear()
+    until(lambda: member.take_up() and _asked(any_shop) == 2)
+    member.lead(CheckProfile(interval=QUICK.interval, reply_timeout=timedelta(seconds=5)))
+    member.answer()
+    assert _asked(any_shop) == 0
+    assert len(set(calls) & set(txids)) == 2
+
+
+def _asked(shop: Shop) -> int:
+    return sum(shop.store.questions.backlog().values())

@@ -153,6 +153,10 @@ def test_the_checker_is_asked_before_the_listener(any_shop: Shop) -> None:
     assert (any_shop.state(both.txid), any_shop.state(one.txid)) == ("committed", "rolled_back")
 
 
+NO_ANSWERS: tuple[object, ...] = ("perhaps", "commit", True, 1, [], False, 0, "")
+RETURN = "return COMMIT, ROLLBACK or UNKNOWN"
+
+
 def _raises(_: Question) -> LocalState:
     raise OSError("the books are closed")
 
@@ -164,9 +168,9 @@ def _raises(_: Question) -> LocalState:
     [
         (says(None), "the checker said UNKNOWN"),
         (_raises, "the checker raised OSError: the books are closed"),
-        (lambda _: "perhaps", "the checker raised ValueError: 'perhaps' is not a valid LocalState"),
+        *((lambda _, it=it: it, f"the checker returned {it!r}, which is no answer; {RETURN}") for it in NO_ANSWERS),
     ],
-    ids=["none", "raises", "nonsense"],
+    ids=["none", "raises", *map(repr, NO_ANSWERS)],
 )
 def test_what_is_no_answer_is_unknown_with_a_remark(any_shop: Shop, checker: object, why: str) -> None:
     receipt = any_shop.producer(checker=checker).prepare_now(ORDERS, b"a chair")  # type: ignore[arg-type]

@@ -168,3 +168,13 @@ def test_the_first_decision_stands_whoever_comes_later(shop: Shop, first: LocalS
     assert late is not None
     assert (late.decision, late.won) == (first.decision, False)
     assert len(shop.read()) == (first is COMMIT)
+
+
+@pytest.mark.parametrize("answer", [True, False, "commit"])
+def test_local_work_that_returns_no_answer_is_unknown_and_says_so(shop: Shop, answer: object) -> None:
+    ends: list[EndRequest] = []
+    sent = shop.producer(end_hooks=[ends.append]).send_in_transaction(order(), lambda *_: answer)  # type: ignore[arg-type]
+    (request,) = ends
+    assert (sent.local_state, request.state) == (UNKNOWN, UNKNOWN)
+    told = f"the local work returned {answer!r}, which is no answer; return COMMIT, ROLLBACK or UNKNOWN"
+    assert request.remark == told

@@ -2,9 +2,11 @@
 Answering: the questions that check-back puts to this member, and what its checkers say.
 
 Checkers run in threads of their own, as many as the user says. One that has not returned when its time is over counts
-as UNKNOWN; its thread is left to it and replaced, and what it says later is an end all the same. When as many checkers
-of one group hang as there are threads, this member answers for that group no more until one of them returns: it logs
-an error and leaves the group, so others are asked. So one group never has twice as many threads.
+as UNKNOWN; its thread is left to it and replaced, and what it says later is an end all the same. While it hangs,
+another question about its transaction is given back and does not count. When as many checkers of one group hang as
+there are threads, this member no longer answers for that group until fewer hang: it logs an error and leaves the group,
+so others are asked. Checkers that began just before may hang too, so fewer than twice as many hang in one group. All
+threads together are never more than `threads` × (1 + 2 × groups whose checkers hang).
 
 An answer is processed like any end: the decision is written first, through the batches that every end goes through, and
 then the question is taken away. If this dies in between, the decision stands, and a round takes the question away when
@@ -42,6 +44,7 @@ THREADS = 4
 A_MOMENT = 0.02
 NOT_SEEN = "no thread was free for its checker"
 HANG = "checkers of its group hang in this member"
+STILL = "still hangs in this member"
 
 
 class Answering:
@@ -88,7 +91,7 @@ class Answering:
         if known is None:
             known = Taken(asked, at)
             self._questions.put(known)
-        elif not known.begun:
+        else:
             known.renew(asked, at)
         self._mine[txid] = known
 
@@ -105,53 +108,63 @@ class Answering:
         for answer in answers:
             self._mine.pop(answer.txid, None)
             self._hanging.pop(answer.txid, None)
-        late = [taken.txid for taken in self._mine.values() if taken.give_back()]
-        answers += [Answer(txid, None, NOT_SEEN) for txid in late]
-        left = [Answer(each.txid, LocalState.UNKNOWN, self._hangs(each)) for each in self._left()]
-        answers += left
+        left = self._left()
         self._leave_groups()
+        self._start_threads()  # they find the groups left, and begin no more of their checkers
+        back = self._given_back()
+        answers += left + back
         if answers:
-            for answer in answers:
-                self._mine.pop(answer.txid, None)
-            self._room.learn(len(answers), len(late) + len(left))
+            self._room.learn(len(answers), len(left) + sum(answer.why == NOT_SEEN for answer in back))
             with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
                 self._kernel.store.questions.answered(self._kernel.member, answers)
         return len(answers)
 
-    def _left(self) -> list[Taken]:
-        """Wait no longer for checkers whose time is over, and replace their threads."""
+    def _left(self) -> list[Answer]:
+        """Wait no longer for checkers whose time is over; their threads are to be replaced."""
         left = [taken for taken in self._mine.values() if taken.leave()]
         for taken in left:
-            if taken.txid not in self._hanging:
-                self._hanging[taken.txid] = taken
-                self._started -= 1
-                logger.warning("transaction %d: %s", taken.txid, self._hangs(taken), extra={"txid": taken.txid})
-        if left:
-            self._start_threads()
-        return left
+            self._hanging[taken.txid] = self._mine.pop(taken.txid)
+            self._started -= 1
+            logger.warning("transaction %d: %s", taken.txid, self._hangs(taken), extra={"txid": taken.txid})
+        return [Answer(taken.txid, LocalState.UNKNOWN, self._hangs(taken)) for taken in left]
+
+    def _given_back(self) -> list[Answer]:
+        """Give back what no thread was free for, and what is asked again while its checker hangs."""
+        hanging = self._kernel.checkers.hanging
+        back = [taken for taken in self._mine.values() if taken.give_back(at_once=taken.group in hanging)]
+        for taken in back:
+            del self._mine[taken.txid]
+        return [
+            Answer(each.txid, None, f"{self._checker(each)} {STILL}" if each.txid in self._hanging else NOT_SEEN)
+            for each in back
+        ]
 
     def _leave_groups(self) -> None:
-        """Answer no more for groups of which too many checkers hang, until one of those returns."""
-        counts = Counter(taken.asked.doubt.group for taken in self._hanging.values())
+        """Stop answering for groups of which too many checkers hang, until fewer do."""
+        counts = Counter(taken.group for taken in self._hanging.values())
         hanging = frozenset(group for group, count in counts.items() if count >= self._threads)
         checkers = self._kernel.checkers
         for group in hanging - checkers.hanging:
-            oldest = next(taken for taken in self._hanging.values() if taken.asked.doubt.group == group)
+            oldest = next(taken for taken in self._hanging.values() if taken.group == group)
             logger.error(
-                "this process answers for group %r no more: %d of its checkers hang; %s, and once one returns it "
-                "answers again; let other programs of the group answer, or start this one again",
+                "this process no longer answers for group %r: %d of its checkers hang; %s; it answers again once fewer "
+                "than %d hang; let other programs of the group answer, or restart this one",
                 checkers.by_id.get(group),
                 counts[group],
                 self._hangs(oldest),
+                self._threads,
             )
         for group in checkers.hanging - hanging:
             logger.warning("this process answers for group %r again: a checker returned", checkers.by_id.get(group))
         checkers.hanging = hanging
 
     def _hangs(self, taken: Taken) -> str:
+        return f"{self._checker(taken)} has not returned for {taken.runs_for:.0f} s"
+
+    def _checker(self, taken: Taken) -> str:
         checkers = self._kernel.checkers
-        group = checkers.by_id.get(taken.asked.doubt.group, "")
-        return f"checker {checkers.name_of(group)} of group {group!r} has not returned for {taken.hangs_for:.0f} s"
+        group = checkers.by_id.get(taken.group, "")
+        return f"checker {checkers.name_of(group)} of group {group!r}"
 
     def _drained(self) -> list[Answer]:
         answers = []
@@ -175,7 +188,7 @@ class Answering:
                 taken.end()
                 logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
                 self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
-            if taken.left:
+            if taken.replaced:
                 return  # another thread is in the place of this one
 
     def _say(self, txid: int, state: LocalState | None, why: str) -> None:

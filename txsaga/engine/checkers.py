@@ -50,11 +50,15 @@ def question_about(case: Case, key: str | None) -> Question:
 def ask(checker: Checker, question: Question) -> tuple[LocalState, str]:
     """Ask a checker; return its answer, and why. What it raises is UNKNOWN, unless it is to end the process."""
     try:
-        answer = LocalState.of(checker(question))
+        returned = checker(question)
     except ChunkDamaged as damage:  # the messages of the question: no checker can mend them
         return LocalState.UNKNOWN, str(damage)
     except Exception as failure:  # noqa: BLE001  # the user's code
         return LocalState.UNKNOWN, _raised(failure)
+    try:
+        answer = LocalState.of(returned, "the checker")
+    except ValueError as failure:
+        return LocalState.UNKNOWN, str(failure)
     return answer, f"the checker said {answer}"
 
 
@@ -80,7 +84,7 @@ class Checkers:
         self.by_id[group.id] = group.name
 
     def forget(self, group: str) -> None:
-        """Answer for a group no more, and stay its member."""
+        """No longer answer for a group, and stay its member."""
         self._by_name.pop(group, None)
 
     def name_of(self, group: str) -> str:

@@ -111,10 +111,15 @@ class Sending:
         if status is not Code.SEND_OK:
             return LocalState.UNKNOWN, f"the half was answered with {status}"
         try:
-            state = LocalState.of(executor(message, arg))
+            returned = executor(message, arg)
         except Exception as failure:  # the user's code: whatever it raises is UNKNOWN
             logger.warning("local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True)
             return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"
+        try:
+            state = LocalState.of(returned, "the local work")
+        except ValueError as failure:
+            logger.warning("message %s: %s", message_id, failure)
+            return LocalState.UNKNOWN, str(failure)
         if state is not LocalState.COMMIT:
             logger.info("local work of message %s (key %s) for %s: %s", message_id, message.key, message.topic, state)
         return state, ""

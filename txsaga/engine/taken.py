@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from enum import Enum, auto
 
 from txsaga.model.asking import Asked
 
@@ -21,18 +22,44 @@ FASTEST = 8
 """So many times as much room at a time: a wait grows with it, and is still not long."""
 
 
+class TakenState(Enum):
+    """How far a question is."""
+
+    WAITS = auto()  # for a thread
+    ASKED = auto()  # a checker is at it
+    HANGS = auto()  # that has not returned in time, and its thread is replaced
+    RETURNED = auto()
+    CAME_LATE = auto()  # it returned when its thread was replaced
+
+
 class Taken:
     """A question that was taken up: it waits for a thread, or a checker is at it."""
 
     def __init__(self, asked: Asked, at: float) -> None:
         self._lock = threading.Lock()
         self.renew(asked, at)
-        self.begun = self.given_back = self.returned = self.left = False
+        self._state = TakenState.WAITS
+        self._began = at
 
     @property
     def txid(self) -> int:
         """The transaction that it is about."""
         return self.asked.doubt.txid
+
+    @property
+    def group(self) -> int:
+        """The group of its transaction."""
+        return self.asked.doubt.group
+
+    @property
+    def runs_for(self) -> float:
+        """The seconds since its checker began."""
+        return time.monotonic() - self._began
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another thread is in the place of the one that its checker had."""
+        return self._state is TakenState.CAME_LATE
 
     def renew(self, asked: Asked, at: float) -> None:
         """Note that it was put again."""
@@ -42,31 +69,32 @@ class Taken:
     def begin(self) -> bool:
         """Let a checker be at it; False when it is too late for that."""
         with self._lock:
-            self.begun = not self.given_back and time.monotonic() < self.until
-            return self.begun
+            now = time.monotonic()
+            if now >= self.until:
+                return False
+            self._state, self._began = TakenState.ASKED, now
+            return True
 
-    def give_back(self) -> bool:
-        """Let no checker begin any more; False while that may still be, or has been."""
+    def give_back(self, *, at_once: bool) -> bool:
+        """Tell whether it is given back: no checker began in time, or the one of an earlier question hangs."""
         with self._lock:
-            self.given_back = not self.begun and time.monotonic() >= self.until
-            return self.given_back
-
-    @property
-    def hangs_for(self) -> float:
-        """Return the seconds since it was taken up."""
-        return time.monotonic() - self.at
+            late = time.monotonic() >= self.until  # from then on none begins
+            return late if self._state is TakenState.WAITS else self._state is TakenState.HANGS and (late or at_once)
 
     def leave(self) -> bool:
-        """Wait no longer for its checker; False while its time runs, or once it returned."""
+        """Wait no longer for its checker; False while its time runs, and once it is left or returned."""
         with self._lock:
-            late = self.hangs_for >= self.asked.patience.total_seconds()
-            self.left = self.left or (self.begun and late and not self.returned)
-            return self.left and not self.returned
+            over = time.monotonic() - self.at >= self.asked.patience.total_seconds()
+            if self._state is not TakenState.ASKED or not over:
+                return False
+            self._state = TakenState.HANGS
+            return True
 
     def end(self) -> None:
         """Note that its checker returned."""
         with self._lock:
-            self.returned = True
+            late = self._state in (TakenState.HANGS, TakenState.CAME_LATE)
+            self._state = TakenState.CAME_LATE if late else TakenState.RETURNED
 
 
 class Room:

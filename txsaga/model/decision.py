@@ -24,9 +24,14 @@ class LocalState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
     @classmethod
-    def of(cls, answer: object) -> LocalState:
+    def of(cls, answer: object, source: str) -> LocalState:
         """Read what local work or a checker returned: None is UNKNOWN, a `Decision` is taken for the answer."""
-        return cls[answer.name] if isinstance(answer, Decision) else cls(answer or cls.UNKNOWN)  # type: ignore[arg-type]
+        if answer is None:
+            return cls.UNKNOWN
+        name = answer.name if isinstance(answer, Decision) else answer
+        if not isinstance(name, str) or name not in cls.__members__:
+            raise ValueError(f"{source} returned {answer!r}, which is no answer; return COMMIT, ROLLBACK or UNKNOWN")
+        return cls[name]
 
     @property
     def decision(self) -> Decision | None:

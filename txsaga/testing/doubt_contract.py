@@ -333,6 +333,15 @@ class DoubtContract:
         assert [remark.why for remark in remarks] == [f"why {n}" for n in range(5, 25)]
         assert {remark.answer for remark in remarks} == {"UNKNOWN", "NOBODY"}
 
+    def test_what_does_not_count_pushes_out_no_other_remark(self, store: Store) -> None:
+        (qid,), group = new_queues(store), new_group(store)
+        receipt = prepared(store, group, row(qid, "a"))
+        swept(store, group)
+        for why, counted in (("it hangs", True), ("it hangs", True), *[("all are away", False)] * 25):
+            store.doubts.put_off([PutOff(receipt.txid, timedelta(0), why, counted=counted)])
+        remarks = store.overview.remarks(receipt.txid)
+        assert [remark.why for remark in remarks] == ["it hangs", "it hangs", "all are away"]
+
     @pytest.mark.req("RMQ-79")
     def test_what_is_resumed_is_asked_about_from_the_first_check_on(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)

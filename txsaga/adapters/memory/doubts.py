@@ -136,11 +136,13 @@ class MemoryDoubts:
         return listed is not None and listed.parked is not None
 
     def remark(self, kept: Kept, txid: int, who: str, answer: str, why: str) -> None:
-        """Keep what came of a check."""
+        """Keep what came of a check; what does not count replaces its equal, and pushes nothing out."""
         listed = kept.doubts.get(txid)
         if listed is not None:
-            remarks = (*listed.remarks, Remark(self._home.now(), who, answer, why[:500]))[-KEPT:]
-            kept.doubts[txid] = listed._replace(remarks=remarks)
+            new, old = Remark(self._home.now(), who, answer, why[:500]), listed.remarks
+            if answer == "NOBODY" and old and old[-1]._replace(at=new.at) == new:
+                old = old[:-1]
+            kept.doubts[txid] = listed._replace(remarks=(*old, new)[-KEPT:])
 
     def count(self, kept: Kept, group: int, answer: str) -> None:
         """Count an answer of a group."""

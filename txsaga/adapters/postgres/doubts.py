@@ -35,12 +35,13 @@ KEPT = 20
 
 
 def with_remark(doubt: str, remark: str) -> str:
-    """Write the remarks of a doubt with one more."""
-    last = f"CASE WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END"
+    """Write the remarks of a doubt with one more; one that does not count replaces its equal, and pushes none out."""
     who, answer, why = remark.split(", ")
+    new = f"jsonb_build_object('who', {who}, 'answer', {answer}, 'why', left({why}, 500))"
     return (
-        f"({last}) || jsonb_build_object('at', clock_timestamp(), 'who', {who}, 'answer', {answer}, "
-        f"'why', left({why}, 500))"
+        f"CASE WHEN {answer} = 'NOBODY' AND {doubt}.remarks -> -1 @> {new} THEN {doubt}.remarks - -1 "
+        f"WHEN jsonb_array_length({doubt}.remarks) >= {KEPT} THEN {doubt}.remarks - 0 ELSE {doubt}.remarks END "
+        f"|| ({new} || jsonb_build_object('at', clock_timestamp()))"
     )
 
 
