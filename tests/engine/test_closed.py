@@ -17,7 +17,9 @@ from txsaga.engine.broker import JoiningProducer
 from txsaga.engine.cluster.facade import BrokerCluster
 from txsaga.engine.consumer import Consumer
 from txsaga.engine.patience import patiently
+from txsaga.engine.producer import Producer
 from txsaga.engine.stream import Stream
+from txsaga.engine.transaction import Transaction
 from txsaga.errors import BrokerClosed, LeaseLost, OutcomeUnknown
 from txsaga.model.checks import CheckProfile
 
@@ -245,6 +247,45 @@ def test_a_prepared_block_and_a_saga_whose_broker_is_closed_are_unknown(shop: Sh
             tx.prepare()
             shop.broker.close()
     assert count(engine) == 1
+
+
+OF_A_PREPARED_BLOCK: dict[str, Callable[[Producer, Transaction], object]] = {
+    "id": lambda _, tx: tx.id,
+    "send": lambda plain, _: plain.send(NEWS, b"x"),
+}
+
+
+@pytest.mark.rule("R14")
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("used", OF_A_PREPARED_BLOCK)
+def test_a_prepared_block_that_uses_its_closed_broker_is_unknown(
+    shop: Shop, home_url: str, used: str, looped: bool
+) -> None:
+    plain, tx = shop.broker.producer("press"), shop.producer().transaction()
+
+    def work() -> None:
+        shop.broker.close()
+        OF_A_PREPARED_BLOCK[used](plain, tx)
+
+    async def within() -> None:
+        async with tx as looped_tx:
+            await looped_tx.send(ORDERS, b"a chair")
+            await looped_tx.prepare()
+            work()
+
+    with pytest.raises(OutcomeUnknown, match=OUTCOME):
+        if looped:
+            asyncio.run(within())
+        else:
+            with tx:
+                tx.send(ORDERS, b"a chair")
+                tx.prepare()
+                work()
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as other:
+        other.producer("shop", checker=says(COMMIT))
+        later = Shop(other, shop.later)
+        later.check()
+        assert later.bodies() == ["a chair"]
 
 
 def test_a_coordinated_block_and_its_votes_are_unknown(shop: Shop, home_url: str, engine_of: OpenEngine) -> None:

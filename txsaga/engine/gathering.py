@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from txsaga.engine.half import as_message
 from txsaga.engine.kernel import Kernel
@@ -31,6 +32,7 @@ class Gathering(ABC):
     """Gathers messages, and who is to hear of the decision."""
 
     _stage: Stage
+    decision: Decision | None
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -81,6 +83,16 @@ class Gathering(ABC):
         self._stage.require_new()
         self._kernel.require_open()
 
+    @contextmanager
+    def _leaving(self, error: BaseException | None) -> Iterator[None]:
+        """Leave the block; while its outcome is not known, "closed, nothing was done" never comes out of it."""
+        try:
+            yield
+        except TxSagaError as reason:
+            self._come_out(reason, error)
+        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
+            raise unknown(self.txid) from error
+
     def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
         """Raise why the block could not be decided, unless an error of its own comes out of it."""
         if isinstance(reason, BrokerClosed) and self.txid is not None:
@@ -100,8 +112,8 @@ class Gathering(ABC):
 
 
 def unknown(txid: int) -> OutcomeUnknown:
-    """Say what a broker that is closed leaves of a transaction that is under way."""
+    """Say what is known of a transaction that is under way when a broker, consumer or cluster is closed."""
     return OutcomeUnknown(
-        f"the broker was closed while transaction {txid} was under way, so its outcome is not known here; "
-        f"look with `txsaga tx show {txid}` before it is done again"
+        f"a broker, consumer or cluster was closed while transaction {txid} was under way, so its outcome is not known "
+        f"here; look with `txsaga tx show {txid}` before it is done again"
     )

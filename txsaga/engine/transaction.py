@@ -208,9 +208,8 @@ class Transaction(Gathering):
             return
         try:
             self._require_ours()
-            self._leave(error)
-        except TxSagaError as reason:
-            self._come_out(reason, error)
+            with self._leaving(error):
+                self._leave(error)
         finally:
             self._contribution.leave()
 

@@ -256,9 +256,8 @@ class Coordinated(Gathering):
                 self._require_ours()
             return
         try:
-            self._leave(error)
-        except TxSagaError as reason:
-            self._come_out(reason, error)
+            with self._leaving(error):
+                self._leave(error)
         finally:
             if self._has_gone():
                 self._close()

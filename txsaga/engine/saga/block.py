@@ -172,9 +172,8 @@ class Saga(Gathering):
                 self._require_ours()
             return
         try:
-            self._leave(error)
-        except TxSagaError as reason:
-            self._come_out(reason, error)
+            with self._leaving(error):
+                self._leave(error)
         finally:
             self._owner.leave()
 
