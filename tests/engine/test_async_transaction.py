@@ -157,7 +157,7 @@ def test_work_that_ended_its_transaction_is_told_and_settled_by_its_evidence(eve
                 await enter(connection, 8)
 
     with pytest.raises(
-        TransactionClosed if raw else TransactionError, match="all of its work" if raw else "rolled back"
+        TransactionClosed if raw else TransactionError, match="before that is durable" if raw else "rolled back"
     ):
         every.run(work)
     assert (every.entries(), every.shop.bodies()) == (([7, 8], ["a chair"]) if raw else ([], []))

@@ -168,6 +168,15 @@ def test_a_block_whose_end_could_not_be_written_is_rolled_back_at_once(
     assert moody_shop.pending() == []
 
 
+def test_a_commit_that_was_refused_and_dropped_rolls_back(shop: Shop, engine_of: Callable[[str], Engine]) -> None:
+    shop.broker.register("books", engine_of("sqlite"))
+    with pytest.raises(TransactionError, match="rolled back, as a commit"), shop.producer().transaction() as tx:
+        tx.send(ORDERS, b"a chair")
+        with tx.local("books") as connection, suppress(TransactionError):
+            connection.commit()
+    assert (tx.decision, shop.bodies()) == (Decision.ROLLBACK, [])
+
+
 @pytest.mark.parametrize("raw", [True, False])
 def test_a_block_whose_local_work_commits_by_itself_says_what_stands(
     shop: Shop, engine_of: Callable[[str], Engine], raw: bool

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from tests.engine.saga.agency import BOOK, CANCEL, TRIPS, Agency, Stop, book, call, call_off, cancel, done, mail
@@ -190,6 +191,22 @@ def test_a_handled_failure_of_which_nobody_knows_what_it_left_rolls_back(agency:
         except Stop:
             pass
     assert done == ["a", "undo a"]
+
+
+@pytest.mark.rule("R14")
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_step_that_commits_by_itself_and_fails_is_undone_and_not_tried_again(agency: Agency, handled: bool) -> None:
+    def half(connection: Connection, what: str) -> None:
+        book(connection, what)
+        connection.exec_driver_sql("COMMIT")
+        raise Stop
+
+    failed = pytest.raises(TransactionClosed, match="before it failed")
+    with pytest.raises(SagaError if handled else TransactionClosed), agency.saga() as saga:
+        with failed if handled else nullcontext():
+            saga.step(half, on="bank", compensate=cancel, input={"what": "a"}, retries=2, pause=0)
+        saga.send(TRIPS, b"a")
+    assert (agency.lines(), agency.told()) == (["a", "undo a"], [])
 
 
 def test_a_step_is_tried_again_as_often_as_it_says(agency: Agency) -> None:

@@ -47,7 +47,7 @@ def committing(
 ) -> Iterator[None]:
     """Run a block in an open transaction and commit it; `question` selects its evidence row."""
     mark, process = mark_of(transaction.connection), os.getpid()
-    _refuse_commits(transaction.connection)
+    refuse_commits(transaction.connection)
     with in_its_process(transaction):  # after a commit() or rollback() inside the block SQLAlchemy refuses to go on
         try:
             yield
@@ -55,9 +55,9 @@ def committing(
                 raise TransactionError(f"a forked child has nothing of its parent's local transaction of {id}")
             whole = _is_whole(transaction, id, question, mark)
             announce(False)
-            _at_work.discard(transaction.connection)
+            allow_commits(transaction.connection)
         except BaseException:
-            _at_work.discard(transaction.connection)
+            allow_commits(transaction.connection)
             if os.getpid() == process:
                 _roll_back(transaction)
             raise
@@ -65,8 +65,8 @@ def committing(
     announce(True)
     if not whole:
         raise TransactionClosed(
-            f"the local transaction of {id} was committed inside its block, by a COMMIT or by DDL: all of its work is "
-            "committed, in more than one part, and its messages follow; don't repeat it, leave the commit to the block"
+            f"the local transaction of {id} was committed before the end of its block, by a COMMIT or by DDL: what "
+            "came before that is durable, and its messages follow; don't repeat it, leave the commit to the block"
         )
 
 
@@ -76,19 +76,25 @@ def mark_work(connection: Connection) -> None:
         connection.exec_driver_sql(f"savepoint {SAVEPOINT}").close()
 
 
-def _refuse_commits(connection: Connection) -> None:
-    """Let nobody but the end of its block commit what is done on a connection."""
+def refuse_commits(connection: Connection) -> None:
+    """Let nobody but the end of its block commit what is done on a connection; a listener on its engine refuses."""
     _at_work.add(connection)
     if connection.engine not in _engines:
         event.listen(connection.engine, "commit", _refuse)
         _engines.add(connection.engine)
 
 
+def allow_commits(connection: Connection) -> None:
+    """Let the end of the block commit."""
+    _at_work.discard(connection)
+
+
 def _refuse(connection: Connection) -> None:
     if connection in _at_work:
-        connection.connection.rollback()  # SQLAlchemy takes its transaction for ended, whatever is raised here
+        _at_work.discard(connection)  # SQLAlchemy takes its transaction for ended, whatever is raised here
+        connection.connection.rollback()
         raise TransactionError(
-            "commit() inside the block of a local transaction: nothing of it is committed, it was rolled back; "
+            "commit() inside the block of a transaction is refused: what it was to commit was rolled back; "
             "leave the commit to the block"
         )
 
@@ -116,9 +122,9 @@ class in_its_process:
 
 def _is_whole(transaction: RootTransaction, id: str, question: Callable[[], Select[int]], mark: str | None) -> bool:
     """Tell whether all was done in the transaction of the row; raise where that was rolled back."""
-    if not transaction.is_active:
-        raise _ended_inside(id)
     connection = transaction.connection
+    if not transaction.is_active:
+        raise _ended_inside(id) if connection in _at_work else _refused(id)
     # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
     if session_state(connection) == IN_ERROR:
         raise _rolled_back(id)
@@ -154,6 +160,13 @@ def _is_there(connection: Connection, question: Select[int], id: str) -> bool:
                 "role again in the block"
             ) from error
         raise _rolled_back(id) from error
+
+
+def _refused(id: str) -> TransactionError:
+    return TransactionError(
+        f"the local transaction of {id} was rolled back, as a commit() inside its block was refused; "
+        "leave the commit to the block"
+    )
 
 
 def _rolled_back(id: str) -> TransactionError:

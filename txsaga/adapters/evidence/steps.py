@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, Table, TextClause, insert, select, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from txsaga.adapters.evidence import statements
 from txsaga.adapters.evidence.answers import edge, is_blocked, reached
@@ -28,6 +29,7 @@ from txsaga.adapters.evidence.key import EvidenceKey
 from txsaga.adapters.evidence.local import committing, in_its_process, mark_work
 from txsaga.adapters.evidence.sessions import PLAIN, begin_now, leave_autocommit, limit, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
+from txsaga.errors import TransactionClosed
 from txsaga.errors.saga import StepRefused
 from txsaga.model.decision import Decision
 from txsaga.model.keeping import as_json
@@ -58,8 +60,8 @@ class SqlSteps:
                 if not _write_first(connection, table, key, row):
                     return self._stands(connection, table, key, row)
                 mark_work(connection)
-            process = os.getpid()
-            with committing(opened, transaction, lambda: outcome_of(table, key, row), announce):
+            process, question, answer = os.getpid(), outcome_of(table, key, row), None
+            with _as_it_stands(connection, question), committing(opened, transaction, lambda: question, announce):
                 answer = _do(connection, work, input)
                 # A forked child writes nothing on its parent's session.
                 if answer is not None and not isinstance(work, str) and os.getpid() == process:
@@ -108,6 +110,33 @@ class SqlSteps:
             raise StepRefused(f"{key.store}-{key.incarnation:x}-{key.txid:x}", int(row.partition(":")[2]))
         kept = _output(connection, table, key, row)
         return None if kept is None else json.loads(kept)
+
+
+@contextmanager
+def _as_it_stands(connection: Connection, question: Select[int]) -> Iterator[None]:
+    """Take a step that committed by itself for done where it is complete, for unknown where it failed."""
+    process = os.getpid()
+    try:
+        yield
+    except Exception as error:
+        if os.getpid() != process or not _is_committed(connection, question):
+            raise
+        if not isinstance(error, TransactionClosed):
+            raise TransactionClosed(
+                "the step was committed before it failed, by a COMMIT or by DDL: what came before that is durable; "
+                "leave the commit to the saga"
+            ) from error
+
+
+def _is_committed(connection: Connection, question: Select[int]) -> bool:
+    """Tell whether the row of a step that was left is there; a session that is lost committed nothing before."""
+    if connection.closed or connection.invalidated:
+        return False
+    try:
+        connection.rollback()
+        return connection.scalar(question, execution_options=PLAIN) == Decision.COMMIT
+    except SQLAlchemyError:
+        return False
 
 
 @cache

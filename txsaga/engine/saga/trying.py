@@ -96,7 +96,7 @@ class Trying:
                 return self._acting.do(turn, action, asked.input, function=function)
             except BaseException as error:
                 unsure = tries.heard(error)
-                if not isinstance(error, Exception) or isinstance(error, (*NEVER_AGAIN, AnswerLost)):
+                if not isinstance(error, Exception) or isinstance(error, (*NEVER_AGAIN, AnswerLost, TransactionClosed)):
                     raise
                 attempt += 1
                 if attempt > asked.retries:
