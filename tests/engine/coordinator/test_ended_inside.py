@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, event
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tests.engine.coordinator.bank import START
 from tests.engine.coordinator.conftest import OpenBank
 from txsaga.engine.coordinator.owner import Owner
-from txsaga.errors import ConfigError
+from txsaga.errors import ConfigError, TransactionError
 from txsaga.errors.xa import RolledBack
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-50")]
@@ -184,3 +184,34 @@ def test_a_resource_is_named_by_a_text(opened: OpenBank, method: str) -> None:
     with pytest.raises(ConfigError, match="give the name of a registered one"):
         with bank.producer.coordinated(*bank.engines) as tx, getattr(tx, method)([*bank.engines]):
             pass
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb)])
+def test_commit_inside_a_branch_is_refused_and_nothing_is_committed(opened: OpenBank, kind: str, dropped: bool) -> None:
+    bank = opened("postgresql", kind)
+    first, second = bank.engines
+    refused = DBAPIError if kind == "mariadb" else TransactionError  # MariaDB refuses it by itself
+    with pytest.raises(RolledBack if dropped else refused), bank.producer.coordinated(first, second) as tx:
+        with tx.on(first) as connection:
+            change(connection, -10)
+        with tx.on(second) as connection, suppress(refused) if dropped else nullcontext():
+            change(connection, 10)
+            connection.commit()
+    assert bank.balances() == {first: START, second: START}
+
+
+@KINDS
+def test_a_commit_past_sqlalchemy_is_named_with_what_it_leaves(opened: OpenBank, kind: str) -> None:
+    bank = opened("postgresql", kind)
+    first, second = bank.engines
+    with (
+        pytest.raises(RolledBack, match="what a COMMIT took along is durable, so look before it is done again"),
+        bank.producer.coordinated(first, second) as tx,
+    ):
+        with tx.on(first) as connection:
+            change(connection, -10)
+        with tx.on(second) as connection:
+            change(connection, 10)
+            connection.exec_driver_sql("COMMIT")
+    assert bank.balances() == {first: START, second: START + 10}

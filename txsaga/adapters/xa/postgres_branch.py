@@ -285,5 +285,6 @@ def ended_inside(branch: BranchId) -> xa.RolledBack:
     """Say that a session is not where its branch began any more."""
     return xa.RolledBack(
         f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
-        "or its session leads to another database; what was committed there stays; leave both to the coordinator"
+        "or its session leads to another database; what a COMMIT took along is durable, so look before it is done "
+        "again; leave both to the coordinator"
     )

@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.evidence.libpq import Answer, SessionLost
+from txsaga.adapters.evidence.local import refuse_commits
 from txsaga.adapters.evidence.prepared import Prepared
 from txsaga.adapters.evidence.sessions import leave_autocommit
 from txsaga.adapters.xa.lending import give_back_idle, raw
@@ -49,6 +50,7 @@ class Session:
         self._connection, self.handle = connection, handle or connection
         leave_autocommit(connection)
         self._opened = connection.begin()
+        refuse_commits(connection)
 
     def _open(self, pooled: Connection | PoolProxiedConnection, driver: Any, patience: float) -> None:
         self._pooled, self._patience = pooled, patience

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.adapters.evidence.answers import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.adapters.evidence.creation import missing
+from txsaga.adapters.evidence.local import allow_commits, refuse_commits
 from txsaga.adapters.evidence.sessions import begin_now, settle_level, short_waits
 from txsaga.adapters.evidence.whereabouts import Whereabouts
 from txsaga.adapters.xa import journal
@@ -91,6 +92,7 @@ class SqliteParticipant:
             connection = engine.connect()
             try:
                 opened = connection.begin()
+                refuse_commits(connection)
                 begin_now(connection)
                 self._rows.where.require_same(connection, self._rows.place)
                 connection.exec_driver_sql(f"SAVEPOINT {_mark(branch)}").close()
@@ -177,6 +179,7 @@ class SqliteBranch:
                 self._rows.write_main(self.connection, self._branch)
         except DBAPIError as error:
             raise xa.RolledBack(f"branch {self._branch.gid} can't leave its evidence: {error.orig}") from error
+        allow_commits(self.connection)
         try:
             self._opened.commit()
         except DBAPIError as error:
@@ -195,7 +198,8 @@ class SqliteBranch:
         except SQLAlchemyError as error:
             raise xa.RolledBack(
                 f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step, by an "
-                "error that was dropped too, or its connection was closed; leave these to the coordinator"
+                "error that was dropped too, or its connection was closed; what a COMMIT took along is durable, so "
+                "look before it is done again; leave these to the coordinator"
             ) from error
 
 
