@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from txsaga.model.dead_letter import DeadLetter
 
 app = typer.Typer(help="List, show, replay and purge dead letters.")
-Ids = Annotated[list[int] | None, typer.Argument(help="Numbers of letters, as list shows them.", show_default=False)]
+Ids = Annotated[
+    list[int] | None,
+    typer.Argument(
+        parser=whole(0, LAST), metavar="IDS", help="Numbers of letters, as list shows them.", show_default=False
+    ),
+]
 Group = Annotated[str | None, typer.Option(help="Letters of this group only.")]
 All = Annotated[bool, typer.Option("--all", help="All letters of the group.")]
 

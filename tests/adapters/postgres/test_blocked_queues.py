@@ -258,7 +258,8 @@ def test_rival_dispatchers_lose_and_double_nothing_while_a_queue_is_blocked_and_
     def dispatch(seed: int) -> None:
         with closing(open_store(home_url)) as store:
             while not stop.is_set():
-                store.log.tick((1, 3, 1000)[seed])
+                with suppress(IntegrityError):  # the stray row came after this tick's snapshot
+                    store.log.tick((1, 3, 1000)[seed])
                 stop.wait(0.002)
 
     with ThreadPoolExecutor(3) as dispatchers:

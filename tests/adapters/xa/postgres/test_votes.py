@@ -12,7 +12,7 @@ from tests.adapters.xa.postgres_shelf import BACKEND, PostgresShelf
 from txsaga.adapters.evidence import libpq
 from txsaga.adapters.xa import PostgresParticipant
 from txsaga.adapters.xa.postgres_branch import refuse_no
-from txsaga.errors import xa
+from txsaga.errors import TransactionError, xa
 from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.testing.participant_contract import begun, new_branch, voted
@@ -20,6 +20,11 @@ from txsaga.testing.participant_contract import begun, new_branch, voted
 pytestmark = pytest.mark.postgres
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
+
+
+def commit_and_go_on(handle: Connection) -> None:
+    with pytest.raises(TransactionError, match="refused"):
+        handle.commit()
 
 
 def commit_past_sqlalchemy(handle: Connection) -> None:
@@ -42,7 +47,7 @@ def roll_back_and_write_on(handle: Connection) -> None:
 
 
 ENDINGS = [
-    Connection.commit,
+    commit_and_go_on,
     Connection.rollback,
     commit_past_sqlalchemy,
     commit_and_write_on,
