@@ -95,6 +95,23 @@ def test_a_row_from_the_head_on_is_named_with_its_queue_and_the_remedy_frees_it(
     assert store.log.bounds([orders])[orders].head == 2
 
 
+def test_a_row_of_a_message_that_no_tick_has_seen_is_stray(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    half = prepared(store, group, row(qid, "a"))
+    stored.rows(
+        "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) "
+        "SELECT qid, 0, n, txid, part, attempt, chunk FROM half"
+    )
+    decided(store, end_of(half, COMMIT))
+    drain(store)
+    mend(stored, examine()["log"])
+    drain(store)
+    assert store.log.bounds([qid])[qid].head == 1, "it is dispatched once"
+
+
 def test_a_head_that_was_set_back_is_set_forward_and_nothing_is_lost(
     broker: Broker, stored: Stored, examine: Callable[[], Findings]
 ) -> None:

@@ -55,7 +55,7 @@ class Topics:
         retention_bytes: int | None = None,
     ) -> Topic:
         """Create a topic under a name that users may use."""
-        check_name(name, known=lambda: False)
+        check_name(name, known=lambda: any(topic.name == name for topic in self._registry.topics()))
         kind, seconds = type_of(type), seconds_of(retention)
         check_queues(queues)
         check_retention_bytes(retention_bytes)

@@ -322,6 +322,7 @@ ROWS = [
         txid="{plain}", group="{theirs}", token="'forged'", check=True), NOTHING),
     Row(E, "read bodies as if it was asked", "SELECT * FROM contents({plain})"),
     Row(E, "delete the log", "DELETE FROM log", opened_by=grant("DELETE ON log")),
+    Row(E, "delete ticks", "DELETE FROM tick", opened_by=grant("DELETE ON tick")),
     Row(E, "drop a partition that is needed", "SELECT 1 WHERE drop_partition(0)", NOTHING),
     Row(E, "attach something else", "SELECT attach_partition('log', 0)"),
     Row(E, "drop a partition by a number below", "SELECT drop_partition(-999999)"),

@@ -65,6 +65,28 @@ def test_a_keyed_one_is_parked_whatever_its_row_says(store: PostgresStore, store
     assert PARKED in stored.value("SELECT remarks -> -1 ->> 'why' FROM doubt WHERE parked IS NOT NULL")
 
 
+def test_a_stray_row_at_the_head_parks_nothing(store: PostgresStore, stored: Stored) -> None:
+    group, (qid,) = new_group(store), new_queues(store)
+    half = prepared(store, group, row(qid, "a"))
+    stored.rows("INSERT INTO log (qid, base, n, txid, part, attempt, chunk) SELECT qid, 0, 1, txid, 0, 0, 0 FROM half")
+    assert [doubt.txid for doubt in swept(store, group)] == [half.txid]
+
+
+def test_only_the_newest_messages_are_looked_through(
+    store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txsaga.adapters.postgres.doubts.RECENT", 10)
+    group, (qid,) = new_group(store), new_queues(store)
+    halves = [prepared(store, group, row(qid, str(n))) for n in range(3)]
+    for half, behind in zip(halves, (8, 2, 1), strict=True):
+        decided(store, end_of(half, COMMIT))
+        drain(store)
+        published(store, group, *(row(qid, str(n), chunk=n) for n in range(behind)))
+        drain(store)
+    stored.rows("DELETE FROM op WHERE txid = ANY (:txids)", txids=[half.txid for half in halves])
+    assert [doubt.txid for doubt in swept(store, group)] == [halves[0].txid]
+
+
 def test_one_that_was_listed_before_it_was_decided_is_parked(store: PostgresStore, stored: Stored) -> None:
     group, (qid,) = new_group(store), new_queues(store)
     half = prepared(store, group, row(qid, "a"))

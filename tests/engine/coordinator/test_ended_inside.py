@@ -202,6 +202,22 @@ def test_commit_inside_a_branch_is_refused_and_nothing_is_committed(opened: Open
 
 
 @KINDS
+def test_every_further_commit_inside_a_branch_is_refused(opened: OpenBank, kind: str) -> None:
+    bank = opened("postgresql", kind)
+    first, second = bank.engines
+    with pytest.raises(RolledBack), bank.producer.coordinated(first, second) as tx:
+        with tx.on(first) as connection:
+            change(connection, -10)
+        with tx.on(second) as connection:
+            for _ in range(3):
+                change(connection, 10)
+                with pytest.raises(TransactionError, match="is refused"):
+                    connection.commit()
+                connection.rollback()
+    assert bank.balances() == {first: START, second: START}
+
+
+@KINDS
 def test_a_commit_past_sqlalchemy_is_named_with_what_it_leaves(opened: OpenBank, kind: str) -> None:
     bank = opened("postgresql", kind)
     first, second = bank.engines

@@ -35,6 +35,8 @@ SAVEPOINT: Final = "txsaga_work"
 """Set behind the row: it is there as long as the transaction of the row is."""
 
 _at_work: WeakSet[Connection] = WeakSet()
+_refused: WeakSet[Connection] = WeakSet()
+"""Those of them where a commit() was refused: SQLAlchemy takes their transaction for ended."""
 _engines: WeakSet[Engine] = WeakSet()
 
 IDLE: Final = 0  # libpq's numbers of a session's state
@@ -87,11 +89,12 @@ def refuse_commits(connection: Connection) -> None:
 def allow_commits(connection: Connection) -> None:
     """Let the end of the block commit."""
     _at_work.discard(connection)
+    _refused.discard(connection)
 
 
 def _refuse(connection: Connection) -> None:
     if connection in _at_work:
-        _at_work.discard(connection)  # SQLAlchemy takes its transaction for ended, whatever is raised here
+        _refused.add(connection)
         connection.connection.rollback()
         raise TransactionError(
             "commit() inside the block of a transaction is refused: what it was to commit was rolled back; "
@@ -124,7 +127,7 @@ def _is_whole(transaction: RootTransaction, id: str, question: Callable[[], Sele
     """Tell whether all was done in the transaction of the row; raise where that was rolled back."""
     connection = transaction.connection
     if not transaction.is_active:
-        raise _ended_inside(id) if connection in _at_work else _refused(id)
+        raise _ended_by_refusal(id) if connection in _refused else _ended_inside(id)
     # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and drivers take that for success.
     if session_state(connection) == IN_ERROR:
         raise _rolled_back(id)
@@ -162,7 +165,7 @@ def _is_there(connection: Connection, question: Select[int], id: str) -> bool:
         raise _rolled_back(id) from error
 
 
-def _refused(id: str) -> TransactionError:
+def _ended_by_refusal(id: str) -> TransactionError:
     return TransactionError(
         f"the local transaction of {id} was rolled back, as a commit() inside its block was refused; "
         "leave the commit to the block"

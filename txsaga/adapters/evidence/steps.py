@@ -129,7 +129,7 @@ def _as_it_stands(connection: Connection, question: Select[int]) -> Iterator[Non
 
 
 def _is_committed(connection: Connection, question: Select[int]) -> bool:
-    """Tell whether the row of a step that was left is there; a session that is lost committed nothing before."""
+    """Tell whether the row of a step that was left is there; of a session that is lost nothing is known."""
     if connection.closed or connection.invalidated:
         return False
     try:

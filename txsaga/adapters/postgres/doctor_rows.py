@@ -66,9 +66,8 @@ def undecided(store: PostgresStore) -> Finding:
         remedy = f"`{sql}{_moved(s, txid, keyed)}`"
     else:
         told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
-        remedy = (
-            f"`UPDATE {s}.op SET decision = 1 WHERE txid = {txid}{_moved(s, txid, keyed)}`, since readers have seen it"
-        )
+        sql = f"UPDATE {s}.op SET decision = 1, xid = '3' WHERE txid = {txid}"
+        remedy = f"`{sql}{_moved(s, txid, keyed)}`, since readers have seen it"
     return error("decisions", told + _more(found), f"as the owner: {remedy}")
 
 

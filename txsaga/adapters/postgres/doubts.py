@@ -70,14 +70,16 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
 
 # What has offsets was committed, even if somebody deleted its decision: a person sees to it, or check-back would roll
 # back what readers have seen. The log has no index by transaction. It is read from where the oldest of them was stored
-# on, a place that is found by halving, since times rise with offsets.
+# on, a place that is found by halving, since times rise with offsets; but for the newest messages only, in a second at
+# most.
 PARK_DISPATCHED = """
 WITH RECURSIVE f AS MATERIALIZED (SELECT unnest(%(txids)s::int8[]) AS txid),
  h AS MATERIALIZED (
     SELECT qid, min(born) - interval '10 seconds' AS born FROM f JOIN LATERAL (
         SELECT qid, born FROM {s}.half WHERE half.txid = f.txid OFFSET 0) h ON true GROUP BY qid),
  place (qid, born, low, high) AS (
-    SELECT q.qid, h.born, q.tail, q.head FROM h JOIN {s}.queue q USING (qid)
+    SELECT q.qid, h.born, greatest(q.tail, q.head - %(recent)s / (SELECT count(*) FROM h)), q.head
+      FROM h JOIN {s}.queue q USING (qid)
      UNION ALL
     SELECT p.qid, p.born, CASE WHEN l.at >= p.born THEN p.low ELSE (p.low + p.high) / 2 + 1 END,
            CASE WHEN l.at >= p.born THEN (p.low + p.high) / 2 ELSE p.high END
@@ -86,10 +88,14 @@ WITH RECURSIVE f AS MATERIALIZED (SELECT unnest(%(txids)s::int8[]) AS txid),
              ORDER BY base DESC LIMIT 1) l ON true
      WHERE p.low < p.high),
  found AS MATERIALIZED (
-    SELECT DISTINCT l.txid FROM place p JOIN {s}.log l ON l.qid = p.qid AND l.base >= p.low JOIN f ON f.txid = l.txid
+    SELECT DISTINCT l.txid FROM place p JOIN {s}.queue q USING (qid)
+      JOIN {s}.log l ON l.qid = p.qid AND l.base >= p.low AND l.base < q.head JOIN f ON f.txid = l.txid
      WHERE p.low = p.high)
-UPDATE {s}.doubt d SET parked = clock_timestamp(), remarks = {remark} FROM found WHERE d.txid = found.txid
+UPDATE {s}.doubt d SET parked = clock_timestamp(), remarks = {remark} FROM found
+ WHERE d.txid = found.txid AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = d.txid)
 RETURNING d.txid"""
+RECENT = 200_000
+"""Messages of the log that are looked through: what is older, `txsaga doctor` finds no more either."""
 DISPATCHED = "its messages were dispatched, and its decision is gone; `txsaga doctor` says what to do"
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
@@ -225,7 +231,7 @@ class PostgresDoubts:
     def _park_dispatched(self, txids: Sequence[int]) -> set[int]:
         remark = with_remark("d", "'check-back', 'NOBODY', %(why)s")
         sql = PARK_DISPATCHED.replace("{remark}", remark)
-        parked = {txid for (txid,) in self._run(sql, {"txids": list(txids), "why": DISPATCHED})}
+        parked = {txid for (txid,) in self._run(sql, {"txids": list(txids), "why": DISPATCHED, "recent": RECENT})}
         for txid in sorted(parked):
             logger.error("transaction %d is parked: %s", txid, DISPATCHED, extra={"txid": txid})
         return parked

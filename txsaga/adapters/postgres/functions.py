@@ -307,5 +307,6 @@ def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, s
 
 def _of_roles(s: str) -> Iterator[Function]:
     yield Function(f"{s}.tick(int8)", f"TABLE ({ticks.ANSWERS})", ticks.ticking(s))
+    yield Function(f"{s}.drop_ticks(int8)", "void", partitions.dropping_ticks(s))
     yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
     yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))

@@ -40,12 +40,14 @@ SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
 # A look of the sweep goes from its checkpoint to a tick that is old enough: none before both checkpoints is asked for
 # again. The newest one stays, since the next tick begins there.
 OLD_TICKS = """
-DELETE FROM {s}.tick WHERE id IN (
-    SELECT id FROM {s}.tick
-     WHERE id < (SELECT max(id) FROM {s}.tick)
-       AND last_txid <= (SELECT CASE WHEN count(*) = :looks THEN min(txid) END
-                           FROM {s}.checkpoint WHERE name = ANY (:names))
-     ORDER BY id LIMIT :most)"""
+BEGIN
+    DELETE FROM {s}.tick WHERE id IN (
+        SELECT id FROM {s}.tick
+         WHERE id < (SELECT max(id) FROM {s}.tick)
+           AND last_txid <= (SELECT CASE WHEN count(*) = {looks} THEN min(txid) END
+                               FROM {s}.checkpoint WHERE name IN ({names}))
+         ORDER BY id LIMIT $1);
+END"""
 
 FLOWS = ("flow_resource", "flow_step", "flow_unit", "flow_statement")
 COORDINATED = ("branch", "ballot", "vote", "reservation", *FLOWS, "step", "saga")
@@ -165,9 +167,8 @@ class Partitions:
             return bounds(connection, self._namespace, "half")
 
     def _drop_ticks(self) -> None:
-        values = {"looks": len(LOOKS), "names": list(LOOKS), "most": TICKS}
         with transaction(self._engine) as connection:
-            connection.execute(text(OLD_TICKS.format(s=f'"{self._namespace}"')), values)
+            connection.execute(text(f'SELECT "{self._namespace}".drop_ticks(:most)'), {"most": TICKS})
 
     def _left(self, low: int, high: int) -> bool:
         s, values = f'"{self._namespace}"', {"low": low, "bound": high}
@@ -219,6 +220,12 @@ def dropping(s: str) -> str:
         join=JOIN.format(s=s, built=built, parent="place", low="$1"),
     )
     return written.replace(":bound", "high").replace(":low", "$1")
+
+
+def dropping_ticks(s: str) -> str:
+    """Write what drops old ticks, never the newest one."""
+    names = ", ".join(f"'{name}'" for name in LOOKS)
+    return OLD_TICKS.format(s=s, looks=len(LOOKS), names=names)
 
 
 def extend(connection: Connection, namespace: str, ahead: int) -> int:

@@ -77,7 +77,7 @@ TABLES = {
     "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
     "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
     "log": Needs("", "SELECT", "SELECT", "SELECT"),
-    "tick": Needs("", "", "SELECT", "SELECT, DELETE"),
+    "tick": Needs("", "", "SELECT", "SELECT"),
     "tx": Needs(
         f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease), {MOVE_TX}",
         "",
@@ -173,6 +173,7 @@ FUNCTIONS = {
     "unlist": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
     "tick": Needs(engine="EXECUTE"),
     "attach_partition": Needs(engine="EXECUTE"),
+    "drop_ticks": Needs(engine="EXECUTE"),
     "drop_partition": Needs(engine="EXECUTE"),
 }
 

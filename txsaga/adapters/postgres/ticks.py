@@ -27,8 +27,8 @@ SELECT t.id, t.snap, t.last_txid, t.at < clock_timestamp() - interval '1 second'
        ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid) AS blocked
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
-# A row from the head on is stray, unless it is of a committed message that has no offset before the head: then the head
-# was set back. A stray one comes first.
+# A row from the head on is stray, unless it is of a message that a tick saw committed and that has no offset before the
+# head: then the head was set back. A stray one comes first.
 BLOCKED = """
 SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
        (SELECT max(base + n) FROM {s}.log e WHERE e.qid = q.qid AND e.base >= q.head)
@@ -37,7 +37,8 @@ SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
     SELECT r.base, r.txid, EXISTS (
                SELECT FROM {s}.log e WHERE e.qid = q.qid AND e.base < q.head AND e.base >= q.head - 200000
                   AND (e.txid, e.part, e.attempt, e.chunk) = (r.txid, r.part, r.attempt, r.chunk))
-           OR NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = r.txid AND o.decision = 1)
+           OR NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = r.txid AND o.decision = 1 AND pg_visible_in_snapshot(
+                  o.xid, coalesce(q.reached, (SELECT snap FROM {s}.tick ORDER BY id DESC LIMIT 1))))
            OR NOT EXISTS (SELECT FROM {s}.half h WHERE h.qid = q.qid
                   AND (h.txid, h.part, h.attempt, h.chunk, h.n) = (r.txid, r.part, r.attempt, r.chunk, r.n)) AS stray
       FROM (SELECT * FROM {s}.log WHERE log.qid = q.qid AND log.base >= q.head ORDER BY base LIMIT 100) r
@@ -86,6 +87,9 @@ DECLARE
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
         RAISE feature_not_supported USING MESSAGE = 'a tick is one snapshot: begin the transaction REPEATABLE READ';
+    END IF;
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN  -- its own commit, whose place may be past the snapshot
+        RAISE active_sql_transaction USING MESSAGE = 'a tick comes first: nothing may be written before it';
     END IF;
     IF NOT pg_try_advisory_xact_lock(hashtextextended('{s}.tick', 0)) THEN RETURN; END IF;
     {news};
