@@ -18,6 +18,7 @@ from tests.services import leftovers
 
 if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer
+    from tests.services.installing import Install
     from tests.services.mariadb import MariaServer
 
 HOME_DATABASE = "home"
@@ -83,6 +84,15 @@ def no_heartbeat() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connecting, "HEARTBEAT", False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_by_one() -> "Iterator[Install]":
+    """Install the namespaces of tests by one script; give what does each migration by itself."""
+    from tests.services.installing import installed_by_script
+
+    with installed_by_script() as migrations:
+        yield migrations
 
 
 @pytest.fixture(scope="session")

@@ -117,13 +117,13 @@ def finishing(root: Path, line: int, decision: Decision) -> bool:
     return died
 
 
-def main(root: Path, stride: int) -> None:
-    """Die everywhere."""
+def main(root: Path, first: int, stride: int) -> None:
+    """Die at every so many lines."""
     works: list[Callable[[Path, int], bool]] = [voting]
     works += [partial(finishing, decision=decision) for decision in Decision]
     for work in works:
-        print(next(line for line in count(1, stride) if not work(root, line)))
+        print(next(line for line in count(first, stride) if not work(root, line)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

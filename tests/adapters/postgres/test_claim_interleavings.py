@@ -11,7 +11,7 @@ from txsaga.wiring import open_store
 pytestmark = pytest.mark.postgres
 
 SOME = settings(
-    max_examples=40,
+    max_examples=10,
     stateful_step_count=30,
     deadline=None,
     database=None,

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 from tests.adapters.postgres.catalog import described
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
+from tests.services.installing import Install, installed_by_script
 from txsaga.adapters.postgres import migrate, schema
 from txsaga.adapters.postgres.connection import make_engine, parse_url
 from txsaga.adapters.postgres.store import PostgresStore
@@ -37,6 +38,13 @@ DRIFT = [
     "CREATE INDEX tx_open ON tx (touched) WHERE state = 'active'",
 ]
 
+INSTALLED = [
+    "SELECT md5(replace(p.prosrc, :s, 'it')), p.proname, p.prosecdef, p.proconfig::text, p.proacl::text FROM pg_proc p "
+    "WHERE p.pronamespace = to_regnamespace(:s) ORDER BY 2, 1",
+    "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = :s ORDER BY 1, 2",
+    "SELECT relname, relrowsecurity, relacl::text FROM pg_class WHERE relnamespace = to_regnamespace(:s) ORDER BY 1",
+]
+
 
 def test_files_are_named_by_their_revisions() -> None:
     config = Config()
@@ -58,7 +66,8 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.fixture
-def migrated(home_url: str, stored: Stored) -> str:
+def migrated(home_url: str, stored: Stored, one_by_one: Install, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(migrate, "_upgrade", one_by_one)
     open_store(home_url).close()
     return stored.namespace
 
@@ -77,6 +86,22 @@ def created(engine: Engine) -> Iterator[str]:
 
 def test_the_migrated_tables_are_those_that_the_program_names(engine: Engine, migrated: str, created: str) -> None:
     assert described(engine, migrated) ^ described(engine, created) == set()
+
+
+def test_the_script_of_the_tests_installs_what_the_migrations_do(
+    home_database: str, engine: Engine, migrated: str
+) -> None:
+    joint, names = "&" if "?" in home_database else "?", [fresh_name("t"), fresh_name("t")]
+    with installed_by_script():
+        for name in names:  # the first one writes the script
+            open_store(f"{home_database}{joint}namespace={name}").close()
+    assert described(engine, names[1]) == described(engine, migrated)
+    with engine.connect() as connection:
+        one, other = (
+            [str(row).replace(name, "it") for sql in INSTALLED for row in connection.execute(text(sql), {"s": name})]
+            for name in (names[1], migrated)
+        )
+    assert one == other
 
 
 def test_every_drift_would_be_seen(engine: Engine, stored: Stored, migrated: str) -> None:
