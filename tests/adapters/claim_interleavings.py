@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from tests.adapters.working import Fate, Grip, HandOut, Work
+from tests.contracts.claiming import read_one
+from tests.contracts.samples import decide_life, drain, new_group, new_queues, opened, published, row
 from txsaga.errors import ClaimLost
 from txsaga.model.claim import Burial, Claim, Hold, Policy, Style
 from txsaga.model.dead_letter import Copy
 from txsaga.model.decision import Decision
 from txsaga.model.records import Life
 from txsaga.ports.store import Store
-from txsaga.testing.claiming import read_one
-from txsaga.testing.samples import decide_life, drain, new_group, new_queues, opened, published, row
 
 MOST_ATTEMPTS = 3
 MEMBERS = st.sampled_from(["anna", "berta", "carl"])

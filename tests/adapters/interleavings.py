@@ -30,13 +30,13 @@ from hypothesis.stateful import (
 )
 
 from tests.adapters.reading import Reading
+from tests.contracts.samples import LONG, decide_life, drain, end_of, new_group, new_queues, row
 from txsaga.errors import LeaseLost, TransactionError, TxSagaError
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import Decision
 from txsaga.model.lifecycle import TRANSACTION
 from txsaga.model.records import Claimed, Half, Life, Receipt, Row, Standing
 from txsaga.ports.store import Store
-from txsaga.testing.samples import LONG, decide_life, drain, end_of, new_group, new_queues, row
 
 COMMIT = Decision.COMMIT
 MEMBERS = ["anna", "berta"]

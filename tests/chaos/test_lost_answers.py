@@ -13,6 +13,7 @@ from tests.chaos.invariants import assert_sound, delivered
 from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
 from tests.chaos.world import BANK, World, database, debit
+from tests.contracts.samples import drain
 from txsaga.adapters.postgres import batch
 from txsaga.engine.batcher import Batcher
 from txsaga.engine.broker import Broker, JoiningProducer
@@ -20,7 +21,6 @@ from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.model import facts
 from txsaga.model.decision import Decision
 from txsaga.model.facts import Fact
-from txsaga.testing.samples import drain
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 

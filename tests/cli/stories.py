@@ -21,7 +21,7 @@ from sqlalchemy import NullPool, create_engine
 
 from tests.engine.coordinator.fakes import FakeResource
 from tests.engine.fakes import NoHome
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.cli.timeline import say_timeline
 from txsaga.engine.announce import Announcer
 from txsaga.engine.broker import Broker, JoiningProducer

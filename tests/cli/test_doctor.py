@@ -13,6 +13,7 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 import txsaga
 from tests.adapters.postgres.logins import logins
 from tests.cli.conftest import Cli
+from tests.contracts.samples import park
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.pooler import pooled
@@ -23,7 +24,6 @@ from txsaga.engine.lease import Heartbeat
 from txsaga.engine.roles import Dispatcher
 from txsaga.model.rights import Right
 from txsaga.testing.checking import check_once
-from txsaga.testing.samples import park
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R18")]

@@ -11,12 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 
 import txsaga
 from tests.cli.conftest import Cli
-from tests.engine.stored import Stored
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.lease import Heartbeat
-from txsaga.testing.checking import check_once
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     add,
     decided,
@@ -30,6 +25,11 @@ from txsaga.testing.samples import (
     row,
     settle,
 )
+from tests.engine.stored import Stored
+from txsaga.engine.broker import Broker
+from txsaga.engine.check_back import CheckBack
+from txsaga.engine.lease import Heartbeat
+from txsaga.testing.checking import check_once
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

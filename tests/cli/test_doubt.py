@@ -10,6 +10,7 @@ import pytest
 import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
+from tests.contracts.samples import park
 from tests.engine.stored import Stored
 from txsaga.cli.tx import os_user
 from txsaga.engine.broker import Broker
@@ -17,7 +18,6 @@ from txsaga.engine.producer import Producer
 from txsaga.engine.roles import Dispatcher
 from txsaga.model.checks import CheckProfile
 from txsaga.testing.checking import check_once
-from txsaga.testing.samples import park
 
 
 class Desk:

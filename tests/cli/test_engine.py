@@ -16,6 +16,7 @@ import pytest
 import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import TIMEOUT, environment, started
+from tests.contracts.samples import start
 from tests.engine.stored import Stored
 from tests.rules.patience import eventually
 from txsaga.cli.engine import Profile, profile_of, run, stopping
@@ -24,7 +25,6 @@ from txsaga.engine.pace import Pace
 from txsaga.engine.roles import Dispatcher
 from txsaga.model.checks import CheckProfile
 from txsaga.model.records import Receipt
-from txsaga.testing.samples import start
 
 
 @pytest.mark.req("RMQ-30")

@@ -8,7 +8,8 @@ from itertools import islice
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
+from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row, start
+from tests.oracle import MemoryStore
 from txsaga.cli.log_reader import Tail, taken
 from txsaga.engine.announce import Announcer
 from txsaga.engine.kernel import Kernel
@@ -17,7 +18,6 @@ from txsaga.errors import ReservedName, UnknownTopic
 from txsaga.model.topic import HALF_TOPIC
 from txsaga.ports.evidence import Evidence
 from txsaga.testing import FakeClock
-from txsaga.testing.samples import drain, new_group, new_queues, prepared, published, row, start
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import environment, started
+from tests.contracts.samples import park
 from tests.engine.coordinator.fakes import desk
 from tests.engine.stored import Stored
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.cli.gauges import Gauges
 from txsaga.cli.metrics import Metrics, Watched, served
 from txsaga.engine.broker import Broker
@@ -36,7 +37,6 @@ from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.model.overview import ANSWERS, Undecided
 from txsaga.testing.checking import check_once
-from txsaga.testing.samples import park
 
 DOCS = Path(__file__).parents[2] / "docs"
 Read = dict[tuple[str, ...], float]

@@ -9,8 +9,8 @@ import pytest
 import txsaga
 from tests.adapters.postgres.logins import Logins, logins
 from tests.cli.conftest import Cli
+from tests.contracts.samples import park
 from txsaga.model.rights import Right
-from txsaga.testing.samples import park
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

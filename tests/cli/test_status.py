@@ -9,12 +9,12 @@ import pytest
 
 import txsaga
 from tests.cli.conftest import Cli
+from tests.contracts.samples import park
 from tests.engine.stored import Stored
 from txsaga.engine.broker import Broker
 from txsaga.engine.lease import Heartbeat
 from txsaga.engine.roles import Dispatcher
 from txsaga.testing.checking import check_once
-from txsaga.testing.samples import park
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from sqlalchemy import NullPool, create_engine
 import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
+from tests.contracts.samples import answered, new_group, row
 from tests.engine.stored import Stored
 from txsaga.cli.tx import os_user
 from txsaga.engine.broker import Broker
@@ -21,7 +22,6 @@ from txsaga.engine.roles import Dispatcher
 from txsaga.errors import TransactionsRejected
 from txsaga.model.identity import StoreId
 from txsaga.model.records import Half, Receipt
-from txsaga.testing.samples import answered, new_group, row
 
 
 @pytest.fixture

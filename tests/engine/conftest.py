@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 import txsaga
+from tests.contracts.timing import Later
 from tests.engine.fakes import FakeHalves, FakeStore, broker_on
 from tests.engine.shop import Shop, closing
 from tests.engine.stored import Stored
+from tests.oracle import MemoryStore
 from tests.services.databases import fresh_name
-from txsaga.adapters.memory import MemoryStore
-from txsaga.testing import FakeClock, Later
+from txsaga.testing import FakeClock
 from txsaga.wiring import open_store
 
 

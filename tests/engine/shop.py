@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 
+from tests.contracts.timing import Later
 from txsaga import COMMIT, Delivered, Message
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.engine.roles import Dispatcher
@@ -14,7 +15,6 @@ from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import HalfView, TxView
 from txsaga.ports.store import Store
-from txsaga.testing import Later
 from txsaga.testing.checking import check_once
 
 ORDERS, NEWS = "orders", "news"

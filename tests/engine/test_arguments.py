@@ -14,8 +14,8 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.engine.fakes import FakeStore, broker_on
 from tests.engine.shop import NEWS, ORDERS, Shop
+from tests.oracle import MemoryStore
 from txsaga import Message
-from txsaga.adapters.memory import MemoryStore
 from txsaga.engine.broker import JoiningProducer
 from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, InvalidMessage, UnknownTransaction

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 
 import pytest
 
+from tests.contracts.samples import start
 from tests.engine.threads import fail_to_start_once
 from txsaga.engine.batcher import Batcher
 from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
-from txsaga.testing.samples import start
 
 
 class Gate:

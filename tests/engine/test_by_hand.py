@@ -8,7 +8,26 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
+from tests.contracts.samples import (
+    COMMIT,
+    ROLLBACK,
+    add,
+    bound,
+    claimed,
+    decided,
+    end_of,
+    new_group,
+    new_queues,
+    opened,
+    park,
+    position,
+    prepared,
+    published,
+    read,
+    row,
+    swept,
+)
+from tests.oracle import MemoryStore
 from txsaga.engine.announce import Announcer
 from txsaga.engine.by_hand import ByHand
 from txsaga.engine.kernel import Kernel
@@ -28,25 +47,6 @@ from txsaga.model.facts import Deciding, Fact
 from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Half, LateSlot, Outcome, Receipt
 from txsaga.testing import FakeClock
-from txsaga.testing.samples import (
-    COMMIT,
-    ROLLBACK,
-    add,
-    bound,
-    claimed,
-    decided,
-    end_of,
-    new_group,
-    new_queues,
-    opened,
-    park,
-    position,
-    prepared,
-    published,
-    read,
-    row,
-    swept,
-)
 
 BOTH = [COMMIT, ROLLBACK]
 YES, NO = Outcome(committed=True, bodies={}), Outcome(committed=False, bodies={})

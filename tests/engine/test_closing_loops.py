@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from tests.contracts.samples import start
 from tests.engine.loop_gate import Gate, batcher_of, begun, behind, call
 from txsaga.adapters.aio import in_loop
 from txsaga.errors import BrokerClosed
-from txsaga.testing.samples import start
 
 
 def test_closing_waits_for_the_loops_of_other_threads_and_refuses_more() -> None:

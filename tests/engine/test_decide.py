@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
+from tests.contracts.samples import COMMIT, add, new_group, new_queues, opened, read, row
+from tests.oracle import MemoryStore
 from txsaga.engine.announce import Announcer
 from txsaga.engine.decide import By, Decider
 from txsaga.errors import (
@@ -23,7 +24,6 @@ from txsaga.model.lifecycle import TxEvent
 from txsaga.model.records import Life
 from txsaga.ports.ledger import Ledger
 from txsaga.testing import FakeClock
-from txsaga.testing.samples import COMMIT, add, new_group, new_queues, opened, read, row
 
 pytestmark = [pytest.mark.rule("R14"), pytest.mark.rule("R2")]
 

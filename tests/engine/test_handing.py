@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.contracts.samples import PATIENCE
 from tests.engine.shop import Shop
 from tests.engine.worker import GROUP, bodies, worker, wrote
 from txsaga.engine import consumer as consuming
@@ -17,7 +18,6 @@ from txsaga.engine import handing
 from txsaga.engine.received import Received, by_claim
 from txsaga.errors import StoreUnavailable
 from txsaga.model.claim import Claim
-from txsaga.testing.samples import PATIENCE
 
 HALF_A_MINUTE = timedelta(seconds=30)
 

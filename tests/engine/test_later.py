@@ -10,16 +10,16 @@ import pendulum
 import pytest
 
 import txsaga
+from tests.contracts.timing import IN_TIME, OVER
 from tests.engine.fakes import broker_on
 from tests.engine.shop import NEWS, ORDERS, Shop, closing, says
+from tests.oracle import MemoryStore
 from txsaga import COMMIT, Message, TopicType
-from txsaga.adapters.memory import MemoryStore
 from txsaga.engine.roles import Dispatcher
 from txsaga.engine.scheduler import Scheduler
 from txsaga.errors import DecidedOtherwise, EndRefused, InvalidMessage, UnknownTransaction
 from txsaga.model.facts import Fact
 from txsaga.testing import FakeClock
-from txsaga.testing.timing import IN_TIME, OVER
 from txsaga.wiring import open_store
 
 LATER = "later"

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.contracts.samples import start
 from tests.engine.loop_gate import Gate, batcher_of, begun, behind, call
 from tests.engine.looped import while_it_runs
 from txsaga.adapters.aio import in_loop
 from txsaga.errors import InvalidMessage, OutcomeUnknown, StoreBusy, TxSagaError
-from txsaga.testing.samples import start
 
 
 def test_a_lone_task_runs_its_own_batch_in_the_thread_of_its_loop() -> None:

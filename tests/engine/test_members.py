@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
+from tests.contracts.samples import PATIENCE, start
 from tests.engine.fakes import FakeStore, broker_on
 from tests.engine.shop import QUEUES
+from tests.oracle import MemoryStore
 from tests.rules.patience import eventually
-from txsaga.adapters.memory import MemoryStore
 from txsaga.engine.broker import Broker
 from txsaga.engine.stream import Stream
 from txsaga.errors import LeaseLost, StoreUnavailable
 from txsaga.testing import FakeClock
-from txsaga.testing.samples import PATIENCE, start
 
 SHORTEST = timedelta(seconds=1)
 

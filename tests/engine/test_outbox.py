@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.engine import outbox
 from txsaga.engine.announce import Announcer
 from txsaga.engine.outbox import Outbox

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import NullPool, create_engine
 
+from tests.contracts.samples import PATIENCE, start
 from tests.engine.fakes import FakeStore, broker_on
 from tests.engine.shop import ORDERS, Shop, order
 from tests.engine.stored import Stored
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.engine.decide import By
 from txsaga.engine.replays import Replays
 from txsaga.errors import (
@@ -29,7 +30,6 @@ from txsaga.errors import (
 from txsaga.model.decision import Decision
 from txsaga.model.replay import Resent
 from txsaga.ports.ledger import Ledger, Ledgers
-from txsaga.testing.samples import PATIENCE, start
 
 pytestmark = [pytest.mark.req("IBM-65"), pytest.mark.postgres]
 

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 import txsaga
+from tests.contracts.samples import drain, row
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.services.databases import DatabaseServer
@@ -22,7 +23,6 @@ from txsaga.model.layout import Batch
 from txsaga.model.records import Half
 from txsaga.ports.observer import Observer
 from txsaga.testing.checking import check_once
-from txsaga.testing.samples import drain, row
 from txsaga.wiring import open_store
 
 AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))

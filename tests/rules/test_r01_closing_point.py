@@ -7,6 +7,7 @@ commits half a transaction.
 import pytest
 from sqlalchemy import Engine
 
+from tests.contracts.samples import PATIENCE, start
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, check_back, entries_in, left_after_local, read, write_entry
@@ -18,7 +19,6 @@ from txsaga.errors import IllegalTransition, TransactionClosed
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.facts import Deciding, Fact
 from txsaga.model.records import Doubt
-from txsaga.testing.samples import PATIENCE, start
 
 pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
+from tests.contracts.samples import PATIENCE, drain, start
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
@@ -18,7 +19,6 @@ from txsaga.engine.transaction import Transaction
 from txsaga.errors import EffectConflict, EndRefused
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.records import End
-from txsaga.testing.samples import PATIENCE, drain, start
 
 pytestmark = [pytest.mark.rule("R2"), pytest.mark.postgres]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
+from tests.contracts.samples import PATIENCE, drain, start
 from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
@@ -19,7 +20,6 @@ from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import DecidedOtherwise, Superseded, TransactionError
 from txsaga.model.layout import Batch
-from txsaga.testing.samples import PATIENCE, drain, start
 
 pytestmark = [pytest.mark.rule("R3"), pytest.mark.postgres]
 

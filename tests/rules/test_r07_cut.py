@@ -11,13 +11,13 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
+from tests.contracts.samples import PATIENCE, drain, start
 from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.model.cut import Cut
-from txsaga.testing.samples import PATIENCE, drain, start
 
 pytestmark = [pytest.mark.rule("R7"), pytest.mark.postgres]
 

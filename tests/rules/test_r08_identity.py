@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 import txsaga
+from tests.contracts.samples import PATIENCE, start
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import (
@@ -31,7 +32,6 @@ from txsaga.errors import DecidedOtherwise, EndRefused, IdentityChanged, Outcome
 from txsaga.model.decision import LocalState
 from txsaga.model.identity import StoreId
 from txsaga.model.sending import EndRequest
-from txsaga.testing.samples import PATIENCE, start
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.rule("R8"), pytest.mark.postgres]

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
+from tests.contracts.samples import drain
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, batch_of, check_back, entries_in, expire, read, write_entry
@@ -20,7 +21,6 @@ from txsaga.engine.stream import Stream
 from txsaga.engine.transaction import Transaction
 from txsaga.errors import DecidedOtherwise, LeaseLost, OutOfOrder
 from txsaga.model.checks import LEASE
-from txsaga.testing.samples import drain
 
 pytestmark = [pytest.mark.rule("R11"), pytest.mark.postgres]
 

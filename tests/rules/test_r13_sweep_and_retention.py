@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, text
 
+from tests.contracts.samples import PATIENCE, drain, park, start
 from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
@@ -22,7 +23,6 @@ from txsaga.engine.producer import Producer
 from txsaga.errors import OffsetOutOfRange, StoreUnavailable
 from txsaga.model.decision import LocalState
 from txsaga.model.records import Receipt
-from txsaga.testing.samples import PATIENCE, drain, park, start
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.rule("R13"), pytest.mark.postgres]

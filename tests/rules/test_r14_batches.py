@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 import txsaga
+from tests.contracts.samples import COMMIT, PATIENCE, ROLLBACK, end_of, row, start
 from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
@@ -24,7 +25,6 @@ from txsaga.errors import EndRefused, OutcomeUnknown, StoreError, StoreUnavailab
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half, Standing
 from txsaga.model.topic import Way
-from txsaga.testing.samples import COMMIT, PATIENCE, ROLLBACK, end_of, row, start
 
 pytestmark = [pytest.mark.rule("R14"), pytest.mark.postgres]
 

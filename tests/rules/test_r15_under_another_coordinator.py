@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.contracts.samples import read
 from tests.engine.stored import Stored
 from tests.rules.scene import AT_ONCE, OpenBroker
 from txsaga import Broker
@@ -22,7 +23,6 @@ from txsaga.model.decision import Decision
 from txsaga.model.identity import StoreId
 from txsaga.ports.participants import Enlisted
 from txsaga.testing.checking import check_once
-from txsaga.testing.samples import read
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R15")]
 

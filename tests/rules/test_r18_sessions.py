@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 import txsaga
+from tests.contracts.samples import PATIENCE, start
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, read
@@ -22,7 +23,6 @@ from txsaga.engine.broker import Broker
 from txsaga.engine.producer import Producer
 from txsaga.errors import StoreUnavailable, TopicTypeMismatch
 from txsaga.model.decision import Decision
-from txsaga.testing.samples import PATIENCE, start
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.rule("R18"), pytest.mark.postgres]

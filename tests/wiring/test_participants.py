@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import create_engine
 
 import txsaga
+from tests.oracle import MemoryStore
 from txsaga import Folder
 from txsaga.adapters.enlisting import Participants
-from txsaga.adapters.memory import MemoryStore
 from txsaga.config import Settings
 from txsaga.errors import ConfigError, ResourceUnknown
 from txsaga.ports.participants import Participant

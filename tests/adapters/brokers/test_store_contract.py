@@ -7,10 +7,10 @@ import pytest
 import txsaga
 from tests.adapters.brokers.broker_shelf import BrokerShelf
 from tests.engine.fakes import broker_on
+from tests.oracle import MemoryStore
 from tests.services.databases import fresh_name
 from txsaga import Broker
 from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.memory import MemoryStore
 from txsaga.testing import ParticipantContract
 from txsaga.wiring import open_store
 

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.adapters.claim_interleavings import ClaimInterleavings
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.testing import FakeClock
 
 MANY = settings(max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))

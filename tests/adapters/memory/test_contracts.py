@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
+from tests.contracts import suites
+from tests.contracts.timing import Later, Unseen
+from tests.oracle import MemoryStore
 from txsaga.ports.store import Store
-from txsaga.testing import FakeClock, Later, Unseen, suites
+from txsaga.testing import FakeClock
 
 
 @pytest.fixture

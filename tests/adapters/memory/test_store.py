@@ -4,13 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
-from txsaga.errors import Superseded
-from txsaga.model.records import Half
-from txsaga.ports.store import Store
-from txsaga.testing import FakeClock
-from txsaga.testing.clock import START
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     PATIENCE,
     decide_life,
@@ -25,6 +19,12 @@ from txsaga.testing.samples import (
     settle,
     start,
 )
+from tests.oracle import MemoryStore
+from txsaga.errors import Superseded
+from txsaga.model.records import Half
+from txsaga.ports.store import Store
+from txsaga.testing import FakeClock
+from txsaga.testing.clock import START
 
 MIN_AGE = timedelta(seconds=6)
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.records import Claimed, Half, Receipt
-from txsaga.model.topic import TopicType
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     LONG,
     ROLLBACK,
     answered,
@@ -21,6 +17,10 @@ from txsaga.testing.samples import (
     published,
     row,
 )
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.records import Claimed, Half, Receipt
+from txsaga.model.topic import TopicType
 
 SPAN = 100
 NAMES = """

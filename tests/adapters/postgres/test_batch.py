@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.contracts.samples import row
 from txsaga.adapters.postgres import batch
 from txsaga.adapters.postgres.batch import Batch, Kind
 from txsaga.adapters.postgres.hot import Form, Hot
@@ -27,7 +28,6 @@ from txsaga.errors import (
 )
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half
-from txsaga.testing.samples import row
 
 HOT = Hot.of("s")
 OWN = Form("own one", "own many")

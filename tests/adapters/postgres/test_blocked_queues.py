@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 import txsaga
 from tests.adapters.postgres.logins import logins
+from tests.contracts.samples import COMMIT, decided, drain, end_of, new_group, new_queues, prepared, published, row
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import founding
 from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
@@ -21,7 +22,6 @@ from txsaga.engine.roles import Dispatcher
 from txsaga.errors import ConfigError, StoreUnavailable
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.rights import Right
-from txsaga.testing.samples import COMMIT, decided, drain, end_of, new_group, new_queues, prepared, published, row
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R7")]

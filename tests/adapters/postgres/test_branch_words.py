@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
+from tests.contracts.branch_contract import FIRST_OF, begun, said, states, written
+from tests.contracts.samples import new_queues, read, row
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.errors import Superseded
 from txsaga.model.branch import BranchEvent, BranchState
 from txsaga.model.decision import Decision
 from txsaga.ports.branches import Noted
-from txsaga.testing.branch_contract import FIRST_OF, begun, said, states, written
-from txsaga.testing.samples import new_queues, read, row
 
 pytestmark = pytest.mark.postgres
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from tests.contracts import suites
+from tests.contracts.timing import Later, Unseen
 from tests.engine.stored import Stored
-from txsaga.testing import Later, Unseen, suites
 
 pytestmark = pytest.mark.postgres
 

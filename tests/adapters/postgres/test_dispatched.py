@@ -2,11 +2,7 @@
 
 import pytest
 
-from tests.engine.stored import Stored
-from txsaga.adapters.postgres.doubts import DISPATCHED as PARKED
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.lifecycle import TxState
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     add,
     decided,
@@ -21,6 +17,10 @@ from txsaga.testing.samples import (
     settle,
     swept,
 )
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres.doubts import DISPATCHED as PARKED
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.lifecycle import TxState
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-70")]
 

@@ -5,12 +5,12 @@ from datetime import datetime
 import pytest
 from sqlalchemy import text
 
+from tests.contracts.samples import LONG, new_group, opened, swept
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.connection import by_index
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.lease import Lease
 from txsaga.model.lifecycle import TxEvent
-from txsaga.testing.samples import LONG, new_group, opened, swept
 
 pytestmark = pytest.mark.postgres
 

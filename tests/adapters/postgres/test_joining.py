@@ -11,6 +11,7 @@ from psycopg.rows import dict_row, tuple_row
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, text
 
 import txsaga
+from tests.contracts.samples import drain
 from tests.engine.stored import Stored
 from tests.services.databases import DatabaseServer
 from txsaga.adapters.postgres.connection import parse_url
@@ -27,7 +28,6 @@ from txsaga.errors import (
 )
 from txsaga.model.chunk import BODY, KEY, MAX_RECORDS, TAG, Chunk
 from txsaga.model.topic import HALF_TOPIC
-from txsaga.testing.samples import drain
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

@@ -13,13 +13,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 
 import txsaga
+from tests.contracts.samples import drain
 from tests.engine.stored import Stored
 from tests.services.databases import DatabaseServer
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.errors import ConfigError, StoreUnavailable, TopicTypeMismatch
 from txsaga.model.chunk import BODY, MAX_RECORDS, Chunk
-from txsaga.testing.samples import drain
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.contracts.branch_contract import FIRST_OF, concluded, numbered
+from tests.contracts.joint_contract import begun, stand, three, words
+from tests.contracts.samples import COMMIT, new_queues, read, row
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import line
 from txsaga.adapters.postgres.joint import PostgresJoint
@@ -15,9 +18,6 @@ from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.model.branch import BranchEvent
 from txsaga.ports.branches import Joint, Noted
-from txsaga.testing.branch_contract import FIRST_OF, concluded, numbered
-from txsaga.testing.joint_contract import begun, stand, three, words
-from txsaga.testing.samples import COMMIT, new_queues, read, row
 
 pytestmark = pytest.mark.postgres
 

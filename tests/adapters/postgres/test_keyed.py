@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from sqlalchemy import Engine
 
+from tests.contracts.samples import PATIENCE, start
 from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
@@ -34,7 +35,6 @@ from txsaga.errors import (
 )
 from txsaga.model.checks import CheckProfile
 from txsaga.model.decision import Decision, LocalState
-from txsaga.testing.samples import PATIENCE, start
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
 

@@ -9,6 +9,7 @@ import pytest
 
 import txsaga
 from tests.adapters.postgres.past import SPAN, Scene
+from tests.contracts.samples import COMMIT
 from tests.engine.stored import Stored
 from txsaga import LocalState
 from txsaga.adapters.postgres import schema
@@ -19,7 +20,6 @@ from txsaga.model.records import Life
 from txsaga.model.step import StepKind
 from txsaga.ports.branches import Begin, Resolve
 from txsaga.ports.steps import Open, Settle, Start
-from txsaga.testing.samples import COMMIT
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]

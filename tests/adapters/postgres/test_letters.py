@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
+from tests.contracts.claiming import GROUP, buried, filled, taken
+from tests.contracts.samples import PATIENCE
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.claim import Policy, Style
-from txsaga.testing.claiming import GROUP, buried, filled, taken
-from txsaga.testing.samples import PATIENCE
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-63")]

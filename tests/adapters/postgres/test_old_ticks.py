@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.testing.samples import drain, new_group, new_queues, prepared, published, row
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from tests.adapters.postgres.past import SPAN
 from tests.adapters.postgres.past import Scene as Past
+from tests.contracts.samples import COMMIT, ROLLBACK, answered, decided, end_of, new_group, new_queues, prepared, row
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import batch, half_session, schema
 from txsaga.adapters.postgres.connection import transaction
@@ -22,7 +23,6 @@ from txsaga.adapters.postgres.wire import Call, Wire
 from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
 from txsaga.model.decision import Decision
 from txsaga.model.records import End, Half, Receipt
-from txsaga.testing.samples import COMMIT, ROLLBACK, answered, decided, end_of, new_group, new_queues, prepared, row
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]

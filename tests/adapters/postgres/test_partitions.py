@@ -8,16 +8,7 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 
 from tests.adapters.postgres.past import SPAN, Scene, named, partitions
-from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.errors import StoreError
-from txsaga.model.claim import Hold
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Half
-from txsaga.model.topic import TopicType
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     LONG,
     ROLLBACK,
@@ -37,6 +28,15 @@ from txsaga.testing.samples import (
     settle,
     start,
 )
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.connection import parse_url
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.errors import StoreError
+from txsaga.model.claim import Hold
+from txsaga.model.lifecycle import TxEvent
+from txsaga.model.records import Half
+from txsaga.model.topic import TopicType
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from tests.contracts.question_contract import SOON, ask, enlist, in_doubt, led
+from tests.contracts.samples import ROLLBACK, decided, end_of, new_group
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.asking import Answer
 from txsaga.model.decision import LocalState
-from txsaga.testing.question_contract import SOON, ask, enlist, in_doubt, led
-from txsaga.testing.samples import ROLLBACK, decided, end_of, new_group
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

@@ -4,12 +4,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
+from tests.contracts.samples import LONG, PATIENCE, claimed, drain, new_queues, start
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
 from tests.rules.scene import OpenBroker
 from txsaga.adapters.postgres.log import PostgresLog
 from txsaga.engine.broker import Broker
-from txsaga.testing.samples import LONG, PATIENCE, claimed, drain, new_queues, start
 
 pytestmark = pytest.mark.postgres
 

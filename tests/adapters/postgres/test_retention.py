@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.topic import TopicType
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     ROLLBACK,
     claimed,
@@ -22,6 +18,10 @@ from txsaga.testing.samples import (
     published,
     row,
 )
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.topic import TopicType
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13"), pytest.mark.req("RMQ-19")]

@@ -25,6 +25,7 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     read,
     run_roles,
 )
+from tests.contracts.samples import drain
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres.connection import parse_url
 from txsaga.engine.broker import Broker
@@ -33,7 +34,6 @@ from txsaga.engine.one_check import OneCheck
 from txsaga.errors import RightsMissing, UnknownTransaction
 from txsaga.model.decision import Decision, LocalState
 from txsaga.model.rights import Right
-from txsaga.testing.samples import drain
 
 pytestmark = pytest.mark.postgres
 

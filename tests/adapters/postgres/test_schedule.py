@@ -10,12 +10,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from tests.contracts.samples import COMMIT, ROLLBACK, answered, decided, is_held, published, read, row, start
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.records import Due, End, Half, Receipt
 from txsaga.model.topic import TopicType
-from txsaga.testing.samples import COMMIT, ROLLBACK, answered, decided, is_held, published, read, row, start
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

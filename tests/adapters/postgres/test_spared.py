@@ -9,14 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.adapters.postgres.past import MORE, SPAN, Scene, named, partitions
-from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Due, End, Half, Life, Receipt
-from txsaga.model.topic import TopicType
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     ROLLBACK,
     add,
@@ -30,6 +23,13 @@ from txsaga.testing.samples import (
     published,
     row,
 )
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres import schema
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.chunk import BODY, Chunk
+from txsaga.model.lifecycle import TxEvent
+from txsaga.model.records import Due, End, Half, Life, Receipt
+from txsaga.model.topic import TopicType
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]

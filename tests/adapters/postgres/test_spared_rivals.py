@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from tests.adapters.postgres.past import SPAN, Scene, named, partitions
+from tests.contracts.samples import COMMIT, PATIENCE, ROLLBACK, decided, drain, end_of, is_held, start
 from tests.engine.stored import Stored
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
 from txsaga.adapters.postgres import partitions as dropping
 from txsaga.adapters.postgres import schema
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.testing.samples import COMMIT, PATIENCE, ROLLBACK, decided, drain, end_of, is_held, start
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]

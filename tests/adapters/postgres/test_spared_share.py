@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from tests.adapters.postgres.past import MORE, SPAN, Scene, named, partitions
+from tests.contracts.samples import ROLLBACK, decided, drain, end_of, opened
 from tests.engine.stored import Stored
 from txsaga.adapters.postgres import founding, schema, spared
 from txsaga.adapters.postgres.connection import transaction
 from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.testing.samples import ROLLBACK, decided, drain, end_of, opened
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from tests.contracts.samples import COMMIT, ROLLBACK, new_group
+from tests.contracts.step_contract import opened, settle, step, written
 from tests.engine.stored import Stored
 from tests.rules.probe import Probe, pid_of
 from txsaga.adapters.postgres.line import ConnectionLost, Line
@@ -19,8 +21,6 @@ from txsaga.model.records import Life
 from txsaga.model.step import StepEvent
 from txsaga.ports.steps import Close, Mark, Open, Record, Rest
 from txsaga.ports.store import Store
-from txsaga.testing.samples import COMMIT, ROLLBACK, new_group
-from txsaga.testing.step_contract import opened, settle, step, written
 from txsaga.wiring import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.contracts.samples import PATIENCE, drain, start
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, batch_of, expire
@@ -14,7 +15,6 @@ from txsaga.engine.producer import Producer
 from txsaga.engine.start import Start
 from txsaga.engine.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
-from txsaga.testing.samples import PATIENCE, drain, start
 
 pytestmark = pytest.mark.postgres
 

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 import txsaga
+from tests.contracts.samples import drain, is_held, start
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.adapters.postgres.connection import parse_url
@@ -20,7 +21,6 @@ from txsaga.engine.broker import Broker, JoiningProducer
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.decision import Decision
 from txsaga.model.records import Ticked
-from txsaga.testing.samples import drain, is_held, start
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

@@ -7,11 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.asking import PutOff
-from txsaga.model.steps import steps_of
-from txsaga.testing.samples import (
+from tests.contracts.samples import (
     COMMIT,
     decided,
     drain,
@@ -23,7 +19,11 @@ from txsaga.testing.samples import (
     row,
     swept,
 )
-from txsaga.testing.trace_contract import told, trace_of
+from tests.contracts.trace_contract import told, trace_of
+from tests.engine.stored import Stored
+from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.model.asking import PutOff
+from txsaga.model.steps import steps_of
 from txsaga.wiring import open_store
 
 pytestmark = pytest.mark.postgres

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.ports.store import Store
 from txsaga.wiring import open_store
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.adapters.tcc.tills import Till
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.adapters.tcc import Callables, TccParticipant
 from txsaga.errors import ConfigError, StoreUnavailable, TransactionClosed, xa
 from txsaga.model.branch import BranchId, Finish, Vote

@@ -14,7 +14,7 @@ import pytest
 from tests.adapters.answering import EARLY, answering
 from tests.adapters.dripping import certified, dripping
 from tests.adapters.tcc.service import SECRET, Till
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.adapters.tcc import HttpService, TccParticipant
 from txsaga.errors import ConfigError, xa
 from txsaga.model.branch import BranchId, Finish, Vote

@@ -8,12 +8,12 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from tests.contracts.samples import start
 from txsaga.adapters.xa.mysql import FORMAT
 from txsaga.errors import xa
 from txsaga.model.branch import BranchId
 from txsaga.model.decision import Decision
 from txsaga.testing.participant_contract import patiently
-from txsaga.testing.samples import start
 
 FOREIGN = f"'somebody','own',{FORMAT}"
 BACKEND = text("select connection_id()")

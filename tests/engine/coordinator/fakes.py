@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
-from txsaga.adapters.memory import MemoryStore
+from tests.contracts.samples import new_group
+from tests.oracle import MemoryStore
 from txsaga.engine.announce import Announcer
 from txsaga.engine.coordinator.reach import PATIENCE
 from txsaga.engine.coordinator.recovery import Recovery
@@ -24,7 +25,6 @@ from txsaga.model.records import Life
 from txsaga.ports.branches import Begin, Resolve, Voted
 from txsaga.ports.participants import Ages, Enlisted, Over
 from txsaga.testing import FakeClock
-from txsaga.testing.samples import new_group
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from txsaga.adapters.memory import MemoryStore
+from tests.oracle import MemoryStore
 from txsaga.engine.announce import Announcer
 from txsaga.engine.kernel import Kernel
 from txsaga.errors.saga import StepRefused

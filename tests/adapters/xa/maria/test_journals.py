@@ -12,6 +12,7 @@ from sqlalchemy import Engine, event, text
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted, journal, lent_again
 from tests.adapters.xa.maria_shelf import MariaShelf
+from tests.contracts.samples import start
 from txsaga.adapters.evidence import create
 from txsaga.adapters.xa import MysqlParticipant
 from txsaga.errors import EvidenceMissing, xa
@@ -20,7 +21,6 @@ from txsaga.model.branch import Finish, Vote
 from txsaga.model.decision import Decision
 from txsaga.ports.participants import Waits
 from txsaga.testing.participant_contract import new_branch
-from txsaga.testing.samples import start
 
 pytestmark = pytest.mark.mariadb
 

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, create_mock_engine, inspect, text
 from tests.adapters.evidence.clerks import clerk
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import PostgresShelf
+from tests.contracts.samples import start
 from tests.services.embedded import embedded_server
 from txsaga.adapters.embedded import EmbeddedServer
 from txsaga.adapters.evidence import create
@@ -18,7 +19,6 @@ from txsaga.errors import ConfigError, EvidenceMissing, RightsMissing, xa
 from txsaga.model.branch import Finish
 from txsaga.model.decision import Decision
 from txsaga.testing.participant_contract import begun, new_branch, patiently, voted
-from txsaga.testing.samples import start
 
 pytestmark = pytest.mark.postgres
 

@@ -1,0 +1,117 @@
+"""The hot path in memory: each call holds the lock, so a batch is one step for everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from tests.oracle.home import Home
+from tests.oracle.names import Names
+from tests.oracle.rows import Kept, Op, StoredHalf
+from txsaga.errors import (
+    EndRefused,
+    InvalidMessage,
+    TransactionError,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.model.decision import Code, Decision
+from txsaga.model.identity import HalfId
+from txsaga.model.immunity import effective
+from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
+from txsaga.model.topic import HALF_TOPIC
+from txsaga.ports.halves import HalfStore, Written
+
+
+class MemoryHalves(HalfStore):
+    """Plain halves, plain messages and bare decisions."""
+
+    def __init__(self, home: Home, names: Names) -> None:
+        self._home = home
+        self._names = names
+
+    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
+        """Store halves, numbered in the order given, and write decisions; the first one stands."""
+        with self._home.writing() as kept:
+            receipts = [self._store(kept, half) for half in halves]
+            return Written(receipts, [self._decide(kept, end) for end in ends])
+
+    def views(self, txid: int) -> Sequence[HalfView]:
+        """Show the halves of a transaction as they lie."""
+        with self._home.lock:
+            halves = sorted(self._home.kept.halves.get(txid, ()), key=lambda half: half.place)
+            return [self._view(self._home.kept, half) for half in halves]
+
+    def contents(self, txid: int) -> Sequence[Content]:
+        """Read what a transaction would deliver."""
+        with self._home.lock:
+            kept = self._home.kept
+            halves = sorted(kept.halves.get(txid, ()), key=lambda half: half.place)
+            return [Content(self._names.place(h.row.qid)[0], h.row.body) for h in halves if kept.counts(h)]
+
+    def _store(self, kept: Kept, half: Half) -> Receipt | TxSagaError:
+        if self._home.rejecting and not half.plain and half.due is None:
+            return TransactionsRejected(str(self._home.identity))
+        wrong = self._names.wrong_rows(half.rows)
+        if wrong is not None or not half.rows:
+            return wrong or InvalidMessage("a half without a row can't be stored")
+        txid, born = self._home.next_txid(), self._home.now()
+        for row in half.rows:
+            kept.lie(StoredHalf(txid, 0, 0, half.group, row, born, evidence=half.evidence, immunity=half.immunity))
+        if half.due is not None:
+            kept.scheduled[txid] = half.due.at or born + (half.due.delay or timedelta(0))
+        if half.plain:
+            kept.decide(Op(txid, Decision.COMMIT, False))
+        return Receipt(txid, half.group, self._home.token(half.group, txid))
+
+    def _decide(self, kept: Kept, end: End) -> Standing | TxSagaError:
+        try:
+            half = self._half_of(kept, end)
+        except TransactionError as refused:
+            return refused
+        standing = kept.ops.get(end.txid)
+        if standing is not None:
+            return Standing(end.txid, standing.decision, won=False)
+        if not end.from_check and self._too_late(half):
+            reason = f"the immunity of transaction {end.txid} is over; its check decides it"
+            return EndRefused(Code.ILLEGAL_OPERATION, reason)
+        kept.decide(Op(end.txid, end.decision, end.from_check))
+        if end.recalls:
+            kept.scheduled.pop(end.txid, None)
+        return Standing(end.txid, end.decision, won=True)
+
+    def _half_of(self, kept: Kept, end: End) -> StoredHalf:
+        if end.txid in kept.lives:
+            raise EndRefused(Code.SYSTEM_ERROR, f"transaction {end.txid} is keyed; its own decide ends it")
+        halves = kept.halves.get(end.txid)
+        if not halves:
+            raise EndRefused(Code.SYSTEM_ERROR, f"half not found: no transaction {end.txid} is stored here")
+        if halves[0].group != end.group:
+            raise EndRefused(Code.SYSTEM_ERROR, f"producer group wrong: transaction {end.txid} is another group's")
+        if end.token != self._home.token(end.group, end.txid):
+            raise UnknownTransaction(f"the token is not that of transaction {end.txid}")
+        return halves[0]
+
+    def _too_late(self, half: StoredHalf) -> bool:
+        if half.immunity is None:
+            return False
+        return self._home.now() >= half.born + timedelta(seconds=effective(half.immunity))
+
+    def _view(self, kept: Kept, half: StoredHalf) -> HalfView:
+        op = kept.ops.get(half.txid)
+        real = op is not None and op.decision is Decision.COMMIT and kept.counts(half)
+        topic, index = self._names.place(half.row.qid)
+        where = (half.txid, half.part, half.attempt, half.row.qid, half.row.chunk)
+        return HalfView(
+            id=HalfId(self._home.identity, *where, 0).encode(),
+            topic=topic if real else HALF_TOPIC,
+            queue=index if real else 0,
+            real_topic=topic,
+            real_queue=index,
+            group=self._names.group_name(half.group),
+            prepared=op is None,
+            flag="NOT" if op is None else "COMMIT" if real else "ROLLBACK",
+            count=half.row.count,
+            born=half.born,
+        )

@@ -1,0 +1,61 @@
+"""The store in memory, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.oracle.branches import MemoryBranches
+from tests.oracle.claims import MemoryClaims
+from tests.oracle.doubts import MemoryDoubts
+from tests.oracle.flows import MemoryFlows
+from tests.oracle.groups import MemoryDeadLetters, MemoryGroups
+from tests.oracle.halves import MemoryHalves
+from tests.oracle.home import Home
+from tests.oracle.leases import MemoryLeases
+from tests.oracle.ledger import MemoryLedgers
+from tests.oracle.log import MemoryLog
+from tests.oracle.names import Names
+from tests.oracle.overview import MemoryOverview
+from tests.oracle.questions import MemoryQuestions
+from tests.oracle.queues import MemoryQueues
+from tests.oracle.registry import MemoryRegistry
+from tests.oracle.reservations import MemoryReservations
+from tests.oracle.rows import Audit
+from tests.oracle.schedule import MemorySchedule
+from tests.oracle.steps import MemorySteps
+from txsaga.adapters.clock import Clock, wall_clock
+from txsaga.model.rights import EVERY_RIGHT
+
+
+class MemoryStore:
+    """A store that is gone with its process; any number of threads may share it."""
+
+    rights, waits_in_loops = EVERY_RIGHT, False
+
+    def __init__(self, clock: Clock = wall_clock, *, rejecting: bool = False) -> None:
+        self._home = home = Home(clock, rejecting=rejecting)
+        names, self.leases = Names(home), MemoryLeases(home)
+        self.doubts = doubts = MemoryDoubts(home, names, self.leases)
+        self.halves = MemoryHalves(home, names)
+        self.questions = MemoryQuestions(home, doubts, self.leases, self.halves.views)
+        self.ledgers = MemoryLedgers(home, names)
+        self.branches = MemoryBranches(home, names)
+        self.steps = MemorySteps(home, names, self.branches)
+        self.reservations = MemoryReservations(home)
+        self.flows = MemoryFlows(home)
+        self.log = MemoryLog(home, names)
+        self.queues = MemoryQueues(home, names)
+        self.claims = MemoryClaims(home, self.log)
+        self.groups = MemoryGroups(home, self.queues)
+        self.dead_letters = MemoryDeadLetters(home, names, self.groups)
+        self.schedule = MemorySchedule(home)
+        self.registry = MemoryRegistry(home, names, doubts)
+        self.overview = MemoryOverview(home, names, doubts, self.log, self.queues, self.leases)
+
+    @property
+    def audits(self) -> Sequence[Audit]:
+        """The audit rows of decisions and forced actions, oldest first."""
+        return tuple(self._home.kept.audits)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection to give back."""
