@@ -17,7 +17,7 @@ from tests.chaos.tally import KILL_SEED, KillTable
 from tests.services import leftovers
 
 if TYPE_CHECKING:
-    from tests.services.databases import DatabaseServer
+    from tests.services.databases import DatabaseServer, LentDatabases
     from tests.services.installing import Install
     from tests.services.mariadb import MariaServer
 
@@ -119,21 +119,26 @@ def home_url(home_database: str) -> str:
     return f"{home_database}{'&' if '?' in home_database else '?'}namespace={fresh_name('t')}"
 
 
-@pytest.fixture
-def foreign_databases(server: "DatabaseServer") -> Iterator[Callable[[], str]]:
-    """Give a factory of further empty databases on the same server, gone after the test."""
-    from tests.services.databases import drop_database, fresh_name
+@pytest.fixture(scope="session")
+def lent_databases(server: "DatabaseServer") -> "LentDatabases":
+    """Give the databases that tests use one after the other."""
+    from tests.services.databases import LentDatabases
 
-    made: list[str] = []
+    return LentDatabases(server)
+
+
+@pytest.fixture
+def foreign_databases(server: "DatabaseServer", lent_databases: "LentDatabases") -> Iterator[Callable[[], str]]:
+    """Give a factory of further empty databases on the same server."""
+    lent: list[str] = []
 
     def make() -> str:
-        made.append(fresh_name("foreign"))
-        server.database(made[-1])
-        return server.url(made[-1])
+        lent.append(lent_databases.take())
+        return server.url(lent[-1])
 
     yield make
-    for name in made:
-        drop_database(server, name)
+    for name in lent:
+        lent_databases.give_back(name)
 
 
 @pytest.fixture(scope="session")

@@ -25,14 +25,64 @@ def fresh_name(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(6)}"
 
 
+ROLLED_BACK = "select gid from pg_prepared_xacts where database = current_database()"
+ENDED = """
+select pg_terminate_backend(pid, 5000) from pg_stat_activity
+ where datname = current_database() and pid <> pg_backend_pid()"""
+AS_MADE = """
+select datacl is null and datconnlimit = -1 and not exists (select from pg_db_role_setting where setdatabase = d.oid)
+       and not exists (select from pg_event_trigger) and not exists (select from pg_publication)
+       and (select count(*) from pg_extension) = 1
+  from pg_database d where datname = current_database()"""
+EMPTIED = """
+do $$ declare name text; begin
+    for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema' loop
+        execute 'drop schema ' || quote_ident(name) || ' cascade';
+    end loop;
+    create schema public authorization pg_database_owner;
+    grant usage on schema public to public;
+end $$"""
+
+
+class LentDatabases:
+    """Databases on one server that tests use one after the other, emptied in between: a drop is a checkpoint."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._server = server
+        self._empty: list[str] = []
+
+    def take(self) -> str:
+        """Return the name of an empty database."""
+        if self._empty:
+            return self._empty.pop()
+        name = fresh_name("foreign")
+        self._server.database(name)
+        return name
+
+    def give_back(self, name: str) -> None:
+        """Empty a database for the next test; one that was altered is dropped."""
+        with _outside_transactions(self._server.url(name)) as inside:
+            _free(inside)
+            if inside.execute(text(AS_MADE)).scalar():
+                inside.exec_driver_sql(EMPTIED)
+                self._empty.append(name)
+                return
+        drop_database(self._server, name)
+
+
 def drop_database(server: DatabaseServer, name: str) -> None:
     """Drop a database with everything that still holds it: sessions and prepared transactions."""
     with _outside_transactions(server.url(name)) as inside:
-        held = inside.execute(text("select gid from pg_prepared_xacts where database = current_database()"))
-        for gid in held.scalars().all():
-            inside.exec_driver_sql("rollback prepared '{}'".format(gid.replace("'", "''")))
+        _free(inside)
     with _outside_transactions(server.url("postgres")) as beside:
         beside.exec_driver_sql(f'drop database if exists "{name}" with (force)')
+
+
+def _free(inside: Connection) -> None:
+    """End what others left in a database: sessions and prepared transactions."""
+    inside.execute(text(ENDED))
+    for gid in inside.execute(text(ROLLED_BACK)).scalars().all():
+        inside.exec_driver_sql("rollback prepared '{}'".format(gid.replace("'", "''")))
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def tables(home_url: str) -> Finding:
 
 @pytest.mark.rule("R2")
 @pytest.mark.slow
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 def test_tables_of_a_dead_producer_wait_for_an_engine_that_can_publish_them(
     home_url: str, books: Books, warehouse: Path, tmp_path: Path
 ) -> None:
@@ -77,9 +77,9 @@ def test_tables_of_a_dead_producer_wait_for_an_engine_that_can_publish_them(
     stored.let_pass(3600)
     remarks = "SELECT count(*) FROM doubt WHERE jsonb_array_length(remarks) >= :n"
     with engine(home_url, warehouse, code) as logged:
-        eventually(lambda: stored.value("SELECT count(*) FROM log"), "the other transaction is committed")
+        eventually(lambda: stored.value("SELECT count(*) FROM log"), "the other transaction is committed", within=60)
         for again in (1, 2, 3):
-            eventually(partial(stored.value, remarks, n=again), "the table is looked at again")
+            eventually(partial(stored.value, remarks, n=again), "the table is looked at again", within=60)
             stored.let_pass(3600)
     assert sum(LakeMissing.INSTALL in line for line in logged) == 1
     assert not any("Traceback" in line for line in logged)
@@ -89,5 +89,5 @@ def test_tables_of_a_dead_producer_wait_for_an_engine_that_can_publish_them(
 
     (code / "sitecustomize.py").unlink()
     with engine(home_url, warehouse, code):
-        eventually(lambda: books.ids() == [1], "the table is published")
+        eventually(lambda: books.ids() == [1], "the table is published", within=60)
     assert tables(home_url).severity is Severity.OK
