@@ -125,8 +125,8 @@ def undecided(store: PostgresStore) -> Finding:
 
 def lakeless(store: PostgresStore) -> Finding:
     """Name transactions that check-back could not decide because it can't publish tables."""
-    doubts = [doubt for doubt in store.overview.doubts(limit=1000) if doubt.checks.remarks]
-    if waiting := [doubt.txid for doubt in doubts if LakeMissing.INSTALL in doubt.checks.remarks[-1].why]:
+    remarks = {doubt.txid: doubt.checks.remarks for doubt in store.overview.doubts(limit=1000)}
+    if waiting := [txid for txid, said in remarks.items() if any(LakeMissing.INSTALL in each.why for each in said)]:
         told = f"{len(waiting)} transactions wait for an engine with the extra `lake`, the first is {waiting[0]}"
         return warning("tables", told, f"`{LakeMissing.INSTALL}` where `txsaga engine` runs, and start it again")
     return ok("tables", "no transaction waits for an engine that publishes tables")
