@@ -55,6 +55,16 @@ class Tally:
             wanted = len(self.acknowledged) + most
             assert self._news.wait_for(lambda: len(self.acknowledged) >= wanted, patience), self.refused
 
+    def wait_for_each(self, *kinds: str, more: int = 2, patience: float = 60) -> None:
+        """Wait until so many more of each kind are acknowledged: what was under way before is over then."""
+        with self._news:
+            wanted = {kind: self._count(kind) + more for kind in kinds}
+            done = self._news.wait_for(lambda: all(self._count(kind) >= n for kind, n in wanted.items()), patience)
+            assert done, self.refused
+
+    def _count(self, kind: str) -> int:
+        return sum(body.startswith(kind) for body in self.acknowledged)
+
 
 class Load:
     """Threads that work until they are stopped."""

@@ -161,7 +161,7 @@ def test_lost_sessions_lose_and_double_nothing(world: World) -> None:
         load = Load(broker)
         with load.running(*PRODUCERS, reads, works_off, works_off) as tally:
             for _ in range(40):
-                tally.wait_for_more(10)
+                tally.wait_for_each("plain", "half")  # none of theirs is hit twice
                 with engine.connect() as connection:
                     connection.execute(text(END_SESSIONS))
     # The hot path reconnects and looks up what became of its batch: its callers hear nothing of it.
@@ -169,11 +169,19 @@ def test_lost_sessions_lose_and_double_nothing(world: World) -> None:
     assert_all_were_told_the_truth(tally, world)
 
 
+def look_twice(broker: Broker, world: World) -> None:
+    """Let the second look of the sweep come at once: it finds what was stored long after it had its number."""
+    broker.kernel.store.log.tick(1000)
+    with database(world.home_database) as engine, engine.begin() as connection:
+        connection.execute(text(f"UPDATE {world.name}.tick SET at = at - interval '1 hour'"))
+
+
 def assert_all_were_told_the_truth(tally: Tally, world: World) -> None:
     """Settle what is undecided in a fresh broker, then compare what was told with what is there."""
     with broker_on(world, roles=False) as broker:
         after = Load(broker)
         after.bank()
+        look_twice(broker, world)
         settle(broker, world)
         tally.seen.update(message.text() for message in after.stream().messages(wait=0))
         for message in after.consumer().messages(wait=3):  # what members held when they stopped runs out meanwhile
