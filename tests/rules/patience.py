@@ -8,11 +8,11 @@ Found = TypeVar("Found")
 PATIENCE = 20.0
 
 
-def eventually(look: Callable[[], Found], what: str, *, within: float = PATIENCE) -> Found:
+def eventually(look: Callable[[], Found], what: str) -> Found:
     """Look until there is something, and return it."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + PATIENCE
     while not (found := look()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:g} s: {what}")
+            raise AssertionError(f"not within {PATIENCE:g} s: {what}")
         time.sleep(0.005)
     return found

@@ -69,7 +69,7 @@ def newer(stored: Stored, newest: str, looks: list[object]) -> object:
 
 @pytest.mark.rule("R2")
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(90)
 def test_tables_of_a_dead_producer_wait_for_an_engine_that_can_publish_them(
     home_url: str, books: Books, warehouse: Path, tmp_path: Path
 ) -> None:
@@ -84,9 +84,9 @@ def test_tables_of_a_dead_producer_wait_for_an_engine_that_can_publish_them(
     newest = "SELECT max(r ->> 'at') FROM doubt, jsonb_array_elements(remarks) r"  # an equal remark takes its place
     looks: list[object] = [None]
     with engine(home_url, warehouse, code) as logged:
-        eventually(lambda: stored.value("SELECT count(*) FROM log"), "the other transaction is committed", within=60)
+        eventually(lambda: stored.value("SELECT count(*) FROM log"), "the other transaction is committed")
         for _ in range(3):
-            looks.append(eventually(partial(newer, stored, newest, looks), "the table is looked at again", within=60))
+            looks.append(eventually(partial(newer, stored, newest, looks), "the table is looked at again"))
             stored.let_pass(3600)
     assert sum(LakeMissing.INSTALL in line for line in logged) == 1
     assert not any("Traceback" in line for line in logged)
@@ -96,5 +96,5 @@ def test_tables_of_a_dead_producer_wait_for_an_engine_that_can_publish_them(
 
     (code / "sitecustomize.py").unlink()
     with engine(home_url, warehouse, code):
-        eventually(lambda: books.ids() == [1], "the table is published", within=60)
+        eventually(lambda: books.ids() == [1], "the table is published")
     assert tables(home_url).severity is Severity.OK

@@ -13,11 +13,9 @@ from sqlalchemy import text
 
 from txsaga.adapters.postgres import ticks
 from txsaga.adapters.postgres.connection import transaction
+from txsaga.adapters.postgres.doubts import RECENT
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.finding import Finding, error, ok
-
-RECENT = 200_000
-"""Messages, and numbers of transactions, that are looked at: a second for all of them."""
 
 # Row security hides rows of other groups from a producer: nothing is missing there.
 SEES_ALL = "(NOT row_security_active('{s}.tx') OR {s}.everywhere())"

@@ -95,7 +95,7 @@ UPDATE {s}.doubt d SET parked = clock_timestamp(), remarks = {remark} FROM found
  WHERE d.txid = found.txid AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = d.txid)
 RETURNING d.txid"""
 RECENT = 200_000
-"""Messages of the log that are looked through: what is older, `txsaga doctor` finds no more either."""
+"""The newest messages, and numbers of transactions, that this and `txsaga doctor` look through: a second at most."""
 DISPATCHED = "its messages were dispatched, and its decision is gone; `txsaga doctor` says what to do"
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).
