@@ -112,6 +112,44 @@ def test_a_row_of_a_message_that_no_tick_has_seen_is_stray(
     assert store.log.bounds([qid])[qid].head == 1, "it is dispatched once"
 
 
+def test_a_row_of_an_attempt_that_did_not_win_is_stray(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (qid,) = new_group(store), new_queues(store)
+    life = opened(store, group)
+    add(store, life, 1, row(qid, "a"))
+    stored.rows(
+        "INSERT INTO half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body) "
+        "SELECT txid, pgroup, qid, part, attempt + 1, chunk, n, keyed, body FROM half"
+    )
+    settle(store, life, COMMIT)
+    drain(store)
+    stored.rows(
+        "INSERT INTO log (qid, base, n, txid, part, attempt, chunk) "
+        "SELECT qid, 1, n, txid, part, attempt, chunk FROM half ORDER BY attempt DESC LIMIT 1"
+    )
+    mend(stored, examine()["log"])
+    assert store.log.bounds([qid])[qid].head == 1
+    assert stored.value("SELECT count(*) FROM log") == 1
+
+
+def test_what_was_made_a_rollback_is_made_a_commit_for_the_queues_that_wait_too(
+    broker: Broker, stored: Stored, examine: Callable[[], Findings]
+) -> None:
+    store = broker.kernel.store
+    group, (orders,), (news,) = new_group(store), new_queues(store), new_queues(store, "news")
+    stored.rows("INSERT INTO log (qid, base, n, txid, part, attempt, chunk) VALUES (:qid, 5, 1, 77, 0, 0, 0)", qid=news)
+    half = prepared(store, group, row(orders, "a"), row(news, "b"))
+    decided(store, end_of(half, COMMIT))
+    drain(store)
+    stored.rows("UPDATE op SET decision = 2")
+    mend(stored, examine()["decisions"])
+    mend(stored, examine()["log"])
+    drain(store)
+    assert {qid: at.head for qid, at in store.log.bounds([orders, news]).items()} == {orders: 1, news: 1}
+
+
 def test_a_head_that_was_set_back_is_set_forward_and_nothing_is_lost(
     broker: Broker, stored: Stored, examine: Callable[[], Findings]
 ) -> None:

@@ -32,7 +32,8 @@ select pg_terminate_backend(pid, 5000) from pg_stat_activity
 AS_MADE = """
 select datacl is null and datconnlimit = -1 and not exists (select from pg_db_role_setting where setdatabase = d.oid)
        and not exists (select from pg_event_trigger) and not exists (select from pg_publication)
-       and (select count(*) from pg_extension) = 1
+       and (select count(*) from pg_extension) = 1 and not exists (select from pg_largeobject_metadata)
+       and not exists (select from pg_default_acl) and not exists (select from pg_foreign_data_wrapper)
   from pg_database d where datname = current_database()"""
 EMPTIED = """
 do $$ declare name text; begin

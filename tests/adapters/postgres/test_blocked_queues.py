@@ -19,7 +19,7 @@ from txsaga.adapters.postgres.connection import make_engine, parse_url, transact
 from txsaga.adapters.postgres.cuts import PostgresCuts
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.engine.roles import Dispatcher
-from txsaga.errors import ConfigError, StoreUnavailable
+from txsaga.errors import ConfigError, StoreError, StoreUnavailable
 from txsaga.model.chunk import BODY, Chunk
 from txsaga.model.rights import Right
 from txsaga.wiring import open_store
@@ -265,7 +265,8 @@ def test_rival_dispatchers_lose_and_double_nothing_while_a_queue_is_blocked_and_
     def dispatch(seed: int) -> None:
         with closing(open_store(home_url)) as store:
             while not stop.is_set():
-                store.log.tick((1, 3, 1000)[seed])
+                with suppress(StoreError):  # the stray row came after its snapshot: the next tick goes on
+                    store.log.tick((1, 3, 1000)[seed])
                 stop.wait(0.002)
 
     with ThreadPoolExecutor(3) as dispatchers:

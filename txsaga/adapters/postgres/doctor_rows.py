@@ -13,9 +13,11 @@ from sqlalchemy import text
 
 from txsaga.adapters.postgres import ticks
 from txsaga.adapters.postgres.connection import transaction
-from txsaga.adapters.postgres.doubts import RECENT
 from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.model.finding import Finding, error, ok
+
+RECENT = 200_000
+"""Messages, and numbers of transactions, that are looked at: a second for all of them."""
 
 # Row security hides rows of other groups from a producer: nothing is missing there.
 SEES_ALL = "(NOT row_security_active('{s}.tx') OR {s}.everywhere())"
@@ -64,7 +66,7 @@ def undecided(store: PostgresStore) -> Finding:
         remedy = f"`{sql}{_moved(s, txid, keyed)}`"
     else:
         told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
-        sql = f"UPDATE {s}.op SET decision = 1, xid = '3' WHERE txid = {txid}"
+        sql = f"UPDATE {s}.op SET decision = 1 WHERE txid = {txid}"  # its number stays: ticks have seen it
         remedy = f"`{sql}{_moved(s, txid, keyed)}`, since readers have seen it"
     return error("decisions", told + _more(found), f"as the owner: {remedy}")
 

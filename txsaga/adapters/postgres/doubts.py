@@ -70,8 +70,8 @@ SELECT EXISTS (SELECT FROM {s}.doubt WHERE parked IS NULL AND check_at <= (SELEC
 
 # What has offsets was committed, even if somebody deleted its decision: a person sees to it, or check-back would roll
 # back what readers have seen. The log has no index by transaction. It is read from where the oldest of them was stored
-# on, a place that is found by halving, since times rise with offsets; but for the newest messages only, in a second at
-# most.
+# on, a place that is found by halving, since times rise with offsets; but for the newest messages only: a round has a
+# bound.
 PARK_DISPATCHED = """
 WITH RECURSIVE f AS MATERIALIZED (SELECT unnest(%(txids)s::int8[]) AS txid),
  h AS MATERIALIZED (
@@ -94,8 +94,8 @@ WITH RECURSIVE f AS MATERIALIZED (SELECT unnest(%(txids)s::int8[]) AS txid),
 UPDATE {s}.doubt d SET parked = clock_timestamp(), remarks = {remark} FROM found
  WHERE d.txid = found.txid AND NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = d.txid)
 RETURNING d.txid"""
-RECENT = 200_000
-"""The newest messages, and numbers of transactions, that this and `txsaga doctor` look through: a second at most."""
+RECENT = 4_000_000
+"""Messages that are looked through, shared by the queues: some two seconds, and a round leads for ten."""
 DISPATCHED = "its messages were dispatched, and its decision is gone; `txsaga doctor` says what to do"
 
 # Only plain halves: a keyed transaction is decided with its home effects, by nobody but its ledger (R2).

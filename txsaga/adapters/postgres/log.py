@@ -31,8 +31,8 @@ from txsaga.model.records import Bounds, LogEntry, Ticked
 
 T = TypeVar("T")
 UNCAPPED = 2**62
-RIVALS = ("40001", "23505")
-"""Another dispatcher wrote this tick first, or a stray row came in between: the next tick sees either."""
+RIVAL = "40001"
+"""Another dispatcher wrote this tick first."""
 
 
 class PostgresLog:
@@ -123,7 +123,7 @@ class PostgresLog:
             except psycopg.Error as error:
                 if is_lost(error) or connection.broken:
                     self._ticks.close()
-                if error.sqlstate in RIVALS:
+                if error.sqlstate == RIVAL:
                     return None
                 raise translated(error) from error
         return None

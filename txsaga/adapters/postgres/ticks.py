@@ -27,8 +27,8 @@ SELECT t.id, t.snap, t.last_txid, t.at < clock_timestamp() - interval '1 second'
        ARRAY(SELECT qid FROM {s}.queue WHERE reached IS NOT NULL ORDER BY qid) AS blocked
   FROM (SELECT id, snap, last_txid, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
 
-# A row from the head on is stray, unless it is of a message that a tick saw committed and that has no offset before the
-# head: then the head was set back. A stray one comes first.
+# A row from the head on is stray, unless it is of a message that a tick saw committed, of the attempt that won, and has
+# no offset before the head: then the head was set back. A stray one comes first.
 BLOCKED = """
 SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
        (SELECT max(base + n) FROM {s}.log e WHERE e.qid = q.qid AND e.base >= q.head)
@@ -38,7 +38,9 @@ SELECT t.name || '/' || q.idx, q.qid, q.head, l.base, l.txid, l.stray,
                SELECT FROM {s}.log e WHERE e.qid = q.qid AND e.base < q.head AND e.base >= q.head - 200000
                   AND (e.txid, e.part, e.attempt, e.chunk) = (r.txid, r.part, r.attempt, r.chunk))
            OR NOT EXISTS (SELECT FROM {s}.op o WHERE o.txid = r.txid AND o.decision = 1 AND pg_visible_in_snapshot(
-                  o.xid, coalesce(q.reached, (SELECT snap FROM {s}.tick ORDER BY id DESC LIMIT 1))))
+                  o.xid, coalesce(q.reached, (SELECT snap FROM {s}.tick ORDER BY id DESC LIMIT 1)))
+                  AND (NOT o.keyed OR EXISTS (SELECT FROM {s}.part p
+                       WHERE (p.txid, p.part, p.attempt) = (r.txid, r.part, r.attempt))))
            OR NOT EXISTS (SELECT FROM {s}.half h WHERE h.qid = q.qid
                   AND (h.txid, h.part, h.attempt, h.chunk, h.n) = (r.txid, r.part, r.attempt, r.chunk, r.n)) AS stray
       FROM (SELECT * FROM {s}.log WHERE log.qid = q.qid AND log.base >= q.head ORDER BY base LIMIT 100) r
