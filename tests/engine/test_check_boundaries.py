@@ -20,7 +20,7 @@ CLASSIC = PROFILES["classic"]
 
 
 @pytest.mark.req("RMQ-29")
-@pytest.mark.parametrize(("seconds", "asked"), [(3, 0), (5, 0), (7, 1)])
+@pytest.mark.parametrize(("seconds", "asked"), [(2, 0), (4, 0), (7, 1)])
 def test_a_half_is_asked_about_from_its_minimum_age_on(any_shop: Shop, seconds: float, asked: int) -> None:
     heard: list[object] = []
     any_shop.producer(checker=heard.append).prepare_now(ORDERS, b"")
@@ -204,7 +204,7 @@ def test_an_immunity_is_the_same_for_the_end_and_for_the_check(any_shop: Shop) -
     producer = any_shop.producer(checker=heard.append)
     receipt = producer.prepare(ORDERS, b"", immunity=1).result(10)
     cover(any_shop)
-    any_shop.later(4)
+    any_shop.later(2)
     check_once(any_shop.broker.kernel)
     assert heard == []
     assert producer.commit(receipt).won
