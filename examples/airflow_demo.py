@@ -24,10 +24,10 @@ from rich.console import Console
 from sqlalchemy import Engine, create_engine, text
 
 import txsaga
-from txsaga.adapters.airflow import processes
-from txsaga.adapters.airflow.home import LOGIN, AirflowHome, Keys
-from txsaga.adapters.airflow.rest import Airflow
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.airflow_host import processes
+from txsaga.airflow_host.home import LOGIN, AirflowHome, Keys
+from txsaga.airflow_host.rest import Airflow
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors.host import HostFailed
 
 DAGS = Path(__file__).parents[1] / "dags"
@@ -80,13 +80,13 @@ class Demo:
         """Count what both banks hold."""
         return sum(int(self.ask(bank, "SELECT coalesce(sum(cents), 0) FROM account") or 0) for bank in BANKS[:2])
 
-    def ask(self, bank: str, question: str) -> Any:  # noqa: ANN401  # whatever a column holds
+    def ask(self, bank: str, question: str) -> Any:  # whatever a column holds
         """Ask a database of the bank."""
         with self.banks[bank].connect() as connection:
             return connection.execute(text(question)).scalar()
 
 
-def until(found: Callable[[], Any]) -> Any:  # noqa: ANN401  # what is found
+def until(found: Callable[[], Any]) -> Any:  # what is found
     """Look until there is something."""
     deadline = time.monotonic() + PATIENCE
     while True:

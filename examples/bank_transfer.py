@@ -27,10 +27,10 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import IntegrityError
 
 import txsaga
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.engine.producer import Producer
-from txsaga.engine.stream import Stream
-from txsaga.model.checks import CheckProfile
+from txsaga.checkback.profile import CheckProfile
+from txsaga.consume.stream import Stream
+from txsaga.embedded.server import EmbeddedServer
+from txsaga.messages.producer import Producer
 
 AMOUNT = 10_000
 TABLES = (

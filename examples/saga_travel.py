@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import IntegrityError
 
 import txsaga
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 
 PLACES = ("bank", "hotels", "flights")
 TABLES = "CREATE TABLE IF NOT EXISTS stock (name text PRIMARY KEY, n bigint NOT NULL CHECK (n >= 0))"
@@ -112,7 +112,7 @@ def fill(engines: dict[str, Engine]) -> None:
             connection.execute(text(begin), {"name": stock, "n": n})
 
 
-def connected(engines: dict[str, Engine]) -> Any:  # noqa: ANN401  # a broker, for a block
+def connected(engines: dict[str, Engine]) -> Any:  # a broker, for a block
     """Open the broker."""
     return txsaga.connect(resources=engines, roles=False, answering=False)
 

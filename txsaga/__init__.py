@@ -1,25 +1,38 @@
 """
 txsaga: all-or-nothing message flows. Messages, tables and rows become visible by one durable decision.
 
-Importing this loads nothing heavy; the drivers come with `connect()`.
+Importing this loads no driver: what needs one is loaded with its first use.
 """
 
 import typing as _typing
 
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.message import Delivered, Message
+from txsaga.core.topic import TopicType
 from txsaga.errors import TxSagaError
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.message import Delivered, Message
-from txsaga.model.saga import Http, Send, Undo
-from txsaga.model.topic import TopicType
+from txsaga.flows.saga_values import Http, Send, Undo
 
 if _typing.TYPE_CHECKING:
-    from txsaga.adapters.evidence import inbox
-    from txsaga.adapters.files import Folder
-    from txsaga.adapters.tcc import Callables, HttpService, verify
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.coordinator.again import again
-    from txsaga.engine.saga.code import compensation
-    from txsaga.wiring import cluster, connect
+    from txsaga.broker import Broker
+    from txsaga.checkback.checkers import Question
+    from txsaga.checkback.profile import CheckProfile
+    from txsaga.clusters.broker_cluster import BrokerCluster
+    from txsaga.consume.consumer import Consumer
+    from txsaga.consume.delivery import Delivery
+    from txsaga.consume.stream import Stream
+    from txsaga.evidence.inbox import inbox
+    from txsaga.flows.ballot import Ballot
+    from txsaga.flows.coordinated import Coordinated, again
+    from txsaga.flows.flow import Flow
+    from txsaga.flows.saga import Saga
+    from txsaga.flows.saga_code import compensation
+    from txsaga.messages.producer import Producer
+    from txsaga.messages.transaction import Transaction
+    from txsaga.resources.files.folder import Folder
+    from txsaga.resources.http import HttpService, verify
+    from txsaga.resources.tcc import Callables
+    from txsaga.wiring.clusters import cluster
+    from txsaga.wiring.connecting import connect
 
 COMMIT, ROLLBACK, UNKNOWN = LocalState.COMMIT, LocalState.ROLLBACK, LocalState.UNKNOWN
 
@@ -27,17 +40,29 @@ __all__ = [
     "COMMIT",
     "ROLLBACK",
     "UNKNOWN",
+    "Ballot",
     "Broker",
+    "BrokerCluster",
     "Callables",
+    "CheckProfile",
+    "Consumer",
+    "Coordinated",
     "Decision",
     "Delivered",
+    "Delivery",
+    "Flow",
     "Folder",
     "Http",
     "HttpService",
     "LocalState",
     "Message",
+    "Producer",
+    "Question",
+    "Saga",
     "Send",
+    "Stream",
     "TopicType",
+    "Transaction",
     "TxSagaError",
     "Undo",
     "again",
@@ -48,39 +73,43 @@ __all__ = [
     "verify",
 ]
 
+_MODULES = {
+    "Ballot": "txsaga.flows.ballot",
+    "Broker": "txsaga.broker",
+    "BrokerCluster": "txsaga.clusters.broker_cluster",
+    "Callables": "txsaga.resources.tcc",
+    "CheckProfile": "txsaga.checkback.profile",
+    "Delivery": "txsaga.consume.delivery",
+    "Consumer": "txsaga.consume.consumer",
+    "Coordinated": "txsaga.flows.coordinated",
+    "Flow": "txsaga.flows.flow",
+    "Folder": "txsaga.resources.files.folder",
+    "HttpService": "txsaga.resources.http",
+    "Producer": "txsaga.messages.producer",
+    "Question": "txsaga.checkback.checkers",
+    "Saga": "txsaga.flows.saga",
+    "Stream": "txsaga.consume.stream",
+    "Transaction": "txsaga.messages.transaction",
+    "again": "txsaga.flows.coordinated",
+    "cluster": "txsaga.wiring.clusters",
+    "compensation": "txsaga.flows.saga_code",
+    "connect": "txsaga.wiring.connecting",
+    "inbox": "txsaga.evidence.inbox",
+    "verify": "txsaga.resources.http",
+}
 
-def __getattr__(name: str) -> object:
-    """Load the broker and its drivers when they are first asked for."""
-    if name == "connect":
-        from txsaga.wiring import connect
 
-        return connect
-    if name == "again":
-        from txsaga.engine.coordinator.again import again
+def __dir__() -> list[str]:
+    """List the public names, those that are not loaded yet as well."""
+    return __all__
 
-        return again
-    if name == "compensation":
-        from txsaga.engine.saga.code import compensation
 
-        return compensation
-    if name == "cluster":
-        from txsaga.wiring import cluster
+if not _typing.TYPE_CHECKING:  # a type checker knows the names above, and refuses any other
 
-        return cluster
-    if name == "inbox":
-        from txsaga.adapters.evidence import inbox
+    def __getattr__(name: str) -> object:
+        """Load a name with its first use."""
+        from importlib import import_module
 
-        return inbox
-    if name == "Folder":
-        from txsaga.adapters.files import Folder
-
-        return Folder
-    if name in ("Callables", "HttpService", "verify"):
-        from txsaga.adapters import tcc
-
-        return getattr(tcc, name)
-    if name == "Broker":
-        from txsaga.engine.broker import Broker
-
-        return Broker
-    raise AttributeError(f"module 'txsaga' has no attribute {name!r}")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'txsaga' has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)

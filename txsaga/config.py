@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from txsaga.core import facts
+from txsaga.core.arguments import read_number
+from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError
-from txsaga.model import facts
-from txsaga.model.arguments import read_number
-from txsaga.model.redacting import redacted
 
 T = TypeVar("T")
 STORAGES = ("s3", "s3a", "s3n", "oss", "gs", "file", "hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "hf")

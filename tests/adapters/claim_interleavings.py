@@ -22,12 +22,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from tests.adapters.working import Fate, Grip, HandOut, Work
 from tests.contracts.claiming import read_one
 from tests.contracts.samples import decide_life, drain, new_group, new_queues, opened, published, row
+from txsaga.consume.claim import Burial, Claim, ClaimHold, Policy, Style
+from txsaga.consume.dead_letter import Copy
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
-from txsaga.model.claim import Burial, Claim, Hold, Policy, Style
-from txsaga.model.dead_letter import Copy
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.ports.store import Store
 
 MOST_ATTEMPTS = 3
 MEMBERS = st.sampled_from(["anna", "berta", "carl"])
@@ -90,7 +90,7 @@ class ClaimInterleavings(RuleBasedStateMachine):
             self.line_up(limit)
             return multiple()
         after = self.chance.choice(self.qids)
-        claim = self.store.claims.take_new(self.name, self.qids, after, limit, Hold(member, hold))
+        claim = self.store.claims.take_new(self.name, self.qids, after, limit, ClaimHold(member, hold))
         unread = {qid: [work for work in self.works[qid] if work.fate is Fate.UNREAD] for qid in self.qids}
         assert (claim is not None) is any(unread.values())
         if claim is None:
@@ -102,7 +102,7 @@ class ClaimInterleavings(RuleBasedStateMachine):
     def take_again(self, member: str, limit: int, hold: float) -> object:
         """Take what comes again: alone what was taken before, together what was not."""
         due = self.due()
-        claims = self.store.claims.take_due(self.name, self.qids, limit, Hold(member, hold))
+        claims = self.store.claims.take_due(self.name, self.qids, limit, ClaimHold(member, hold))
         found = [work for claim in claims for work in self.of(claim)]
         assert set(found) <= due
         assert bool(found) is bool(due)
@@ -186,20 +186,20 @@ class ClaimInterleavings(RuleBasedStateMachine):
         self.now += seconds
 
     @rule(target=lives)
-    def open_life(self) -> Life:
+    def open_life(self) -> TxRecord:
         """Open a transaction."""
         life = opened(self.store, self.producers, f"key-{next(self.keys)}")
         self.open.add(life.txid)
         return life
 
     @rule(out=handed, life=lives, rest=RESTS)
-    def bind(self, out: HandOut, life: Life, rest: float) -> None:
+    def bind(self, out: HandOut, life: TxRecord, rest: float) -> None:
         """Make a message a transaction's."""
         if life.txid in self.open and self.does(out, lambda: self.binds(out, life, rest)):
             out.work.fate, out.work.txid, out.work.retry = Fate.BOUND, life.txid, rest
 
     @rule(life=lives)
-    def take_over(self, life: Life) -> None:
+    def take_over(self, life: TxRecord) -> None:
         """Take a transaction over: what was bound to it comes again."""
         if life.txid in self.open:
             with self.store.ledgers.open() as ledger:
@@ -207,7 +207,7 @@ class ClaimInterleavings(RuleBasedStateMachine):
             self.rolled_back(life)
 
     @rule(life=consumes(lives), decision=st.sampled_from(Decision))
-    def decide(self, life: Life, decision: Decision) -> None:
+    def decide(self, life: TxRecord, decision: Decision) -> None:
         """Decide a transaction."""
         self.open.discard(life.txid)
         with self.store.ledgers.open() as ledger:
@@ -235,8 +235,8 @@ class ClaimInterleavings(RuleBasedStateMachine):
         left = [work for works in self.works.values() for work in works if work.fate not in (Fate.DONE, Fate.BURIED)]
         came = []
         for _ in range(2 * len(left) + 2):
-            claims = list(self.store.claims.take_due(self.name, self.qids, 60, Hold("last", 1e6)))
-            new = self.store.claims.take_new(self.name, self.qids, 0, 60, Hold("last", 1e6))
+            claims = list(self.store.claims.take_due(self.name, self.qids, 60, ClaimHold("last", 1e6)))
+            new = self.store.claims.take_new(self.name, self.qids, 0, 60, ClaimHold("last", 1e6))
             claims += [] if new is None else [new]
             came += [work for claim in claims for work in self.of(claim)]
             assert not any(self.store.claims.ack(claims))
@@ -306,17 +306,17 @@ class ClaimInterleavings(RuleBasedStateMachine):
         if not backout:
             work.letter = self.store.dead_letters.list(self.name, 1)[0].id
 
-    def binds(self, out: HandOut, life: Life, rest: float) -> None:
+    def binds(self, out: HandOut, life: TxRecord, rest: float) -> None:
         """Bind a message at the store."""
         with self.store.ledgers.open() as ledger:
             ledger.bind(life.txid, out.alone, timedelta(seconds=rest))
 
-    def rolled_back(self, life: Life) -> None:
+    def rolled_back(self, life: TxRecord) -> None:
         """Let what was bound to a transaction come again."""
         for work in self.bound_to(life):
             work.comes_again(self.now + work.retry)
 
-    def bound_to(self, life: Life) -> list[Work]:
+    def bound_to(self, life: TxRecord) -> list[Work]:
         """Return what is bound to a transaction."""
         works = [work for works in self.works.values() for work in works]
         return [work for work in works if work.fate is Fate.BOUND and work.txid == life.txid]

@@ -31,12 +31,12 @@ from hypothesis.stateful import (
 
 from tests.adapters.reading import Reading
 from tests.contracts.samples import LONG, decide_life, drain, end_of, new_group, new_queues, row
+from txsaga.core.chunk import BODY, Chunk
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TRANSACTION
+from txsaga.core.records import ClaimedQueue, DecisionOutcome, Half, Receipt, Row, TxRecord
+from txsaga.core.store import Store
 from txsaga.errors import LeaseLost, TransactionError, TxSagaError
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TRANSACTION
-from txsaga.model.records import Claimed, Half, Life, Receipt, Row, Standing
-from txsaga.ports.store import Store
 
 COMMIT = Decision.COMMIT
 MEMBERS = ["anna", "berta"]
@@ -62,7 +62,7 @@ class GivenUp(Exception):
 class Keyed:
     """What a keyed transaction holds, by part and attempt, and who won each part."""
 
-    life: Life
+    life: TxRecord
     added: dict[tuple[int, int], list[Row]] = field(default_factory=dict)
     winners: dict[int, int] = field(default_factory=dict)
 
@@ -129,7 +129,7 @@ class Interleavings(RuleBasedStateMachine):
         won = set[int]()
         for receipt, answer in zip(receipts, answers, strict=True):
             first = receipt.txid in fresh - won
-            assert answer == Standing(receipt.txid, self.decisions[receipt.txid], first)
+            assert answer == DecisionOutcome(receipt.txid, self.decisions[receipt.txid], first)
             won.add(receipt.txid)
 
     @rule(limit=st.integers(1, 5))
@@ -174,7 +174,7 @@ class Interleavings(RuleBasedStateMachine):
         return before, keyed
 
     @rule(superseded=stale, part=st.integers(1, 2), shape=SHAPES)
-    def add_late(self, superseded: tuple[Life, Keyed], part: int, shape: list[tuple[int, int]]) -> None:
+    def add_late(self, superseded: tuple[TxRecord, Keyed], part: int, shape: list[tuple[int, int]]) -> None:
         """Let a superseded owner add more: refused, or never read."""
         life, keyed = superseded
         if keyed.winners.get(part) != life.owner:
@@ -254,7 +254,7 @@ class Interleavings(RuleBasedStateMachine):
         return multiple() if claim is None else (member, claim)
 
     @rule(late=fenced, keyed=lives, step=STEP)
-    def come_late(self, late: tuple[str, Claimed], keyed: Keyed, step: int) -> None:
+    def come_late(self, late: tuple[str, ClaimedQueue], keyed: Keyed, step: int) -> None:
         """Let a member that gave a queue up go on as if it had not."""
         member, claim = late
         bound = self.readings[claim.qid].bound

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from txsaga.core.decision import Decision
+from txsaga.core.records import ClaimedQueue, Intent
+from txsaga.core.store import Store
 from txsaga.errors import TxSagaError
-from txsaga.model.decision import Decision
-from txsaga.model.records import Claimed, Intent
-from txsaga.ports.store import Store
 
 
 class Bound(NamedTuple):
@@ -26,7 +26,7 @@ class Reading:
     group: str
     qid: int
     member: str
-    claim: Claimed | None
+    claim: ClaimedQueue | None
     cursor: int = 0
     bound: Bound | None = None
     consumed: list[bytes] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Reading:
         """The offset that is consumed next."""
         return self.cursor if self.bound is None else self.bound.end
 
-    def intend(self, store: Store, claim: Claimed, txid: int, start: int, end: int) -> bool:
+    def intend(self, store: Store, claim: ClaimedQueue, txid: int, start: int, end: int) -> bool:
         """Bind offsets to a transaction; tell whether the store let it be."""
         try:
             intent = Intent(group=self.group, qid=self.qid, start=start, end=end, epoch=claim.epoch, txid=txid)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txsaga.adapters.lookout import DEBT, PRICE, RESTS, Lookout
+from txsaga.evidence.libpq import DEBT, PRICE, RESTS, SpinWait
 
 TIMES = DEBT // PRICE
 
@@ -35,17 +35,17 @@ def test_an_answer_is_found_as_soon_as_it_comes(
     line: tuple[socket.socket, select.poll], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, readable = line
-    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 60.0)
+    monkeypatch.setattr("txsaga.evidence.libpq.IMPATIENCE", 60.0)
     monkeypatch.setattr("os.sched_yield", lambda: server.send(b"here"))
-    Lookout().look(readable)
+    SpinWait().look(readable)
     assert readable.poll(0)
 
 
 def test_looking_out_in_vain_is_left_for_a_while(
     line: tuple[socket.socket, select.poll], looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.002)
-    lookout, (_, readable) = Lookout(), line
+    monkeypatch.setattr("txsaga.evidence.libpq.IMPATIENCE", 0.002)
+    lookout, (_, readable) = SpinWait(), line
     for _ in range(TIMES):
         looks.clear()
         lookout.look(readable)
@@ -62,8 +62,8 @@ def test_looking_out_in_vain_is_left_for_a_while(
 def test_it_goes_on_only_where_it_pays(
     line: tuple[socket.socket, select.poll], monkeypatch: pytest.MonkeyPatch, found: int, rests: bool
 ) -> None:
-    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.002)
-    (server, readable), lookout, seen = line, Lookout(), list[int]()
+    monkeypatch.setattr("txsaga.evidence.libpq.IMPATIENCE", 0.002)
+    (server, readable), lookout, seen = line, SpinWait(), list[int]()
     silent = select.poll()
 
     def sent() -> None:
@@ -86,8 +86,8 @@ def test_it_goes_on_only_where_it_pays(
 def test_an_answer_that_is_there_already_tells_nothing(
     line: tuple[socket.socket, select.poll], looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.002)
-    (server, readable), lookout, silent = line, Lookout(), select.poll()
+    monkeypatch.setattr("txsaga.evidence.libpq.IMPATIENCE", 0.002)
+    (server, readable), lookout, silent = line, SpinWait(), select.poll()
     server.send(b"x")
     for _ in range(TIMES):
         lookout.look(silent)

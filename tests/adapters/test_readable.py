@@ -14,8 +14,8 @@ from weakref import ref
 
 import pytest
 
-from txsaga.adapters import readable
-from txsaga.adapters.readable import is_readable, readable_by
+from txsaga.aio import readable
+from txsaga.aio.readable import is_readable, readable_by
 
 Pair = tuple[socket.socket, socket.socket]
 

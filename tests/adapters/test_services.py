@@ -11,16 +11,15 @@ import pytest
 
 from tests.adapters.answering import EARLY, answering
 from tests.adapters.dripping import certified, dripping
-from txsaga.adapters.services import LONGEST, call_service
 from txsaga.errors import ConfigError
-from txsaga.ports.services import Reply
+from txsaga.resources.services import LONGEST, HttpReply, call_service
 
 
 def at(port: int) -> str:
     return f"http://127.0.0.1:{port}/book"
 
 
-def called(url: str, timeout: float = 10.0) -> Reply:
+def called(url: str, timeout: float = 10.0) -> HttpReply:
     return call_service("POST", url, b"{}", {"Content-Type": "application/json"}, timeout)
 
 
@@ -76,7 +75,7 @@ def test_an_answer_that_ends_early_says_so(answer: bytes) -> None:
 def test_an_answer_in_chunks_is_whole() -> None:
     chunks = b'9\r\n{"room": \r\n2\r\n7}\r\n0\r\n\r\n'
     with answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks) as port:
-        assert called(at(port)) == Reply(200, b'{"room": 7}')
+        assert called(at(port)) == HttpReply(200, b'{"room": 7}')
 
 
 def test_nobody_listens() -> None:
@@ -99,13 +98,13 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 def test_an_answer_that_breaks_off_is_the_yes_that_it_began_with() -> None:
     with answering(EARLY, broken_off=True) as port:
-        assert called(at(port)) == Reply(200, b"", "fewer bytes than it announced")
+        assert called(at(port)) == HttpReply(200, b"", "fewer bytes than it announced")
 
 
 def test_an_address_that_this_machine_has_no_network_for_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
     look_up = socket.getaddrinfo
 
-    def with_another(host: str, port: int, **how: Any) -> list[Any]:  # noqa: ANN401  # as the real one
+    def with_another(host: str, port: int, **how: Any) -> list[Any]:  # as the real one
         foreign = (255, socket.SOCK_STREAM, 0, "", ("nowhere", port))
         return [foreign, *look_up(host, port, **how)]
 

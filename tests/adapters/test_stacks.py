@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
-from txsaga.adapters import aio, stacks
-from txsaga.adapters.aio import in_loop
-from txsaga.engine.waiting import away, heed, stack
+from txsaga.aio import in_loop as in_loop_module
+from txsaga.aio import stacks
+from txsaga.aio.in_loop import in_loop
+from txsaga.core.fibers import current_fiber, raise_if_cancelled, run_blocking
 from txsaga.errors import ConfigError
 
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
@@ -26,7 +27,7 @@ class Held:
     """What a work holds."""
 
 
-async def later(answer: object, seconds: float = 0.0) -> Any:  # noqa: ANN401
+async def later(answer: object, seconds: float = 0.0) -> Any:
     await asyncio.sleep(seconds)
     return answer
 
@@ -88,7 +89,7 @@ def test_what_it_waits_for_raises_into_it() -> None:
 
 
 def test_stacks_are_used_again_and_keep_nothing_of_their_last_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "_idle", stacks._Idle())
+    monkeypatch.setattr(stacks, "_idle", stacks._IdleStacks())
 
     async def work() -> list[bool]:
         kept: list[weakref.ref[Held]] = []
@@ -113,7 +114,7 @@ def test_stacks_are_used_again_and_keep_nothing_of_their_last_work(monkeypatch: 
 
 def test_no_more_stacks_are_kept_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "KEPT", 3)
-    monkeypatch.setattr(stacks, "_idle", stacks._Idle())
+    monkeypatch.setattr(stacks, "_idle", stacks._IdleStacks())
 
     async def work() -> None:
         await asyncio.gather(*(in_loop(awaits(lambda: later(None))) for _ in range(10)))
@@ -150,16 +151,18 @@ def test_each_thread_has_loops_and_stacks_of_its_own() -> None:
 
 def test_a_stack_is_known_within_its_work_alone() -> None:
     async def work() -> None:
-        assert stack() is None
-        assert await in_loop(stack) is not None
-        assert stack() is None
+        assert current_fiber() is None
+        assert await in_loop(current_fiber) is not None
+        assert current_fiber() is None
 
     asyncio.run(work())
 
 
 def test_what_blocks_is_done_in_a_thread_that_knows_of_no_stack() -> None:
     async def work() -> tuple[bool, object]:
-        return await in_loop(lambda: away(lambda: (threading.current_thread() is threading.main_thread(), stack())))
+        return await in_loop(
+            lambda: run_blocking(lambda: (threading.current_thread() is threading.main_thread(), current_fiber()))
+        )
 
     assert asyncio.run(work()) == (False, None)
 
@@ -169,12 +172,12 @@ def test_what_a_work_begins_beside_itself_is_on_no_stack() -> None:
         begun: list[asyncio.Future[object]] = []
 
         async def beside() -> object:
-            return stack(), await asyncio.to_thread(stack)
+            return current_fiber(), await asyncio.to_thread(current_fiber)
 
         def work() -> None:
             begun.append(asyncio.ensure_future(beside()))
             await_only(later(None, 0.01))
-            assert stack() is not None
+            assert current_fiber() is not None
 
         await in_loop(work)
         return [await each for each in begun]
@@ -187,7 +190,7 @@ def test_a_cancellation_is_not_lost_behind_an_error() -> None:
         go = threading.Event()
 
         def work() -> None:
-            away(lambda: go.wait(5))
+            run_blocking(lambda: go.wait(5))
             raise ValueError("behind it")
 
         task = asyncio.ensure_future(in_loop(work))
@@ -209,7 +212,7 @@ def test_a_task_that_is_cancelled_hears_what_a_thread_did_first() -> None:
         assert go.wait(5)
 
     def work() -> None:
-        away(slow)
+        run_blocking(slow)
         done.append("heard")
 
     async def run() -> None:
@@ -242,7 +245,7 @@ def test_what_is_unbroken_lets_what_it_waits_for_come_to_its_end() -> None:
     def work() -> list[object]:
         heard = [await_only(later("first", 0.05)), await_only(later("second"))]
         with suppress(asyncio.CancelledError):
-            heed()  # nobody is asked to give up within
+            raise_if_cancelled()  # nobody is asked to give up within
         told.append(heard)
         return heard
 
@@ -312,10 +315,10 @@ def test_a_work_whose_loop_is_gone_is_let_go() -> None:
 
 
 def test_who_lacks_what_it_takes_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "txsaga.adapters.stacks", None)
-    aio._stacks.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "txsaga.aio.stacks", None)
+    in_loop_module._stacks.cache_clear()
     try:
         with pytest.raises(ConfigError, match=r"txsaga\[asyncio\]"):
             asyncio.run(in_loop(lambda: 1))
     finally:
-        aio._stacks.cache_clear()
+        in_loop_module._stacks.cache_clear()

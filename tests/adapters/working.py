@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from txsaga.model.claim import Claim
+from txsaga.consume.claim import Claim
 
 
 class Fate(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from txsaga.engine.checkers import Question
-from txsaga.model.decision import LocalState
+from txsaga.checkback.checkers import Question
+from txsaga.core.decision import LocalState
 
 ANSWERS = "TXSAGA_TEST_ANSWERS"
 

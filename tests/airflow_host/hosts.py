@@ -25,13 +25,13 @@ from tests.cli.program import Said, environment
 from tests.cli.program import run as run_command
 from tests.services.embedded import temporary_home
 from tests.services.free_port import free_port
-from txsaga.adapters.airflow import processes
-from txsaga.adapters.airflow.home import AirflowHome
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.record import Record
-from txsaga.adapters.airflow.rest import Airflow
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.engine.broker import Broker
+from txsaga.airflow_host import processes
+from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import PartRecord
+from txsaga.airflow_host.rest import Airflow
+from txsaga.broker import Broker
+from txsaga.embedded.server import EmbeddedServer
 
 DAGS = Path(__file__).parent / "dags"
 PATIENCE = 90.0
@@ -78,13 +78,13 @@ class HostedAirflow:
         path = f"dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/{task}/logs/{attempt}?full_content=true"
         return json.dumps(self.api.ask("GET", path), ensure_ascii=False)
 
-    def pid(self, part: Part) -> int:
+    def pid(self, part: AirflowPart) -> int:
         """Return the process of a part."""
-        record = Record.read(self.home)
+        record = PartRecord.read(self.home)
         assert record is not None
         return record.parts[part].pid
 
-    def kill(self, *parts: Part) -> None:
+    def kill(self, *parts: AirflowPart) -> None:
         """Kill parts, and wait until others have taken their place."""
         before = {part: self.pid(part) for part in parts}
         for pid in before.values():
@@ -97,7 +97,7 @@ class HostedAirflow:
         found = self.api.ask("GET", path)["task_instances"]
         return dict(Counter(each["state"] for each in found))
 
-    def xcom(self, dag: str, run: str, task: str) -> Any:  # noqa: ANN401  # what the task returned
+    def xcom(self, dag: str, run: str, task: str) -> Any:  # what the task returned
         """Return what a task of a run returned."""
         path = f"dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/{task}/xcomEntries/return_value"
         return self.api.ask("GET", f"{path}?deserialize=true")["value"]
@@ -141,7 +141,7 @@ def settings(pg_home: Path, home: Path) -> dict[str, str]:
     return env | {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), env.get("PYTHONPATH")]))}
 
 
-def until(found: Callable[[], Any], patience: float = PATIENCE) -> Any:  # noqa: ANN401  # what is found
+def until(found: Callable[[], Any], patience: float = PATIENCE) -> Any:  # what is found
     """Look until there is something."""
     deadline = time.monotonic() + patience
     while not (what := _tried(found)):
@@ -150,7 +150,7 @@ def until(found: Callable[[], Any], patience: float = PATIENCE) -> Any:  # noqa:
     return what
 
 
-def _tried(found: Callable[[], Any]) -> Any:  # noqa: ANN401  # what is found
+def _tried(found: Callable[[], Any]) -> Any:  # what is found
     from txsaga.errors.host import HostFailed
 
     try:

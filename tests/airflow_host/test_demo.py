@@ -13,8 +13,8 @@ import pytest
 
 from tests.airflow_host.hosts import settings
 from tests.services.embedded import temporary_home
-from txsaga.adapters.airflow import processes
-from txsaga.adapters.airflow.home import AirflowHome
+from txsaga.airflow_host import processes
+from txsaga.airflow_host.home import AirflowHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]

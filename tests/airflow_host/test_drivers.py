@@ -14,7 +14,7 @@ from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.airflow_host.test_ends_of_runs import run_of, task_state
 from tests.provider.waiting_driver import STEP, TOPIC
 from tests.services.databases import fresh_name
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
 from txsaga.spark.application import born
 
 DAG = "driving"

@@ -15,8 +15,8 @@ import pytest
 from tests.airflow_host.checkers import ANSWERS
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.cli.program import run as run_command
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.trace import Trace
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.inspect.trace import Trace
 
 DAGS = Path(__file__).parent / "ending_dags"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.rule("R5")]

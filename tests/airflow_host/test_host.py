@@ -14,12 +14,12 @@ import txsaga
 from tests.airflow_host.checkers import ANSWERS
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.services.collector import Collector, collector
-from txsaga.adapters.airflow import processes
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.record import Record
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.model.decision import LocalState
-from txsaga.model.follow_up import TOPIC
+from txsaga.airflow_host import processes
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import PartRecord
+from txsaga.core.decision import LocalState
+from txsaga.embedded.server import EmbeddedServer
+from txsaga.flows.follow_up import TOPIC
 
 WAITING = 20
 
@@ -60,7 +60,9 @@ def test_a_run_ends_well_and_every_part_is_healthy(host: HostedAirflow) -> None:
     assert host.end_of("two_tasks", host.trigger("two_tasks")) == "success"
     said = host.command("status", "--json")
     assert said.code == 0
-    assert {part["part"]: part["state"] for part in said.document["parts"]} == {part.value: "healthy" for part in Part}
+    assert {part["part"]: part["state"] for part in said.document["parts"]} == {
+        part.value: "healthy" for part in AirflowPart
+    }
 
 
 def test_every_task_of_a_flow_is_a_span_in_the_trace_of_its_run(host: HostedAirflow, spans: Collector) -> None:
@@ -85,7 +87,7 @@ def test_sensors_hold_no_worker_and_outlive_their_triggerer(host: HostedAirflow,
     run = host.trigger("waiting", tx=str(txid))
     until(lambda: host.states("waiting", run) == {"deferred": WAITING + 1})
     assert host.api.ask("GET", "pools/default_pool")["running_slots"] == 0
-    host.kill(Part.TRIGGERER)
+    host.kill(AirflowPart.TRIGGERER)
     (answers / str(txid)).write_text("COMMIT")
     assert host.end_of("waiting", run) == "success"
     assert host.states("waiting", run) == {"success": WAITING + 1}
@@ -136,10 +138,10 @@ def told_of(host: HostedAirflow) -> list[int]:
 
 def test_whatever_is_killed_is_started_again_and_runs_go_on(host: HostedAirflow) -> None:
     runs = [host.trigger("two_tasks")]
-    host.kill(Part.SCHEDULER, Part.TRIGGERER)
+    host.kill(AirflowPart.SCHEDULER, AirflowPart.TRIGGERER)
     runs.append(host.trigger("two_tasks"))
-    host.kill(Part.DAG_PROCESSOR, Part.ENGINE)
-    host.kill(Part.API_SERVER)
+    host.kill(AirflowPart.DAG_PROCESSOR, AirflowPart.ENGINE)
+    host.kill(AirflowPart.API_SERVER)
     runs.append(host.trigger("two_tasks"))
     assert [host.end_of("two_tasks", run) for run in runs] == ["success"] * 3
     said = host.command("status", "--json")
@@ -156,7 +158,7 @@ def test_the_database_is_started_again(host: HostedAirflow) -> None:
 
 
 def test_a_start_behind_a_killed_supervisor_ends_what_is_left_and_is_quick(host: HostedAirflow) -> None:
-    record = Record.read(host.home)
+    record = PartRecord.read(host.home)
     assert record is not None
     os.kill(record.pid, signal.SIGKILL)
     until(lambda: not processes.is_alive(record.pid))

@@ -12,8 +12,8 @@ from sqlalchemy import make_url
 
 from tests.airflow_host.browser import Page, browser, keep, page_of
 from tests.airflow_host.hosts import HostedAirflow, hosted
-from txsaga.adapters.airflow.home import LOGIN
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.airflow_host.home import LOGIN
+from txsaga.embedded.server import EmbeddedServer
 
 DAGS = Path(__file__).parents[2] / "dags"
 FLOW = "bank_transfer"

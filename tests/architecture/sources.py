@@ -15,7 +15,10 @@ GENERATED = {
     ".ruff_cache",
     ".import_linter_cache",
 }
-CORE = ("errors", "model", "ports", "config", "engine")  # standard library and pendulum only
+SERVICES = ("errors", "config", "broker", "core", "messages", "consume", "checkback", "flows", "clusters", "inspect")
+SPEAKS_SQL = ("_store", "_statements", "_tables")
+WITH_DRIVERS = {"messages/batch.py", "messages/half_session.py", "messages/joined_sends.py", "flows/branch_values.py"}
+"""Modules that a name does not give away: they speak to PostgreSQL as well."""
 
 
 def project_files() -> Iterator[Path]:
@@ -43,11 +46,13 @@ def python_files() -> Iterator[Path]:
     return (path for path in project_files() if path.suffix == ".py")
 
 
-def core_files() -> Iterator[Path]:
+def services() -> Iterator[Path]:
     """Yield the files that may import the standard library and pendulum only."""
-    for name in CORE:
-        yield from (path for path in [PACKAGE / f"{name}.py"] if path.exists())
-        yield from sorted((PACKAGE / name).rglob("*.py"))
+    for name in SERVICES:
+        for path in [PACKAGE / f"{name}.py", *sorted((PACKAGE / name).rglob("*.py"))]:
+            named = str(path.relative_to(PACKAGE))
+            if path.exists() and not path.stem.endswith(SPEAKS_SQL) and named not in WITH_DRIVERS:
+                yield path
 
 
 def module_name(path: Path) -> str:

@@ -3,16 +3,15 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.architecture.sources import PACKAGE, core_files, from_root
+from tests.architecture.sources import PACKAGE, from_root, services
 
 WALL_CLOCK = re.compile(
     r"\bdatetime\.(?:now|utcnow|today)\(|\bdate\.today\(|\bpendulum\.(?:now|today|yesterday|tomorrow)\("
     r"|\btime\.(?:time|time_ns|localtime|gmtime)\("
 )
 CHANCE = re.compile(r"\buuid\.?uuid[14678]\(|\buuid[14678]\(|\brandom\.\w+\(|\bsecrets\.\w+\(|\burandom\(")
-CLOCK_ADAPTER = PACKAGE / "adapters" / "clock.py"
+BELOW = ("aio", "airflow_host", "embedded", "evidence", "lake", "messages", "resources", "store")
+CLOCK = PACKAGE / "core" / "clock.py"
 
 
 def uses(pattern: re.Pattern[str], path: Path) -> list[str]:
@@ -21,15 +20,14 @@ def uses(pattern: re.Pattern[str], path: Path) -> list[str]:
     return [f"{path.name}:{number}: {line.strip()}" for number, line in lines if pattern.search(line)]
 
 
-@pytest.mark.parametrize("path", sorted(core_files()), ids=from_root)
-def test_the_core_reads_no_clock_and_draws_nothing_by_chance(path: Path) -> None:
-    assert not uses(WALL_CLOCK, path)
-    assert not uses(CHANCE, path)
+def test_services_read_no_clock_and_draw_nothing_by_chance() -> None:
+    found = {from_root(path): uses(WALL_CLOCK, path) + uses(CHANCE, path) for path in services() if path != CLOCK}
+    assert not {path: lines for path, lines in found.items() if lines}
 
 
-def test_only_the_clock_adapter_reads_the_wall_clock() -> None:
-    adapters = sorted((PACKAGE / "adapters").rglob("*.py"))
-    assert not [line for path in adapters if path != CLOCK_ADAPTER for line in uses(WALL_CLOCK, path)]
+def test_only_the_clock_reads_the_wall_clock() -> None:
+    others = sorted(path for part in BELOW for path in (PACKAGE / part).rglob("*.py"))
+    assert not [line for path in others if path != CLOCK for line in uses(WALL_CLOCK, path)]
 
 
 def test_a_clock_that_is_read_is_found(tmp_path: Path) -> None:

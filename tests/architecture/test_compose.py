@@ -13,9 +13,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.architecture.sources import PACKAGE, ROOT
-from txsaga.adapters.airflow.home import AirflowHome
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.settings import CONNECTION, environment
+from txsaga.airflow_host.environment import CONNECTION, environment
+from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.parts import AirflowPart
 from txsaga.config import RESOURCE, Settings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
@@ -35,7 +35,7 @@ KNOWN: dict[str, type | tuple[type, ...]] = {
 }
 CHECK = {"test", "interval", "timeout", "retries", "start_period"}
 ONCE = {"migrate", "prepare"}
-AIRFLOW = {part.value for part in Part if part.is_airflow}
+AIRFLOW = {part.value for part in AirflowPart if part.is_airflow}
 
 
 def test_the_file_holds_nothing_but_services_volumes_and_what_they_share() -> None:
@@ -116,13 +116,13 @@ def test_an_image_has_the_extras_of_what_runs_in_it(image: str, needed: set[str]
     assert set(extras[1].split(",")) <= set(declared)
 
 
-@pytest.mark.parametrize("part", [part for part in Part if part.is_airflow])
-def test_a_part_of_airflow_runs_by_the_command_that_the_supervisor_runs(part: Part) -> None:
+@pytest.mark.parametrize("part", [part for part in AirflowPart if part.is_airflow])
+def test_a_part_of_airflow_runs_by_the_command_that_the_supervisor_runs(part: AirflowPart) -> None:
     assert tuple(SERVICES[part.value]["command"]) == part.command
 
 
-@pytest.mark.parametrize("part", [part for part in Part if part.is_airflow])
-def test_the_parts_of_airflow_have_the_settings_of_an_airflow_here(part: Part, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [part for part in AirflowPart if part.is_airflow])
+def test_the_parts_of_airflow_have_the_settings_of_an_airflow_here(part: AirflowPart, tmp_path: Path) -> None:
     home = AirflowHome(root=tmp_path)
     here = environment(home, home.prepared(), metadata="postgresql://u:p@h:1/d", store="x", pg_home=tmp_path, given={})
     told = SERVICES[part.value]["environment"]
@@ -151,7 +151,7 @@ def test_whoever_works_on_tables_sees_the_same_warehouse() -> None:
 def test_the_engine_runs_by_the_command_that_the_supervisor_runs() -> None:
     text = (ROOT / SERVICES["engine"]["build"]["dockerfile"]).read_text("utf-8")
     entry, command = re.findall(r'^(?:ENTRYPOINT|CMD) \["([\w-]+)"\]$', text, re.MULTILINE)
-    assert (entry, command) == Part.ENGINE.command
+    assert (entry, command) == AirflowPart.ENGINE.command
 
 
 @pytest.mark.parametrize("name", ["migrate", "engine"])

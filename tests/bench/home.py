@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from tests.services.embedded import embedded_server
-from txsaga.adapters.embedded.server import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 
 
 @dataclass

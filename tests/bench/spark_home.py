@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import txsaga
 from tests.bench.home import Home
-from txsaga.engine.broker import Broker
-from txsaga.model.fact import Fact
+from txsaga.broker import Broker
+from txsaga.core.facts import Fact
 from txsaga.spark import session
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from tests.bench.home import Home, pgbench, run_pgbench
 from tests.bench.peers import dtm
 from tests.bench.report import Row, alternate
 from txsaga import Decision, LocalState
-from txsaga.engine.broker import Broker
-from txsaga.wiring import connect, open_store
+from txsaga.broker import Broker
+from txsaga.wiring.connecting import connect, open_store
 
 BODY = b"x" * 200
 TWO_COMMITS = r"""\set n random(1, 1000000000)

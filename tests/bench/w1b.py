@@ -11,7 +11,7 @@ from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
 from txsaga import LocalState
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 COUNT = 10_000
 BODIES = [b"%08d" % at + b"x" * 182 for at in range(COUNT)]

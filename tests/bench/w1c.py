@@ -12,8 +12,8 @@ from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
 from txsaga import Decision, LocalState
-from txsaga.engine.loop import Loop
-from txsaga.wiring import connect
+from txsaga.core.role_loop import Loop
+from txsaga.wiring.connecting import connect
 
 RATE = 1_000
 TICK = 0.01

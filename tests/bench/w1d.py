@@ -9,8 +9,8 @@ from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
 from txsaga import LocalState
-from txsaga.engine.broker import Broker
-from txsaga.model.layout import Batch
+from txsaga.broker import Broker
+from txsaga.core.layout import Batch
 
 COUNT = 500_000
 PER_TRANSACTION = 20_000

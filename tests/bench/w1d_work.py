@@ -18,9 +18,9 @@ import psycopg
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from txsaga import connect
-from txsaga.engine.broker import Broker
-from txsaga.engine.consumer import Consumer
-from txsaga.wiring import open_store
+from txsaga.broker import Broker
+from txsaga.consume.consumer import Consumer
+from txsaga.wiring.connecting import open_store
 
 COUNT, CONSUMERS, BATCH = 40_000, 16, 32
 WAITING, RECEIVES = 1_000_000, 1_000

@@ -26,7 +26,7 @@ from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
 from tests.services.mariadb import MariaServer, maria_server
 from txsaga import LocalState
-from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
+from txsaga.flows.coordinated import AsyncCoordinated
 
 TABLE = "CREATE TABLE IF NOT EXISTS booking(v bigint)"
 WORK = "INSERT INTO booking(v) VALUES (1)"
@@ -183,13 +183,13 @@ def _raw(
     return measure
 
 
-def _maria(maria: MariaServer) -> Any:  # noqa: ANN401  # the driver has no types
+def _maria(maria: MariaServer) -> Any:  # the driver has no types
     return pymysql.connect(
         host="127.0.0.1", port=maria.port, user="root", password=maria.password, database="bench", autocommit=True
     )
 
 
-def _told(connection: Any) -> Callable[[str], None]:  # noqa: ANN401  # of either driver
+def _told(connection: Any) -> Callable[[str], None]:  # of either driver
     cursor = connection.cursor()
     return lambda sql: cursor.execute(sql)
 

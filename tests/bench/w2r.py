@@ -22,12 +22,12 @@ from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.services.embedded import embedded_server
 from txsaga import LocalState
-from txsaga.adapters.embedded import StopMode
-from txsaga.adapters.embedded.server import EmbeddedServer
-from txsaga.engine.coordinator.parts import Told
-from txsaga.engine.coordinator.recovery import FRESH, Recovery
-from txsaga.engine.coordinator.work import Work
-from txsaga.wiring import open_store
+from txsaga.embedded.launch import StopMode
+from txsaga.embedded.server import EmbeddedServer
+from txsaga.flows.parts import PhaseTwoResult
+from txsaga.flows.recovery import FRESH, Recovery
+from txsaga.flows.work import Work
+from txsaga.wiring.connecting import open_store
 
 TRANSACTIONS, SERVERS, EVERY = 500, 3, 5
 TABLE = "CREATE TABLE IF NOT EXISTS booking(v bigint)"
@@ -94,7 +94,7 @@ def _prepared(url: str) -> int:
 
 def prepare(namespace: str, urls: Mapping[str, str]) -> None:
     """Decide transactions and tell no resource, then end by kill -9."""
-    Work.finish = lambda *_: Told([], {}, [])  # type: ignore[method-assign]
+    Work.finish = lambda *_: PhaseTwoResult([], {}, [])  # type: ignore[method-assign]
     engines = {name: create_engine(url) for name, url in urls.items()}
     open_store(namespace).close()
     broker = txsaga.connect(namespace, resources=engines, roles=False, answering=False, env={})

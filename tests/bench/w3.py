@@ -31,10 +31,10 @@ from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of
 from tests.bench.w3_work import READY
 from txsaga import LocalState
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.model.layout import lay_out
-from txsaga.model.message import Message
+from txsaga.broker import Broker
+from txsaga.checkback.role import CheckBack
+from txsaga.core.layout import lay_out
+from txsaga.core.message import Message
 
 COUNT, KILLED = 10_000, 10
 SETTLED = 100_000

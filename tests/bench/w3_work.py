@@ -11,9 +11,9 @@ from sqlalchemy import create_engine, text
 
 from tests.bench.w1 import BODY
 from txsaga import LocalState, connect
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 CALLERS = 16
 WORK = text("INSERT INTO business(v) VALUES (1)")

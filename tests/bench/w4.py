@@ -23,7 +23,7 @@ import pyarrow as pa
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.spark_home import Clock, opened, spark_beside
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

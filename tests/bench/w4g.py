@@ -19,10 +19,10 @@ import pyarrow.dataset as ds
 import txsaga
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
-from txsaga.adapters.lake.storage import local
 from txsaga.gate import expect, process, stop
-from txsaga.model.gate import Subject
-from txsaga.wiring import open_store
+from txsaga.lake.gates import Subject
+from txsaga.lake.storage import local
+from txsaga.wiring.connecting import open_store
 
 ROWS = int(os.environ.get("TXSAGA_BENCH_ROWS", "1000000"))
 COLUMNS = {"id": "long", "account": "long", "cents": "long", "note": "string", "more": "string"}

@@ -31,10 +31,10 @@ from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.bench.home import Home
 from tests.bench.report import Row
 from tests.bench.w5_burst import burst
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.processes import processes
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.model.decision import LocalState
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import processes
+from txsaga.core.decision import LocalState
+from txsaga.embedded.server import EmbeddedServer
 
 DAGS = Path(__file__).parent / "w5_dags"
 SENSORS = 200
@@ -117,14 +117,14 @@ def _waiting(host: HostedAirflow, seconds: float) -> dict[str, float]:
             until(lambda: _pool(host)["deferred_slots"] == SENSORS, 300)
             assert _pool(host)["running_slots"] == 0
             until(lambda: _started(host) >= SENSORS, 200)
-            with _silent(host.pid(Part.ENGINE)):
+            with _silent(host.pid(AirflowPart.ENGINE)):
                 commits, core = _cost(host, seconds)
     return {"txsaga": commits, "tx_per_s": commits, "core": core}
 
 
 def _started(host: HostedAirflow) -> int:
     """Return how many triggers the triggerer has said that it runs."""
-    log = host.home.log_of(Part.TRIGGERER.value).read_text("utf-8")
+    log = host.home.log_of(AirflowPart.TRIGGERER.value).read_text("utf-8")
     return max(map(int, STARTED.findall(log)), default=0)
 
 
@@ -152,7 +152,7 @@ def _cost(host: HostedAirflow, seconds: float) -> tuple[float, float]:
 
 def _cpu(host: HostedAirflow) -> float:
     """Return the seconds of processor time that the triggerer took so far."""
-    session = host.pid(Part.TRIGGERER)
+    session = host.pid(AirflowPart.TRIGGERER)
     ticks = 0
     for process in processes(host.home):
         if process.session == session:
@@ -173,5 +173,5 @@ def _moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _pool(host: HostedAirflow) -> Any:  # noqa: ANN401  # JSON
+def _pool(host: HostedAirflow) -> Any:  # JSON
     return host.api.ask("GET", "pools/default_pool")

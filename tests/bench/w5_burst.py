@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import create_engine, text
 
 from tests.airflow_host.hosts import HostedAirflow, until
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 
 DAG = TOPIC = "w5_burst"
 GROUP = "w5-burst"
@@ -67,7 +67,7 @@ def free_time(tasks: Iterable[dict[str, Any]], begin: float, end: float) -> floa
     return free
 
 
-def _written(engine: Any) -> tuple[int, int]:  # noqa: ANN401  # an engine
+def _written(engine: Any) -> tuple[int, int]:  # an engine
     with engine.connect() as connection:
         written, distinct = connection.execute(text(COUNT)).one()
     return written, distinct

@@ -29,8 +29,8 @@ from tests.bench.peers import dbos, dtm, restate
 from tests.bench.peers.dtm import saga as dtm_saga
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import broker_of
-from txsaga.engine.broker import Broker
-from txsaga.wiring import open_store
+from txsaga.broker import Broker
+from txsaga.wiring.connecting import open_store
 
 TABLES = "CREATE TABLE IF NOT EXISTS booking(v bigint, n int); CREATE TABLE IF NOT EXISTS undone(v bigint, n int)"
 DO = "INSERT INTO booking(v, n) VALUES (:v, :n)"

@@ -19,8 +19,8 @@ from sqlalchemy import make_url
 from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.spark_home import Clock, opened, spark_beside
-from txsaga.engine.broker import Broker
-from txsaga.engine.roles import Dispatcher
+from txsaga.broker import Broker
+from txsaga.consume.dispatcher import Dispatcher
 from txsaga.spark import read, send
 from txsaga.spark.sessions import JARS, named_jars
 

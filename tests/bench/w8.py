@@ -11,9 +11,9 @@ from tests.bench.home import Home
 from tests.bench.report import Row, alternate
 from tests.bench.w1 import BODY, broker_of, from_tasks
 from txsaga import Decision, LocalState
-from txsaga.engine.broker import Broker
-from txsaga.model.layout import lay_out
-from txsaga.model.message import Message
+from txsaga.broker import Broker
+from txsaga.core.layout import lay_out
+from txsaga.core.message import Message
 
 IN_DOUBT = 100
 FILL = """

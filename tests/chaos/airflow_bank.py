@@ -17,8 +17,8 @@ from sqlalchemy import create_engine, text
 from tests.airflow_host.hosts import HostedAirflow, hosted, until
 from tests.chaos.holding import HOLD
 from tests.cli.program import run as run_command
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.embedded.server import EmbeddedServer
 
 DAG = "bank_transfer"
 DAGS = Path(__file__).parents[2] / "dags"
@@ -56,9 +56,9 @@ class Victim(StrEnum):
     TWO = "scheduler and triggerer"
 
 
-PARTS: Mapping[Victim, tuple[Part, ...]] = {
-    **{Victim(part.value): (part,) for part in Part},
-    Victim.TWO: (Part.SCHEDULER, Part.TRIGGERER),
+PARTS: Mapping[Victim, tuple[AirflowPart, ...]] = {
+    **{Victim(part.value): (part,) for part in AirflowPart},
+    Victim.TWO: (AirflowPart.SCHEDULER, AirflowPart.TRIGGERER),
 }
 
 
@@ -102,7 +102,7 @@ class Bank:
         """Return what both accounts hold together."""
         return int(self.ask(CURRENT, MOVED)), int(self.ask(MORTGAGE, MOVED))
 
-    def ask(self, bank: str, question: str, **parameters: object) -> Any:  # noqa: ANN401  # whatever a column holds
+    def ask(self, bank: str, question: str, **parameters: object) -> Any:  # whatever a column holds
         """Ask a database of the bank."""
         engine = create_engine(self.host.env[f"TXSAGA_RESOURCE_{bank.upper()}"])
         try:

@@ -19,8 +19,8 @@ from tests.airflow_host.hosts import ENDED, HostedAirflow, hosted, until
 from tests.chaos.airflow_bank import DAGS, HELD_LOCKS, SETTLED, Victim, decision_of, held_in, kill
 from tests.chaos.holding import HOLD
 from tests.cli.program import run as run_command
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors.lake import UnknownTable
 
 DAG = "lake_publish"

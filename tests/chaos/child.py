@@ -19,8 +19,8 @@ from sqlalchemy import create_engine
 
 import txsaga
 from tests.chaos.world import World
-from txsaga.engine.broker import Broker
-from txsaga.ports.observer import Observer
+from txsaga.broker import Broker
+from txsaga.core.announcer import Observer
 from txsaga.testing.kill import FACTS, KILL, KillPoint, recorded
 
 Stage = Callable[[Broker, World], None]

@@ -18,21 +18,21 @@ from sqlalchemy import Connection, text
 
 from tests.chaos.scenarios import AT_ONCE, CREDITS, HOLD, ORDERS, nobody_knows
 from tests.chaos.world import BANK, MORTGAGE, TILL, World, debit
-from txsaga.engine.broker import Broker
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.coordinator.tidying import Tidying
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
 from txsaga.errors import AlreadyCommitted
 from txsaga.errors.flows import RowsDiffer
 from txsaga.errors.xa import IntegrityViolated, VotedNo
-from txsaga.ports.participants import Ages
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.recovery_cleanup import RecoveryCleanup
+from txsaga.messages.producer import Producer
+from txsaga.resources.participant import Ages
 
 BOTH = (BANK, MORTGAGE)
 TAKEN = (BANK, TILL)
 NEVER = "0"
 PATIENCE = 30.0
-TILL_TOLD = patch("txsaga.engine.coordinator.notes.LINGER", 3_600.0)
+TILL_TOLD = patch("txsaga.flows.outcome_writer.LINGER", 3_600.0)
 """No note is written by the clock, so that the facts come in the same order each time."""
 
 
@@ -253,7 +253,7 @@ def read_off(broker: Broker, world: World) -> None:
 
 def tidy(broker: Broker, world: World) -> None:
     """Have every database drop what it keeps of branches that are over."""
-    tidying = Tidying(broker.kernel, Ages(timedelta(0), timedelta(0)))
+    tidying = RecoveryCleanup(broker.kernel, Ages(timedelta(0), timedelta(0)))
     for name in BOTH:
         tidying.settle(broker.kernel.participant(name)[1])
 

@@ -13,11 +13,11 @@ from pathlib import Path
 ENGINE = """
 import sys, txsaga
 from datetime import timedelta
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.check_round import Round
-from txsaga.engine.lease import Lease
-from txsaga.model.checks import CheckProfile
-from txsaga.model.facts import Asking
+from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import Round
+from txsaga.checkback.heartbeat import Lease
+from txsaga.checkback.profile import CheckProfile
+from txsaga.core.facts import Asking
 
 Lease.TTL = timedelta(seconds=1)
 profile = CheckProfile(interval=timedelta(hours=1), min_age=timedelta(0))

@@ -18,12 +18,12 @@ from tests.chaos.houses import prepared
 from tests.chaos.invariants import delivered
 from tests.chaos.scenarios import CREDITS, HOLD, ORDERS
 from tests.chaos.world import BANK, MORTGAGE, World, database
-from txsaga.engine.broker import Broker
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.journal import Journal
-from txsaga.engine.roles import Dispatcher
+from txsaga.broker import Broker
+from txsaga.consume.dispatcher import Dispatcher
 from txsaga.errors import AlreadyCommitted
 from txsaga.errors.flows import StepDone
+from txsaga.flows.flow import Flow
+from txsaga.flows.journal import Journal
 
 LEDGER, TAKERS = "ledger", "takers"
 KEY = "rent"

@@ -14,11 +14,11 @@ from tests.chaos.invariants import decisions
 from tests.chaos.lake_programs import LEDGER, POSTING, clerk, entry, open_tables, read, recover, tables_agree
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.world import World
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision
 from txsaga.errors import AlreadyCommitted, NotCarried
-from txsaga.model.ballot import Ballot, Cast, Result
-from txsaga.model.decision import Decision
-from txsaga.model.gate import Subject
+from txsaga.flows.ballot import Ballot, CastVote, Result
+from txsaga.lake.gates import Subject
 
 REFUSED, ENTRIES = 1, (1, 2)
 FACTS = ("Staging", "Staged", "Filing", "Filed")
@@ -35,11 +35,11 @@ class Reader:
         """Return the ballot of one voter."""
         return Ballot(name=name, voters=("reader",))
 
-    def judge(self, subject: Subject) -> Sequence[Cast]:
+    def judge(self, subject: Subject) -> Sequence[CastVote]:
         """Read the rows."""
         found = [id for file in subject.files for id in ids_in(file)]
         yes = len(found) == subject.count and REFUSED not in found
-        return [Cast(voter="reader", yes=yes, evidence={"ids": found} if yes else {"why": f"there is {found}"})]
+        return [CastVote(voter="reader", yes=yes, evidence={"ids": found} if yes else {"why": f"there is {found}"})]
 
 
 def ids_in(file: str) -> list[int]:

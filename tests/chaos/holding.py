@@ -14,7 +14,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from txsaga.model.facts import Fact
+from txsaga.core.facts import Fact
 
 HOLD = "TXSAGA_HOLD"
 PATIENCE = 60.0

@@ -9,7 +9,7 @@ from sqlalchemy import text
 import txsaga
 from tests.chaos.world import World, database
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import schema
+from txsaga.store import schema
 
 # Each of these must find nothing once everything is settled and dispatched.
 WRONG = {

@@ -16,10 +16,10 @@ from tests.chaos.coordinated import BOTH, TILL_TOLD, move
 from tests.chaos.invariants import delivered
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.world import BANK, World, database, debit
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.core.decision import LocalState
 from txsaga.errors import AlreadyCommitted
-from txsaga.model.decision import LocalState
+from txsaga.messages.producer import Producer
 
 LEDGER, POSTING, BALANCE = "books.ledger", "books.posting", "books.balance"
 COLUMNS = {"id": "long not null", "part": "long"}

@@ -18,11 +18,11 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.world import BANK, debit
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.consumer import Consumer
-from txsaga.engine.stream import Stream
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.stream import Stream
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import AlreadyCommitted, InDoubt, TxSagaError
-from txsaga.model.decision import Decision, LocalState
 
 NEWS = "news"
 TOLD_NO = (TxSagaError, DBAPIError)

@@ -10,7 +10,7 @@ import txsaga
 from tests.chaos.coordinated import BOTH, TILL_TOLD, book, fresh_ids, recover, teller
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
 from tests.chaos.world import BANK, World, debit
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 
 def transfer_in_loop(_: Broker, world: World) -> None:

@@ -21,9 +21,9 @@ from tests.chaos.coordinated import NEVER, PATIENCE, TILL_TOLD, Refused, fresh_i
 from tests.chaos.invariants import delivered_by, not_sound
 from tests.chaos.scenarios import AT_ONCE, CREDITS
 from tests.chaos.world import World, database
-from txsaga.engine.broker import Broker
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.model.branch import BranchId, BranchState
+from txsaga.broker import Broker
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.flows.branch import BranchId, BranchState
 
 BROKERS = ("east", "north", "west")
 GUARANTEED = {"policy": "multisend-guaranteed", "needed": 2}

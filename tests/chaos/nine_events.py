@@ -17,10 +17,10 @@ from sqlalchemy import Connection, text
 from tests.chaos.coordinated import TILL_TOLD, teller
 from tests.chaos.scenarios import CREDITS, ORDERS
 from tests.chaos.world import BANK, MORTGAGE, World, database
-from txsaga.engine.broker import Broker
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.received import Received
+from txsaga.broker import Broker
+from txsaga.consume.delivery import Delivery
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.flow import Flow
 
 EVENTS = range(1, 10)
 LANE_COMMIT, END = 7, 9
@@ -60,7 +60,7 @@ class InOne:
         die()
 
 
-def _do(tx: Coordinated, event: int, order: Received) -> None:
+def _do(tx: Coordinated, event: int, order: Delivery) -> None:
     lane = tx.lane(MORTGAGE)
     match event:
         case 1:
@@ -123,7 +123,7 @@ def work(connection: Connection, event: int) -> None:
     connection.execute(text(INSERT), {"id": str(event)})
 
 
-def received(broker: Broker) -> Received:
+def received(broker: Broker) -> Delivery:
     """Receive the order."""
     broker.create_group("workers", max_attempts=None, first_retry=timedelta(0))
     consumer = broker.consumer("workers", [ORDERS], member="worker", batch=1, invisible=HELD_FOR)

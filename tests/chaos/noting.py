@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.chaos.holding import HOLD, stay, told
-from txsaga.model.facts import Fact
+from txsaga.core.facts import Fact
 
 OWN_CLOCK = {
     "Enlisting",

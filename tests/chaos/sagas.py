@@ -14,12 +14,12 @@ from sqlalchemy import Connection, text
 from tests.chaos.coordinated import PATIENCE, is_quiet
 from tests.chaos.scenarios import AT_ONCE, CREDITS
 from tests.chaos.world import BANK, MORTGAGE, World, database
-from txsaga.engine.broker import Broker
-from txsaga.engine.patience import patiently
-from txsaga.engine.saga.block import Saga
-from txsaga.engine.saga.code import compensation
+from txsaga.broker import Broker
+from txsaga.core.retry import patiently
 from txsaga.errors import AlreadyCommitted, InDoubt, StoreUnavailable
 from txsaga.errors.saga import NotCompensated
+from txsaga.flows.saga import Saga
+from txsaga.flows.saga_code import compensation
 
 TABLE = "CREATE TABLE IF NOT EXISTS line (id serial, saga bigint, step int, what text)"
 WRITE = "INSERT INTO line (saga, step, what) VALUES (:saga, :step, 'do')"

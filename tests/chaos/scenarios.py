@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from tests.chaos.world import BANK, World, database, debit
-from txsaga.engine.broker import Broker
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.settle import Question
+from txsaga.broker import Broker
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.settling import Question
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.layout import Batch
+from txsaga.core.message import TRANSACTION_ID, Message
 from txsaga.errors import AlreadyCommitted, ConfigError
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.layout import Batch
-from txsaga.model.message import TRANSACTION_ID, Message
 
 AT_ONCE = CheckProfile(interval=timedelta(0), min_age=timedelta(0), max_checks=3, reply_timeout=timedelta(seconds=30))
 CREDITS = "credits"
@@ -272,7 +272,7 @@ def work_for_long(broker: Broker, world: World) -> None:
     broker.create_topic(CREDITS, "transaction", queues=2)
     producer = broker.producer("bank", checker=nobody_knows)
     heartbeat, _ = broker.own_roles()
-    with patch("txsaga.engine.running.TYPICAL", 0.0):
+    with patch("txsaga.checkback.running.TYPICAL", 0.0):
         for id, key in (("1", None), ("2", "long-2")):
             with suppress(AlreadyCommitted), producer.transaction(key=key) as tx:
                 tx.send(CREDITS, id.encode(), key=id)

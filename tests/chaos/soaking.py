@@ -17,10 +17,10 @@ from tests.chaos.lake_programs import LEDGER, POSTING, clerk, entry
 from tests.chaos.scenarios import CREDITS
 from tests.chaos.transfers import QUICK, Part
 from tests.chaos.world import BANK, World, database, debit
-from txsaga.engine.broker import Broker
-from txsaga.engine.loop import Loop
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.core.role_loop import Loop
 from txsaga.errors import TxSagaError
+from txsaga.messages.producer import Producer
 
 DEBITED = 2
 """Of so many entries one is a row of the bank too."""

@@ -12,10 +12,10 @@ from tests.chaos.agreement import agreed
 from tests.chaos.coordinated import BOTH, teller
 from tests.chaos.till import kept
 from tests.chaos.world import TILL, World, database
-from txsaga.engine.broker import Broker
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.broker import Broker
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError, Unfinished
 from txsaga.errors.xa import RolledBack
+from txsaga.flows.coordinated import Coordinated
 
 UNKNOWN = (OutcomeUnknown, InDoubt, Unfinished)
 """What a caller is told who can't be told how it ends."""

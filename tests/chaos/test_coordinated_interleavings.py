@@ -24,11 +24,11 @@ from tests.chaos.coordinated import BOTH, move, teller
 from tests.chaos.scenarios import AT_ONCE
 from tests.chaos.world import BANK, MORTGAGE, database, fresh_world
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.broker import Broker
+from txsaga.checkback.role import CheckBack
+from txsaga.core.facts import Fact
 from txsaga.errors import TxSagaError
-from txsaga.model.facts import Fact
+from txsaga.flows.recovery import Recovery
 
 if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer

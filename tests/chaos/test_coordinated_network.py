@@ -22,11 +22,11 @@ from tests.chaos.houses import MYSQL, POSTGRESQL, kind_of
 from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.telling import assert_truth_was_told, attempt, rows
 from tests.chaos.world import BANK, MORTGAGE, World, database, debit, fresh_world
-from txsaga.adapters.xa.under_way import start
-from txsaga.engine.broker import Broker
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.broker import Broker
 from txsaga.errors import Unfinished
 from txsaga.errors.xa import RolledBack
+from txsaga.flows.coordinated import Coordinated
+from txsaga.resources.mysql_branch import start
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.rule("R14")]
 

@@ -23,12 +23,12 @@ from tests.chaos.till import DEATHS, service
 from tests.chaos.world import BANK, MORTGAGE, TILL, World, fresh_world
 from tests.services.embedded import embedded_server
 from tests.services.mariadb import MariaServer, maria_server
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.core.announcer import Observer
+from txsaga.core.facts import Fact
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import StoreError, TxSagaError
-from txsaga.model.facts import Fact
-from txsaga.ports.observer import Observer
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.recovery import Recovery
 from txsaga.testing.kill import KillPoint
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]

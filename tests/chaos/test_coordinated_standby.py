@@ -14,11 +14,11 @@ from tests.chaos.coordinated import BOTH, move, recover, teller
 from tests.chaos.test_server_killed import kill_all
 from tests.chaos.world import MORTGAGE, World, fresh_world
 from tests.services.embedded import embedded_server
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.adapters.xa.under_way import start
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import StoreUnavailable
+from txsaga.messages.producer import Producer
+from txsaga.resources.mysql_branch import start
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill, pytest.mark.req("IBM-49")]
 

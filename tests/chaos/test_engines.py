@@ -12,8 +12,8 @@ import txsaga
 from tests.chaos.engines import ENGINE, MEMBER, started
 from tests.chaos.world import World
 from txsaga import UNKNOWN
-from txsaga.engine.broker import Broker
-from txsaga.model.records import Receipt
+from txsaga.broker import Broker
+from txsaga.core.records import Receipt
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 
@@ -130,9 +130,9 @@ def test_a_process_that_lives_holds_its_work_and_one_that_is_killed_does_not(wor
     """Real heartbeats: what they hold is due later than now as long as the process lives."""
     program = """
 import sys, txsaga
-import txsaga.engine.running, txsaga.engine.lease
-txsaga.engine.running.TYPICAL = 0.0
-txsaga.engine.lease.Heartbeat.pace = txsaga.engine.pace.Pace(0.05, 0.05)
+import txsaga.checkback.running, txsaga.checkback.heartbeat
+txsaga.checkback.running.TYPICAL = 0.0
+txsaga.checkback.heartbeat.Heartbeat.pace = txsaga.core.role_loop.Pace(0.05, 0.05)
 with txsaga.connect(sys.argv[1], roles=False, env={}) as broker:
     producer = broker.producer("shop", checker=lambda _: None)
     with producer.transaction() as tx:

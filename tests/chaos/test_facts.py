@@ -17,68 +17,72 @@ import txsaga
 from tests.chaos import child, coordinated, lake_programs, nine_events, scenarios
 from tests.chaos.conftest import Worlds
 from tests.chaos.world import BANK, World, database
-from txsaga import ports
-from txsaga.adapters.evidence.sql import SqlEvidence
-from txsaga.adapters.evidence.steps import SqlSteps
-from txsaga.adapters.postgres.branches import PostgresBranches
-from txsaga.adapters.postgres.claims import PostgresClaims
-from txsaga.adapters.postgres.doubts import PostgresDoubts
-from txsaga.adapters.postgres.flows import PostgresFlowLedger, PostgresFlows
-from txsaga.adapters.postgres.groups import PostgresDeadLetters, PostgresGroups
-from txsaga.adapters.postgres.halves import PostgresHalves
-from txsaga.adapters.postgres.joint import PostgresJoint
-from txsaga.adapters.postgres.leases import PostgresLeases
-from txsaga.adapters.postgres.ledger import PostgresLedger
-from txsaga.adapters.postgres.log import PostgresLog
-from txsaga.adapters.postgres.questions import PostgresQuestions
-from txsaga.adapters.postgres.queues import PostgresQueues
-from txsaga.adapters.postgres.registry import PostgresRegistry
-from txsaga.adapters.postgres.reservations import PostgresReservations
-from txsaga.adapters.postgres.schedule import PostgresSchedule
-from txsaga.adapters.postgres.steps import PostgresSteps
-from txsaga.adapters.postgres.tables import PostgresTables
-from txsaga.adapters.xa import PostgresParticipant
-from txsaga.adapters.xa.postgres_branch import PostgresBranch
-from txsaga.adapters.xa.rows import BranchRows
-from txsaga.engine.broker import Broker
-from txsaga.model.facts import ALL, Fact
-from txsaga.ports.branches import Joint
+from txsaga.broker import Broker
+from txsaga.checkback.doubts_store import PostgresDoubts
+from txsaga.checkback.leases_store import PostgresLeases
+from txsaga.checkback.ports import Doubts, Leases, Questions
+from txsaga.checkback.questions_store import PostgresQuestions
+from txsaga.consume.claims_store import PostgresClaims
+from txsaga.consume.cursors_store import PostgresQueues
+from txsaga.consume.groups_store import PostgresDeadLetters, PostgresGroups
+from txsaga.consume.log_store import PostgresLog
+from txsaga.consume.ports import Claims, ConsumerGroups, DeadLetterStore, Log, Queues
+from txsaga.core.facts import ALL, Fact
+from txsaga.evidence.database import SqlEvidence
+from txsaga.evidence.ports import Evidence, StepWork
+from txsaga.evidence.steps import SqlSteps
+from txsaga.flows.branches_store import PostgresBranches, PostgresJoint
+from txsaga.flows.flows_store import PostgresFlowLedger, PostgresFlows
+from txsaga.flows.ports import BranchStore, FlowLedger, Flows, Joint, Steps
+from txsaga.flows.steps_store import PostgresSteps
+from txsaga.lake.effects_store import PostgresTables
+from txsaga.lake.ports import TableLedger
+from txsaga.messages.halves_store import PostgresHalves
+from txsaga.messages.ledger_store import PostgresLedger
+from txsaga.messages.ports import HalfStore, Ledger, Registry, Schedule
+from txsaga.messages.registry_store import PostgresRegistry
+from txsaga.messages.schedule_store import PostgresSchedule
+from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.postgres import PostgresParticipant
+from txsaga.resources.postgres_branch import PostgresBranch
+from txsaga.resources.reservations import Reservations
+from txsaga.resources.reservations_store import PostgresReservations
 
 WRITES: dict[tuple[type, type], set[str]] = {
-    (ports.HalfStore, PostgresHalves): {"write", "store", "decide"},
-    (ports.Ledger, PostgresLedger): {
+    (HalfStore, PostgresHalves): {"write", "store", "decide"},
+    (Ledger, PostgresLedger): {
         *{"call", "cast"},
         *{"move_step"},
         *{"name", "elect", "create", "take_over", "touch", "move", "add", "win", "reserve", "intend", "bind"},
         *{"apply_intents", "write_op", "record", "release", "copy", "tie", "park", "resume", "forget"},
     },
-    (ports.TableLedger, PostgresTables): {"keep", "swap", "reserve_table"},
-    (ports.Branches, PostgresBranches): {"write"},
+    (TableLedger, PostgresTables): {"keep", "swap", "reserve_table"},
+    (BranchStore, PostgresBranches): {"write"},
     (Joint, PostgresJoint): {"commit"},
-    (ports.Steps, PostgresSteps): {"write", "claim", "hold"},
-    (ports.StepWork, SqlSteps): {"run", "fence"},
-    (ports.FlowLedger, PostgresFlowLedger): {
+    (Steps, PostgresSteps): {"write", "claim", "hold"},
+    (StepWork, SqlSteps): {"run", "fence"},
+    (FlowLedger, PostgresFlowLedger): {
         *{"enrol", "start", "close", "put", "name", "hold", "settle", "take_over", "do_home_work", "alarm"},
         *{"declare", "mark", "let_stand", "amend", "enter", "finish"},
     },
-    (ports.Flows, PostgresFlows): set(),
-    (ports.Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
-    (ports.Log, PostgresLog): {
+    (Flows, PostgresFlows): set(),
+    (Reservations, PostgresReservations): {"begin", "hold", "shut", "settle", "drop"},
+    (Log, PostgresLog): {
         *{"tick", "extend_partitions", "drop_partitions"},
     },
-    (ports.Doubts, PostgresDoubts): {"sweep", "hold", "settle", "put_off"},
-    (ports.Questions, PostgresQuestions): {"ask", "take", "answered", "collect"},
-    (ports.Leases, PostgresLeases): {"acquire", "release", "keep", "drop"},
-    (ports.Schedule, PostgresSchedule): {"commit_due"},
-    (ports.Queues, PostgresQueues): {
+    (Doubts, PostgresDoubts): {"sweep", "hold", "settle", "put_off"},
+    (Questions, PostgresQuestions): {"ask", "take", "answered", "collect"},
+    (Leases, PostgresLeases): {"acquire", "release", "keep", "drop"},
+    (Schedule, PostgresSchedule): {"commit_due"},
+    (Queues, PostgresQueues): {
         *{"renew", "leave", "create_cursors", "acquire", "release", "advance", "reset", "forget"},
     },
-    (ports.Claims, PostgresClaims): {
+    (Claims, PostgresClaims): {
         *{"take_new", "take_due", "line_up", "ack", "extend", "put_back", "give_back", "bury", "drop"},
     },
-    (ports.ConsumerGroups, PostgresGroups): {"open", "alter", "touch", "expire"},
-    (ports.DeadLetters, PostgresDeadLetters): {"replay", "purge"},
-    (ports.Registry, PostgresRegistry): {
+    (ConsumerGroups, PostgresGroups): {"open", "alter", "touch", "expire"},
+    (DeadLetterStore, PostgresDeadLetters): {"replay", "purge"},
+    (Registry, PostgresRegistry): {
         "create_topic",
         "alter_topic",
         "group",
@@ -88,7 +92,7 @@ WRITES: dict[tuple[type, type], set[str]] = {
         "join_cluster",
         "alter_checks",
     },
-    (ports.Evidence, SqlEvidence): {"fence"},
+    (Evidence, SqlEvidence): {"fence"},
 }
 READS = {
     *{"joint", "say", "recall", "abandon"},  # nothing of it is there before it is committed

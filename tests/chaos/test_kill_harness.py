@@ -17,8 +17,8 @@ pytestmark = pytest.mark.kill
 # Announces Deciding and Decided three times, and says how far it came.
 PROGRAM = """
 import sys, txsaga.testing.kill
-from txsaga.engine.announce import Announcer
-from txsaga.model import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core import facts
 from txsaga.wiring import load
 announce = Announcer([load(sys.argv[1], "observer")])
 for turn in range(3):

@@ -14,13 +14,13 @@ from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.scenarios import CREDITS, nobody_knows, settle
 from tests.chaos.world import BANK, World, database, debit
 from tests.contracts.samples import drain
-from txsaga.adapters.postgres import batch
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.core import facts
+from txsaga.core.batcher import Batcher
+from txsaga.core.decision import Decision
+from txsaga.core.facts import Fact
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
-from txsaga.model import facts
-from txsaga.model.decision import Decision
-from txsaga.model.facts import Fact
+from txsaga.messages import batch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 

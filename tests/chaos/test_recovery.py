@@ -17,12 +17,12 @@ from tests.chaos.transfers import QUICK
 from tests.chaos.world import BANK, World, debit, fresh_world
 from tests.services.embedded import embedded_server
 from txsaga import COMMIT, UNKNOWN
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.engine.broker import Broker
-from txsaga.engine.loop import Loop
-from txsaga.engine.roles import Dispatcher
+from txsaga.broker import Broker
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.facts import Fact
+from txsaga.core.role_loop import Loop
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import StoreError
-from txsaga.model.facts import Fact
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 

@@ -19,9 +19,9 @@ from tests.chaos.load import NEWS, PRODUCERS, Load, Tally, reads, works_off
 from tests.chaos.scenarios import CREDITS, settle
 from tests.chaos.world import BANK, World, database, fresh_world
 from tests.services.embedded import embedded_server
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.engine.broker import Broker
-from txsaga.model.decision import Decision
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision
+from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 

@@ -15,9 +15,9 @@ from tests.engine.members import QUICK, Member, age, checks
 from tests.engine.shop import Shop, closing, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.loop import Loop
-from txsaga.wiring import open_store
+from txsaga.checkback.role import CheckBack
+from txsaga.core.role_loop import Loop
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R10")]
 PATIENCE = 0.5
@@ -27,8 +27,8 @@ LIMITS, FENCE = b"set_config('lock_timeout'", b"INSERT INTO"
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for no database for long."""
-    monkeypatch.setattr("txsaga.engine.beside.PATIENCE", PATIENCE)
-    monkeypatch.setattr("txsaga.adapters.evidence.sessions.STATEMENT", 1)
+    monkeypatch.setattr("txsaga.core.timeboxed_calls.PATIENCE", PATIENCE)
+    monkeypatch.setattr("txsaga.evidence.sessions.STATEMENT", 1)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import txsaga
 from tests.chaos.world import World
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kill]
 

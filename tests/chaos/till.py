@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.adapters.tcc.service import SECRET, Till
 from tests.services.free_port import free_port
-from txsaga.adapters.tcc import Called
+from txsaga.resources.http import SignedCall
 
 ROOT = Path(__file__).parents[2]
 PHASES = ("try", "confirm", "cancel")
@@ -30,7 +30,7 @@ class Mortal(Till):
         super().__init__(folder, port, secret)
         self._death = death
 
-    def answer(self, called: Called, item: int) -> int:
+    def answer(self, called: SignedCall, item: int) -> int:
         """Do what is asked, and die where that is due."""
         self._die(f"{called.phase}:before")
         status = super().answer(called, item)

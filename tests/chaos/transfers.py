@@ -25,22 +25,22 @@ import txsaga
 from tests.chaos.scenarios import CREDITS, booked, nobody_knows
 from tests.chaos.world import BANK, World, database, debit
 from txsaga import COMMIT, LocalState, Message, inbox
-from txsaga.engine.broker import Broker
-from txsaga.engine.loop import Loop
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
+from txsaga.core.message import TRANSACTION_ID
+from txsaga.core.role_loop import Loop
 from txsaga.errors import TxSagaError
-from txsaga.model.checks import CheckProfile
-from txsaga.model.message import TRANSACTION_ID
+from txsaga.messages.producer import Producer
 
 CREDIT = "CREATE TABLE credit (id text NOT NULL)"
 SOON = timedelta(seconds=0.3)
 QUICK = CheckProfile(interval=SOON, min_age=SOON, reply_timeout=timedelta(seconds=1), max_checks=1_000)
 SHORT = {
-    "txsaga.engine.lease.MEMBERSHIP": timedelta(seconds=1),
-    "txsaga.engine.lease.Lease.TTL": timedelta(seconds=1),
-    "txsaga.engine.lease.LEASE": timedelta(seconds=2),
-    "txsaga.adapters.postgres.doubts.LEASE": timedelta(seconds=2),
-    "txsaga.adapters.postgres.sweep.LEASE": timedelta(seconds=2),
+    "txsaga.checkback.heartbeat.MEMBERSHIP": timedelta(seconds=1),
+    "txsaga.checkback.heartbeat.Lease.TTL": timedelta(seconds=1),
+    "txsaga.checkback.heartbeat.LEASE": timedelta(seconds=2),
+    "txsaga.checkback.doubts_store.LEASE": timedelta(seconds=2),
+    "txsaga.checkback.sweep_statements.LEASE": timedelta(seconds=2),
 }
 Part = Callable[[World, int], None]
 _warm = multiprocessing.get_context("forkserver")

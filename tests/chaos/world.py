@@ -16,7 +16,7 @@ from tests.adapters.tcc.service import SECRET
 from tests.chaos.houses import close_place, open_books, open_place, place
 from tests.services.databases import fresh_name
 from txsaga import HttpService
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 BANK = "bank"
 MORTGAGE = "mortgage"

@@ -13,9 +13,9 @@ import txsaga
 from tests.cli.program import Said, is_setting
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
+from txsaga.broker import Broker
 from txsaga.cli.__main__ import main
-from txsaga.engine.broker import Broker
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 Cli = Callable[..., Said]
 

@@ -22,28 +22,28 @@ from sqlalchemy import NullPool, create_engine
 from tests.engine.coordinator.fakes import FakeResource
 from tests.engine.fakes import NoHome
 from tests.oracle import MemoryStore
-from txsaga.cli.timeline import say_timeline
-from txsaga.engine.announce import Announcer
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.by_hand import BranchesByHand
-from txsaga.engine.coordinator.notes import Notes
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.flows.budgets import Budgets
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.looking import look
-from txsaga.engine.roles import Dispatcher
-from txsaga.engine.scheduler import Scheduler
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.one_check import look
+from txsaga.cli.printing import say_timeline
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.kernel import Kernel
 from txsaga.errors import StoreUnavailable, Unfinished
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.steps import steps_of
-from txsaga.model.timeline import Step
-from txsaga.ports.branches import Noted
+from txsaga.flows.branches_by_hand import BranchesByHand
+from txsaga.flows.budgets import Budgets
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.flow import Flow
+from txsaga.flows.outcome_writer import OutcomeWriter
+from txsaga.flows.ports import BranchOutcome
+from txsaga.flows.recovery import Recovery
+from txsaga.inspect.timeline import TimelineStep
+from txsaga.inspect.timeline_steps import steps_of
+from txsaga.messages.scheduler import Scheduler
 from txsaga.testing import FakeClock
 from txsaga.testing.checking import check_once
-from txsaga.wiring import Resources
+from txsaga.wiring.resources import Resources
 
 FILES = Path(__file__).parent / "timelines"
 LONG = 60
@@ -60,7 +60,7 @@ class Scene:
     broker: Broker
     clock: FakeClock
     resources: Mapping[str, FakeResource]
-    notes: list[Noted]
+    notes: list[BranchOutcome]
 
     @property
     def producer(self) -> JoiningProducer:
@@ -94,7 +94,7 @@ class Scene:
             recovery._reach.failed(other)
         recovery.run_once()
 
-    def steps(self, txid: int, *, evidence: bool = False) -> list[Step]:
+    def steps(self, txid: int, *, evidence: bool = False) -> list[TimelineStep]:
         """Tell a transaction."""
         trace = self.broker.kernel.store.overview.trace(txid)
         assert trace is not None
@@ -114,7 +114,7 @@ def scene() -> Iterator[Scene]:
     with TemporaryDirectory() as folder:
         database = create_engine(f"sqlite:///{folder}/billing.db", poolclass=NullPool)
         resources = {name: FakeResource(name) for name in ("current", "mortgage")}
-        found, notes = Resources({}, {"billing": database}).find, list[Noted]()
+        found, notes = Resources({}, {"billing": database}).find, list[BranchOutcome]()
         kernel = Kernel(
             MemoryStore(clock),
             evidence=lambda named: (
@@ -126,7 +126,7 @@ def scene() -> Iterator[Scene]:
             announce=Announcer([lambda _: clock.advance(1)]),
             member="desk",
         )
-        kernel.notes = Notes(notes.extend)
+        kernel.notes = OutcomeWriter(notes.extend)
         with Broker(
             kernel, NoHome(), roles=False, answering=False, heartbeat=False, on_close=database.dispose
         ) as broker:
@@ -330,7 +330,7 @@ def tried_again(scene: Scene) -> str:
     return scene.shown(flow.txid)
 
 
-def _journal(flow: Flow, step: str, **place: Any) -> None:  # noqa: ANN401
+def _journal(flow: Flow, step: str, **place: Any) -> None:
     with flow.step(step, hold="journal", **place) as journal:
         journal.execute("update account set balance = balance + 1", rows=1)
 

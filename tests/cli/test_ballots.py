@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
+from txsaga.broker import Broker
 from txsaga.cli.tx import os_user
-from txsaga.engine.broker import Broker
-from txsaga.engine.decide import By
-from txsaga.model.ballot import Ballot, Rule
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
+from txsaga.flows.ballot import Ballot, Rule
+from txsaga.messages.decide import DecidedBy
 
 pytestmark = pytest.mark.postgres
 
-BY = By(who="a test", why="it is over")
+BY = DecidedBy(who="a test", why="it is over")
 WHY = ("--reason", "looked at it")
 
 
 @pytest.fixture
-def life(broker: Broker) -> Life:
+def life(broker: Broker) -> TxRecord:
     """Give an open transaction with a ballot of two voters."""
     group = broker.kernel.store.registry.group("bank", transactional=True)
     with broker.kernel.store.ledgers.open() as ledger:
@@ -31,7 +31,7 @@ def life(broker: Broker) -> Life:
     return life
 
 
-def test_a_ballot_is_listed_until_its_transaction_is_over(cli: Cli, broker: Broker, life: Life) -> None:
+def test_a_ballot_is_listed_until_its_transaction_is_over(cli: Cli, broker: Broker, life: TxRecord) -> None:
     said = cli("tx", "vote", str(life.txid), "release", "yes", "--voter", "anna", *WHY)
     assert (said.code, said.err) == (0, "")
     assert said.out.strip() == f"anna voted yes in ballot release of transaction {life.txid}: it is open"
@@ -47,7 +47,7 @@ def test_a_ballot_is_listed_until_its_transaction_is_over(cli: Cli, broker: Brok
     assert kept["votes"] == listed["votes"]
 
 
-def test_the_first_vote_of_a_voter_stands(cli: Cli, life: Life) -> None:
+def test_the_first_vote_of_a_voter_stands(cli: Cli, life: TxRecord) -> None:
     words = ("tx", "vote", str(life.txid), "release")
     first, again = (cli(*words, "no", "--voter", "rows", *WHY, "--json") for _ in range(2))
     assert (first.document["counted"], again.document["counted"]) == (True, False)
@@ -59,7 +59,7 @@ def test_the_first_vote_of_a_voter_stands(cli: Cli, life: Life) -> None:
     assert [each["yes"] for each in last["votes"]] == [False]
 
 
-def test_votes_carry_a_ballot_or_refuse_it(cli: Cli, life: Life) -> None:
+def test_votes_carry_a_ballot_or_refuse_it(cli: Cli, life: TxRecord) -> None:
     words = ("tx", "vote", str(life.txid), "release")
     results = [
         cli(*words, word, "--voter", voter, *WHY, "--json").document["result"]
@@ -68,7 +68,7 @@ def test_votes_carry_a_ballot_or_refuse_it(cli: Cli, life: Life) -> None:
     assert results == ["open", "open", "carried"]
 
 
-def test_a_voter_is_the_account_unless_it_is_said(cli: Cli, broker: Broker, life: Life) -> None:
+def test_a_voter_is_the_account_unless_it_is_said(cli: Cli, broker: Broker, life: TxRecord) -> None:
     account = os_user().rpartition("@")[0]
     with broker.kernel.store.ledgers.open() as ledger:
         ledger.call(life.txid, Ballot(name="own", voters=(account,)))
@@ -86,13 +86,13 @@ def test_a_voter_is_the_account_unless_it_is_said(cli: Cli, broker: Broker, life
         (("release", "yes", "--voter", "anna", "--reason", " "), 3),
     ],
 )
-def test_a_mistake_changes_nothing(cli: Cli, broker: Broker, life: Life, words: tuple[str, ...], code: int) -> None:
+def test_a_mistake_changes_nothing(cli: Cli, broker: Broker, life: TxRecord, words: tuple[str, ...], code: int) -> None:
     assert cli("tx", "vote", str(life.txid), *words).code == code
     (poll,) = broker.ballots(life.txid)
     assert poll.casts == ()
 
 
-def test_nobody_votes_on_what_is_over_or_not_there(cli: Cli, broker: Broker, life: Life) -> None:
+def test_nobody_votes_on_what_is_over_or_not_there(cli: Cli, broker: Broker, life: TxRecord) -> None:
     broker.kernel.decider.decide(life.txid, Decision.ROLLBACK, BY)
     words = ("release", "yes", "--voter", "anna", *WHY)
     assert cli("tx", "vote", str(life.txid), *words).code == 5
@@ -100,7 +100,7 @@ def test_nobody_votes_on_what_is_over_or_not_there(cli: Cli, broker: Broker, lif
     assert cli("tx", "ballots", str(life.txid + 1_000_000), "--json").documents == []
 
 
-def test_the_votes_on_a_transaction_are_a_page(cli: Cli, life: Life, tmp_path: Path) -> None:
+def test_the_votes_on_a_transaction_are_a_page(cli: Cli, life: TxRecord, tmp_path: Path) -> None:
     cli("tx", "vote", str(life.txid), "release", "no", "--voter", "anna", "--reason", "<b>wrong</b>")
     page = tmp_path / "votes.html"
     assert cli("tx", "ballots", str(life.txid), "--html", str(page)).code == 0

@@ -10,15 +10,15 @@ from sqlalchemy import NullPool, create_engine, inspect
 
 from tests.cli.conftest import Cli
 from tests.services.free_port import free_port
-from txsaga.adapters import evidence
+from txsaga.evidence.schema import ddl
 
 TABLES = {"txsaga_database", "txsaga_evidence", "txsaga_inbox"}
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "mysql", "mariadb", "sqlite"])
 def test_the_sql_for_an_administrator_is_printed(bare: Cli, dialect: str) -> None:
-    assert bare("barrier", "ddl", dialect).out == evidence.ddl(dialect)
-    assert bare("barrier", "ddl", dialect, "--json").document == {"dialect": dialect, "sql": evidence.ddl(dialect)}
+    assert bare("barrier", "ddl", dialect).out == ddl(dialect)
+    assert bare("barrier", "ddl", dialect, "--json").document == {"dialect": dialect, "sql": ddl(dialect)}
 
 
 def test_the_tables_are_created_once(bare: Cli, foreign_databases: Callable[[], str]) -> None:

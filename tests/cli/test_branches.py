@@ -17,12 +17,12 @@ from tests.engine.coordinator.bank import START, TRANSFERS, Bank
 from tests.engine.stored import Stored
 from tests.services.free_port import free_port
 from txsaga.cli.tx import os_user
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError
 from txsaga.errors.xa import ResourceManagerFailed
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.model.rights import Right
+from txsaga.flows.branch import BranchState
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 PAID = {"current": START - 10, "mortgage": START + 10}
@@ -52,7 +52,7 @@ class Desk:
         port = free_port()
         return {"TXSAGA_RESOURCE_MORTGAGE": str(make_url(self.known["TXSAGA_RESOURCE_MORTGAGE"]).set(port=port))}
 
-    def left(self, *, account: int = 1, overruled: bool = False) -> Life:
+    def left(self, *, account: int = 1, overruled: bool = False) -> TxRecord:
         """Leave a decided transfer behind; its mortgage may be rolled back by hand."""
         life = self.bank.left(account=account)
         if overruled:
@@ -100,7 +100,7 @@ def test_what_nobody_decided_is_told_and_freed_by_whoever_waits(desk: Desk, monk
     assert (said.code, [each["why"] for each in said.documents]) == (6, [None, None])
     counts = [(each["told"], each["waiting"], each["lone"], each["freed_after_seconds"]) for each in said.documents]
     assert (counts, len(desk.bank.prepared())) == ([(0, 1, 1, 30.0)] * 2, 2)
-    monkeypatch.setattr("txsaga.engine.coordinator.orphans.LONE", timedelta(seconds=0.5))
+    monkeypatch.setattr("txsaga.flows.orphans.LONE", timedelta(seconds=0.5))
     monkeypatch.setattr("txsaga.cli.branches.PAUSE", 0.1)
     said = desk("recover", "--json", "--wait", "50")
     assert (said.code, [(each["told"], each["lone"]) for each in said.documents]) == (0, [(1, 0)] * 2)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
-from txsaga.model.claim import Burial
-from txsaga.model.dead_letter import Copy
+from txsaga.broker import Broker
+from txsaga.consume.claim import Burial
+from txsaga.consume.dead_letter import Copy
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_letter_whose_copy_waits_already_is_said_to_stay(cli: Cli, broker: Bro
 def test_all_letters_are_replayed_page_by_page_and_those_that_die_meanwhile_wait(
     cli: Cli, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.groups.PAGE", 2)
+    monkeypatch.setattr("txsaga.consume.groups.PAGE", 2)
     name = fresh_name("billing")
     broker.create_group(name, max_attempts=1)
     for body in map(str, range(5)):

@@ -17,14 +17,14 @@ from tests.contracts.samples import park
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.pooler import pooled
-from txsaga.adapters.clock import wall_clock
-from txsaga.adapters.postgres import doctor_server, doctor_store, schema
-from txsaga.engine.broker import Broker
-from txsaga.engine.lease import Heartbeat
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.rights import Right
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.clock import wall_clock
+from txsaga.store import doctor_server, doctor_store, schema
+from txsaga.store.right import Right
 from txsaga.testing.checking import check_once
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R18")]
 

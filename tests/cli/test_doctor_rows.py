@@ -26,11 +26,11 @@ from tests.contracts.samples import (
     settle,
 )
 from tests.engine.stored import Stored
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.lease import Heartbeat
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.checkback.role import CheckBack
 from txsaga.testing.checking import check_once
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

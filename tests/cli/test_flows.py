@@ -12,7 +12,7 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.engine.coordinator.bank import Bank, pay
 from tests.engine.stored import Stored
-from txsaga.engine.flows.flow import Flow
+from txsaga.flows.flow import Flow
 
 pytestmark = pytest.mark.postgres
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 
 def test_a_group_is_created_once_altered_and_shown(cli: Cli, topic: str) -> None:

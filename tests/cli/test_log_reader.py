@@ -10,13 +10,13 @@ import pytest
 
 from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row, start
 from tests.oracle import MemoryStore
-from txsaga.cli.log_reader import Tail, taken
-from txsaga.engine.announce import Announcer
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.stream import Stream
+from txsaga.cli.tail import Tail, taken
+from txsaga.consume.stream import Stream
+from txsaga.core.announcer import Announcer
+from txsaga.core.kernel import Kernel
+from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import ReservedName, UnknownTopic
-from txsaga.model.topic import HALF_TOPIC
-from txsaga.ports.evidence import Evidence
+from txsaga.evidence.ports import Evidence
 from txsaga.testing import FakeClock
 
 

@@ -23,19 +23,17 @@ from tests.contracts.samples import park
 from tests.engine.coordinator.fakes import desk
 from tests.engine.stored import Stored
 from tests.oracle import MemoryStore
-from txsaga.cli.gauges import Gauges
-from txsaga.cli.metrics import Metrics, Watched, served
-from txsaga.engine.broker import Broker
-from txsaga.engine.loop import Loop
-from txsaga.engine.pace import Pace
-from txsaga.engine.roles import Dispatcher
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
+from txsaga.cli.metrics import Gauges, Metrics, Watched, served
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
+from txsaga.core.role_loop import Loop, Pace
 from txsaga.errors import ConfigError, StoreUnavailable
-from txsaga.model import facts
-from txsaga.model.branch import BranchId
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
-from txsaga.model.overview import ANSWERS, Undecided
+from txsaga.flows.branch import BranchId
+from txsaga.inspect.overview import ANSWERS, Undecided
 from txsaga.testing.checking import check_once
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
-from txsaga.engine.lease import Heartbeat
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import Heartbeat
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from txsaga.cli.progress import progress
+from txsaga.cli.printing import progress
 
 
 class Terminal(io.StringIO):

@@ -8,10 +8,10 @@ from datetime import datetime
 import pytest
 
 from tests.cli.conftest import Cli
+from txsaga.broker import Broker
 from txsaga.cli.tx import os_user
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.model.records import Receipt
+from txsaga.core.records import Receipt
+from txsaga.messages.producer import Producer
 
 YES = ("--yes", "--reason", "the shop called")
 

@@ -10,8 +10,8 @@ import txsaga
 from tests.adapters.postgres.logins import Logins, logins
 from tests.cli.conftest import Cli
 from tests.contracts.samples import park
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.store.right import Right
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

@@ -9,9 +9,9 @@ from tests.engine.saga.agency import BOOK, CANCEL, LONG_AGO, TRIPS, Agency, Stop
 from tests.engine.saga.conftest import agency as agency  # a fixture
 from txsaga import Undo, compensation
 from txsaga.cli.tx import os_user
-from txsaga.engine.saga.block import Saga
-from txsaga.engine.saga.code import CODE
-from txsaga.engine.saga.role import Sagas
+from txsaga.flows.saga import Saga
+from txsaga.flows.saga_code import CODE
+from txsaga.flows.saga_role import SagaRole
 
 pytestmark = pytest.mark.postgres
 
@@ -72,7 +72,7 @@ def test_a_step_is_resumed_with_a_reason(agency: Agency, desk: Cli) -> None:
     txid = stalled(agency)
     assert desk("saga", "resume", str(txid)).code == 2
     assert desk("saga", "resume", str(txid), "--reason", "there is money").out == f"saga {txid}: step 2 resumed\n"
-    assert Sagas(agency.broker.kernel).run_once() == 0  # it fails again
+    assert SagaRole(agency.broker.kernel).run_once() == 0  # it fails again
     history = desk("tx", "show", str(txid), "--json").document["history"]
     assert [(each["what"], each["who"]) for each in history][-1] == ("STEP RESUMED", os_user())
 
@@ -81,7 +81,7 @@ def test_a_step_is_skipped_with_a_reason(agency: Agency, desk: Cli) -> None:
     txid = stalled(agency)
     said = desk("saga", "skip", str(txid), "--step", "2", "--reason", "paid by hand", "--json")
     assert said.document == {"txid": txid, "steps": [2], "done": "skipped"}
-    assert Sagas(agency.broker.kernel).run_once() == 1
+    assert SagaRole(agency.broker.kernel).run_once() == 1
     assert desk("saga", "list", "--json").documents == []
     assert desk("saga", "show", str(txid), "--json").document["over"] is True
 

@@ -10,11 +10,11 @@ import pytest
 
 import txsaga
 from tests.cli.conftest import Cli
-from txsaga.adapters.airflow.rest import Airflow
+from txsaga.airflow_host.rest import Airflow
 from txsaga.config import Settings
+from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError, TxSagaError
-from txsaga.model.redacting import redacted
-from txsaga.wiring import resource_engine
+from txsaga.wiring.resources import resource_engine
 
 SECRET = "".join(("s3", "cr3", "t"))  # no line of this file holds it: tracebacks show lines
 WRONG = [

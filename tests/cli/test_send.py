@@ -7,8 +7,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
-from txsaga.model.message import MAX_BODY, MAX_KEY
+from txsaga.broker import Broker
+from txsaga.core.message import MAX_BODY, MAX_KEY
 
 
 def test_a_message_arrives_as_it_was_sent(cli: Cli, topic: str) -> None:

@@ -11,9 +11,9 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.contracts.samples import park
 from tests.engine.stored import Stored
-from txsaga.engine.broker import Broker
-from txsaga.engine.lease import Heartbeat
-from txsaga.engine.roles import Dispatcher
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.consume.dispatcher import Dispatcher
 from txsaga.testing.checking import check_once
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
 from tests.engine.stored import Stored
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 
 @pytest.fixture

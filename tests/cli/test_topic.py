@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
 
 
 def test_a_topic_is_created_once_and_found_again(cli: Cli) -> None:

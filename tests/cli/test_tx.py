@@ -15,13 +15,13 @@ from tests.cli.conftest import Cli
 from tests.cli.program import Said
 from tests.contracts.samples import answered, new_group, row
 from tests.engine.stored import Stored
+from txsaga.broker import Broker
 from txsaga.cli.tx import os_user
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.identity import StoreId
+from txsaga.core.records import Half, Receipt
 from txsaga.errors import TransactionsRejected
-from txsaga.model.identity import StoreId
-from txsaga.model.records import Half, Receipt
+from txsaga.messages.producer import Producer
 
 
 @pytest.fixture

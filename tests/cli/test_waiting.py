@@ -10,8 +10,8 @@ from tests.chaos.proxy import network
 from tests.cli.conftest import Cli
 from tests.cli.program import TIMEOUT, environment, run, started
 from tests.services.databases import fresh_name
+from txsaga.broker import Broker
 from txsaga.cli import home
-from txsaga.engine.broker import Broker
 from txsaga.errors import RightsMissing, StoreUnavailable
 
 pytestmark = pytest.mark.postgres
@@ -71,7 +71,7 @@ def test_the_looks_are_ever_further_apart_and_a_mistake_ends_them(monkeypatch: p
         def open(url: str) -> None:
             raise RightsMissing("no") if len(rests) == 7 else StoreUnavailable("nobody is there")
 
-    monkeypatch.setattr("txsaga.adapters.postgres.store.PostgresStore", Away)
+    monkeypatch.setattr("txsaga.store.store.PostgresStore", Away)
     with pytest.raises(RightsMissing):
         home.wait_for("postgresql://nowhere", rests.append)
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]

@@ -9,7 +9,7 @@ from tests.cluster.outage import Outage
 from tests.cluster.town import NAMES, ORDERS, Town
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from contextlib import suppress
 import pytest
 
 from tests.cluster.town import ORDERS, Town
-from txsaga.adapters.brokers import handle
-from txsaga.adapters.brokers.lives import BranchLives
+from txsaga.core.decision import Decision
+from txsaga.core.records import Row, TxRecord
 from txsaga.errors import ConfigError, InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError, Unfinished
 from txsaga.errors.xa import CommunicationFailed, ProtocolError, ResourceManagerFailed, VotedNo, XaError
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life, Row
+from txsaga.flows.branch import BranchState
+from txsaga.resources import broker as handle
+from txsaga.resources.broker_records import BranchLives
 
 pytestmark = pytest.mark.postgres
 
@@ -225,7 +225,7 @@ def test_one_of_two_participants_that_is_down_fails_both(town: Town) -> None:
 def test_messages_that_a_broker_could_not_store_are_not_left_out(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     add, cut = BranchLives.add, [True]
 
-    def once(lives: BranchLives, life: Life, rows: Sequence[Row]) -> None:
+    def once(lives: BranchLives, life: TxRecord, rows: Sequence[Row]) -> None:
         if cut.pop():
             raise StoreUnavailable("the line is cut")
         add(lives, life, rows)
@@ -257,7 +257,7 @@ def test_who_takes_no_part_is_let_go_where_the_decision_is_not_known(
 def test_a_branch_that_grew_too_big_votes_no_even_if_that_error_is_dropped(
     town: Town, monkeypatch: pytest.MonkeyPatch, others: Sequence[bytes]
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.MOST", 1_000)
     with pytest.raises(VotedNo), town.cluster().producer("shop").transaction() as tx:
         for body in others:
             tx.send(ORDERS, body)

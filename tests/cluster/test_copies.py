@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from txsaga.engine.cluster.copies import COPY, PRIMARY, Arrival, Copies, Timers
+from txsaga.clusters.copies import COPY, PRIMARY, Arrival, Copies, Timers
 
 pytestmark = pytest.mark.req("WM-39")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.town import ORDERS, Town
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.cluster.transaction import ClusterTransaction
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.clusters.transaction import ClusterTransaction
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres
 

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from tests.cluster.town import ORDERS, Town
+from txsaga.core.decision import Decision
 from txsaga.errors import TransactionError
 from txsaga.errors.xa import RolledBack
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres
 

@@ -9,9 +9,9 @@ import pytest
 from tests.cluster.test_stream_loops import left_at, of
 from tests.cluster.test_streaming import chunks, texts
 from tests.cluster.town import ORDERS, Town
-from txsaga.engine.cluster.copies import Timers
-from txsaga.engine.cluster.stream import ClusterStream
-from txsaga.engine.patience import patiently
+from txsaga.clusters.copies import Timers
+from txsaga.clusters.stream import ClusterStream
+from txsaga.core.retry import patiently
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("WM-39")]
 

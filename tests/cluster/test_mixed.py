@@ -10,13 +10,12 @@ from sqlalchemy import Engine, create_engine, text
 import txsaga
 from tests.cluster.town import ORDERS, Town
 from txsaga import Broker, LocalState
-from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.brokers.handle import BrokerWork
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, ResourceUnknown, TransactionsRejected, Unfinished
 from txsaga.errors.xa import VotedNo
-from txsaga.model.decision import Decision
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.recovery import Recovery
+from txsaga.resources.broker import BrokerWork, StoreParticipant
 
 pytestmark = pytest.mark.postgres
 
@@ -86,7 +85,7 @@ def test_another_process_finds_the_broker_by_its_name_in_the_environment(
     with pytest.raises(Unfinished), opening(town, ledger) as tx:
         work(tx)
         monkeypatch.setattr(StoreParticipant, "finish", _away)
-        monkeypatch.setattr("txsaga.adapters.brokers.store_branch.StoreBranch.finish", _away)
+        monkeypatch.setattr("txsaga.resources.broker.StoreBranch.finish", _away)
     monkeypatch.undo()
     assert town.lives("b1") == ["prepared"]
     town.home.rows("UPDATE branch SET at = at - interval '1 hour'")

@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 
 from tests.cluster.town import NAMES, ORDERS, Town
-from txsaga.engine.cluster.consumer import ClusterConsumer
-from txsaga.engine.cluster.copies import COPY, Timers
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.producer import Producer
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.clusters.consumer import ClusterConsumer
+from txsaga.clusters.copies import COPY, Timers
+from txsaga.core.decision import Decision
 from txsaga.errors import BadDestination, ConfigError, OutcomeUnknown, StoreUnavailable, TooFewBrokers, TransactionError
-from txsaga.model.decision import Decision
+from txsaga.messages.producer import Producer
 
 pytestmark = pytest.mark.postgres
 

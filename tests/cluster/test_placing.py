@@ -9,7 +9,7 @@ import pytest
 
 import txsaga
 from tests.cluster.town import NAMES, ORDERS, Town
-from txsaga.engine.cluster.facade import BrokerCluster
+from txsaga.clusters.broker_cluster import BrokerCluster
 from txsaga.errors import ConfigError, PinRefused, TooFewBrokers
 from txsaga.wiring import connecting
 
@@ -191,7 +191,7 @@ def test_a_store_is_one_broker_of_a_cluster_however_it_is_named(
 ) -> None:
     connect, opened = connecting.connect, list[txsaga.Broker]()
 
-    def noted(url: str, **how: Any) -> txsaga.Broker:  # noqa: ANN401  # as a cluster connects
+    def noted(url: str, **how: Any) -> txsaga.Broker:  # as a cluster connects
         opened.append(connect(url, **how))
         return opened[-1]
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.town import NAMES, ORDERS, Town
-from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.brokers.handle import BrokerWork
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.cluster.recovering import Found
-from txsaga.engine.cluster.transaction import ClusterTransaction
+from txsaga.checkback.by_hand import ByHand
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.clusters.recovery import FoundBranch
+from txsaga.clusters.transaction import ClusterTransaction
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
 from txsaga.errors.xa import HeuristicCommit, ProtocolError, ResourceManagerFailed, UnknownBranch
-from txsaga.model.branch import BranchId, BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchId, BranchState
+from txsaga.resources.broker import BrokerWork, StoreParticipant
 
 pytestmark = pytest.mark.postgres
 
@@ -52,7 +51,7 @@ def heuristic(town: Town, cluster: BrokerCluster) -> ClusterTransaction:
     return tx
 
 
-def places(found: list[Found]) -> list[tuple[str, BranchState]]:
+def places(found: list[FoundBranch]) -> list[tuple[str, BranchState]]:
     return [(each.broker, each.state) for each in found]
 
 
@@ -129,7 +128,7 @@ def test_forget_of_anything_else_is_refused(town: Town) -> None:
         cluster.forget(found)
     assert tx.id is not None
     with pytest.raises(UnknownBranch):
-        cluster.forget(Found("b2", BranchId(tx.id, 9), BranchState.HEURISTIC_COMMITTED))
+        cluster.forget(FoundBranch("b2", BranchId(tx.id, 9), BranchState.HEURISTIC_COMMITTED))
     assert places(cluster.recover()) == [("b1", BranchState.PREPARED)]
 
 

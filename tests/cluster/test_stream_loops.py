@@ -9,10 +9,10 @@ import pytest
 from tests.cluster.test_streaming import chunks, texts
 from tests.cluster.test_subscribing import put
 from tests.cluster.town import NAMES, Town
-from txsaga.engine.cluster.stream import ClusterStream
-from txsaga.engine.patience import patiently
-from txsaga.model.layout import Batch
-from txsaga.model.message import Delivered
+from txsaga.clusters.stream import ClusterStream
+from txsaga.core.layout import Batch
+from txsaga.core.message import Delivered
+from txsaga.core.retry import patiently
 
 pytestmark = pytest.mark.postgres
 

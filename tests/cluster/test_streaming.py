@@ -8,10 +8,10 @@ import pytest
 
 from tests.cluster.test_subscribing import put
 from tests.cluster.town import NAMES, ORDERS, Town
-from txsaga.engine.cluster.copies import Timers
-from txsaga.engine.cluster.stream import ClusterStream
+from txsaga.clusters.copies import Timers
+from txsaga.clusters.stream import ClusterStream
+from txsaga.core.layout import Batch
 from txsaga.errors import LeaseLost, StoreUnavailable, TransactionError
-from txsaga.model.layout import Batch
 
 pytestmark = pytest.mark.postgres
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.town import NAMES, Town
-from txsaga.engine.cluster.consumer import ClusterConsumer
+from txsaga.clusters.consumer import ClusterConsumer
 from txsaga.errors import StoreUnavailable
 
 pytestmark = pytest.mark.postgres

@@ -11,11 +11,11 @@ import txsaga
 from tests.cluster.outage import Outage
 from tests.engine.stored import Stored
 from txsaga import Broker
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.branch import BranchState
-from txsaga.model.checks import CheckProfile
+from txsaga.checkback.profile import CheckProfile
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.flows.branch import BranchState
+from txsaga.flows.recovery import Recovery
 from txsaga.testing.checking import check_once
 
 ORDERS = "orders"

@@ -23,10 +23,10 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.contracts.timing import Later
-from txsaga.model.asking import Answer, Ask, Lead, PutOff
-from txsaga.model.decision import LocalState
-from txsaga.model.lifecycle import TxEvent
-from txsaga.ports.store import Store
+from txsaga.checkback.questions import Ask, Lead, PutOff, QuestionAnswer
+from txsaga.core.decision import LocalState
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.store import Store
 
 MOMENT = timedelta(seconds=3)
 
@@ -91,7 +91,7 @@ class BacklogContract:
         store.doubts.put_off([PutOff(receipt.txid, timedelta(0), "it is away", False)])
         _asked(store, group, receipt.txid)
         store.questions.take("anna", 10)
-        store.questions.answered("anna", [Answer(receipt.txid, LocalState.UNKNOWN, "who knows")])
+        store.questions.answered("anna", [QuestionAnswer(receipt.txid, LocalState.UNKNOWN, "who knows")])
         (found,) = store.overview.doubts(limit=10)
         remarks = [(each.who, each.answer, each.why) for each in found.checks.remarks]
         assert remarks == [("check-back", "NOBODY", "it is away"), ("anna", "UNKNOWN", "who knows")]
@@ -125,7 +125,7 @@ class BacklogContract:
         assert len(store.questions.take("anna", 10)) == 2
         decided(store, end_of(one, ROLLBACK, from_check=True))
         said = [(one.txid, LocalState.ROLLBACK), (two.txid, LocalState.UNKNOWN)]
-        store.questions.answered("anna", [Answer(txid, state, "why") for txid, state in said])
+        store.questions.answered("anna", [QuestionAnswer(txid, state, "why") for txid, state in said])
         store.doubts.put_off([PutOff(two.txid, timedelta(0), "nobody", False)])
         (mine,) = store.overview.backlogs()
         assert dict(mine.answers) == {"ROLLBACK": 1, "UNKNOWN": 1, "NOBODY": 1}

@@ -24,11 +24,11 @@ from tests.contracts.claiming import (
 )
 from tests.contracts.samples import COMMIT, ROLLBACK, decide_life, new_group, opened, settle
 from tests.contracts.timing import IN_TIME, OVER, Later
+from txsaga.consume.claim import Claim
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
 from txsaga.errors import ClaimLost, TransactionError
-from txsaga.model.claim import Claim
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.ports.store import Store
 
 SOON = timedelta(seconds=MOMENT)
 REST = timedelta(seconds=3)
@@ -192,7 +192,7 @@ class BindingContract:
         lives = [opened(store, group, f"key-{n}") for n in range(4)]
         claim = taken(store, qid)
 
-        def binds(life: Life) -> bool:
+        def binds(life: TxRecord) -> bool:
             try:
                 bind(store, life, claim.only(1))
             except ClaimLost:
@@ -210,7 +210,7 @@ class BindingContract:
         assert due(store, qid) == []
 
 
-def bind(store: Store, life: Life, claim: Claim, *, retry: timedelta = SOON) -> None:
+def bind(store: Store, life: TxRecord, claim: Claim, *, retry: timedelta = SOON) -> None:
     """Bind the one message of a claim to a keyed transaction."""
     with store.ledgers.open() as ledger:
         ledger.bind(life.txid, claim, retry)

@@ -12,6 +12,10 @@ from uuid import UUID
 import pytest
 
 from tests.contracts.samples import COMMIT, ROLLBACK, new_group, new_queues, read, row
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import LateSlot, Row, TxRecord
+from txsaga.core.store import Store
 from txsaga.errors import (
     DecidedOtherwise,
     EffectConflict,
@@ -20,15 +24,11 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.model.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import LateSlot, Life, Row
-from txsaga.ports.branches import Answer, Begin, Call, Fence, Noted, Resolve, Voted
-from txsaga.ports.store import Store
+from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchState, Vote
+from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, BranchVote, Call, DecisionRequest, Fence
 
 YES, NOTHING = Vote.PREPARED, Vote.READ_ONLY
-FIRST_OF = (Voted(1, 1, YES), Voted(2, 1, YES))
+FIRST_OF = (BranchVote(1, 1, YES), BranchVote(2, 1, YES))
 
 
 def resources(store: Store, *names: str) -> list[int]:
@@ -44,25 +44,25 @@ def written(store: Store, call: Call) -> Answer:
     return answer
 
 
-def begun(store: Store, *names: str) -> Life:
+def begun(store: Store, *names: str) -> TxRecord:
     """Begin a transaction with branches in these resources."""
-    life = written(store, Begin(new_group(store), resources(store, *names or ("current", "mortgage"))))
-    assert isinstance(life, Life)
+    life = written(store, BeginBranches(new_group(store), resources(store, *names or ("current", "mortgage"))))
+    assert isinstance(life, TxRecord)
     return life
 
 
 def said(
-    life: Life,
+    life: TxRecord,
     decision: Decision | None,
     rows: Sequence[Row] = (),
-    votes: Sequence[Voted] = (),
+    votes: Sequence[BranchVote] = (),
     evidence: int | None = None,
-) -> Resolve:
+) -> DecisionRequest:
     """Speak as the owner."""
-    return Resolve(life, decision, "owner 1", "the block ended", rows, votes, evidence)
+    return DecisionRequest(life, decision, "owner 1", "the block ended", rows, votes, evidence)
 
 
-def numbered(store: Store) -> Life:
+def numbered(store: Store) -> TxRecord:
     """Take a number for a transaction of which nothing is written yet."""
     (life,) = store.branches.numbers(new_group(store), 1)
     return life
@@ -70,25 +70,25 @@ def numbered(store: Store) -> Life:
 
 def concluded(
     store: Store,
-    life: Life,
+    life: TxRecord,
     decision: Decision | None,
     rows: Sequence[Row] = (),
-    votes: Sequence[Voted] = (),
+    votes: Sequence[BranchVote] = (),
     evidence: int | None = None,
-) -> Resolve:
+) -> DecisionRequest:
     """Speak as the owner of such a transaction."""
     word = said(life, decision, rows, votes, evidence)
     return word._replace(resources=resources(store, "current", "mortgage"))
 
 
-def states(store: Store, life: Life) -> list[BranchState]:
+def states(store: Store, life: TxRecord) -> list[BranchState]:
     """Return where its branches stand."""
     return [each.state for each in store.branches.of(life.txid)]
 
 
-def noted(store: Store, life: Life, number: int, event: BranchEvent) -> bool:
+def noted(store: Store, life: TxRecord, number: int, event: BranchEvent) -> bool:
     """Note what became of a branch."""
-    return bool(written(store, Noted(life.txid, number, life.owner, event)))
+    return bool(written(store, BranchOutcome(life.txid, number, life.owner, event)))
 
 
 class BranchContract:
@@ -105,9 +105,11 @@ class BranchContract:
 
     def test_many_begin_at_once_each_with_its_own(self, store: Store) -> None:
         group, (one, two) = new_group(store), resources(store, "current", "mortgage")
-        lives = store.branches.write([Begin(group, [one]), Begin(group, []), Begin(group, [two, one], run="r")])
-        assert all(isinstance(life, Life) for life in lives)
-        first, second, third = [life for life in lives if isinstance(life, Life)]
+        lives = store.branches.write(
+            [BeginBranches(group, [one]), BeginBranches(group, []), BeginBranches(group, [two, one], run="r")]
+        )
+        assert all(isinstance(life, TxRecord) for life in lives)
+        first, second, third = [life for life in lives if isinstance(life, TxRecord)]
         assert [len(store.branches.of(life.txid)) for life in (first, second, third)] == [1, 0, 2]
         assert [each.resource for each in store.branches.of(third.txid)] == ["mortgage", "current"]
         assert (first.run, third.run) == (None, "r")
@@ -123,13 +125,13 @@ class BranchContract:
 
     def test_what_only_read_has_left_with_the_decision(self, store: Store) -> None:
         life = begun(store)
-        written(store, said(life, COMMIT, votes=(Voted(1, 1, YES), Voted(2, 1, NOTHING))))
+        written(store, said(life, COMMIT, votes=(BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))))
         assert states(store, life) == [BranchState.PREPARED, BranchState.COMMITTED]
         assert [branch.number for branch, _ in store.branches.unfinished()] == [1]
         assert [branch.why for branch in store.branches.of(life.txid)] == ["", NOTHING_DONE]
 
     def test_what_only_read_is_told_from_what_is_committed(self, store: Store) -> None:
-        votes = (Voted(1, 1, YES), Voted(2, 1, NOTHING))
+        votes = (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))
         life, unwritten = begun(store), numbered(store)
         with store.ledgers.open() as ledger:
             ledger.elect(life.txid, votes)
@@ -172,7 +174,7 @@ class BranchContract:
             written(store, said(life, COMMIT, votes=FIRST_OF))
         with store.ledgers.open() as ledger:
             assert list(ledger.name(later, resources(store, "current", "audit"))) == [1, 3]
-        assert written(store, said(later, COMMIT, votes=(Voted(1, 2, YES), Voted(3, 2, YES)))) is COMMIT
+        assert written(store, said(later, COMMIT, votes=(BranchVote(1, 2, YES), BranchVote(3, 2, YES)))) is COMMIT
         with pytest.raises(Superseded):  # or it would tell its own branches to commit
             written(store, said(life, COMMIT, votes=FIRST_OF))
         named = {(each.number, each.attempt): each.state for each in store.branches.of(life.txid)}
@@ -209,7 +211,7 @@ class BranchContract:
         group = new_group(store)
         store.registry.reject_transactions(True)
         with pytest.raises(TransactionsRejected):
-            written(store, Begin(group, []))
+            written(store, BeginBranches(group, []))
 
     @pytest.mark.parametrize(
         ("event", "state"),
@@ -330,7 +332,7 @@ class BranchContract:
         assert written(store, concluded(store, life, COMMIT, [row(qid, "a")], FIRST_OF)) is ROLLBACK
         assert (read(store, qid), store.branches.of(life.txid)) == ([], [])
         with pytest.raises(DecidedOtherwise):
-            written(store, Begin(life.group, resources(store, "current"), life=life))
+            written(store, BeginBranches(life.group, resources(store, "current"), life=life))
         assert [(each.what, each.who) for each in store.overview.history(life.txid)] == [("ROLLBACK", "recovery")]
 
     @pytest.mark.rule("R9")
@@ -339,7 +341,7 @@ class BranchContract:
         (ledger_of,) = resources(store, "ledger")
         written(store, concluded(store, decided, COMMIT, votes=FIRST_OF))
         written(store, concluded(store, ended, None, votes=FIRST_OF, evidence=ledger_of))
-        written(store, Begin(opened.group, resources(store, "current"), life=opened))
+        written(store, BeginBranches(opened.group, resources(store, "current"), life=opened))
         fences = [Fence(life.txid, "recovery", "") for life in (decided, ended, opened)]
         assert list(store.branches.write(fences)) == [COMMIT, None, None]
 
@@ -359,7 +361,7 @@ class BranchContract:
 
     def test_a_transaction_that_has_its_number_may_be_written_down_before_its_end(self, store: Store) -> None:
         life = numbered(store)
-        begin = Begin(life.group, resources(store, "current", "mortgage"), life=life)
+        begin = BeginBranches(life.group, resources(store, "current", "mortgage"), life=life)
         assert written(store, begin) == life
         assert written(store, begin) == life  # its answer was lost
         assert states(store, life) == [BranchState.ACTIVE, BranchState.ACTIVE]
@@ -373,7 +375,7 @@ class BranchContract:
         with pytest.raises(UnknownTransaction):
             written(store, concluded(store, forged, COMMIT, votes=FIRST_OF))
         with pytest.raises(UnknownTransaction):
-            written(store, Begin(life.group, [], life=forged))
+            written(store, BeginBranches(life.group, [], life=forged))
         assert store.registry.transaction(life.txid) is None
 
     def test_many_are_concluded_at_once_each_with_its_own(self, store: Store) -> None:
@@ -382,7 +384,7 @@ class BranchContract:
         words = [
             concluded(store, lives[0], COMMIT, [row(qid, "a")], FIRST_OF),
             concluded(store, lives[1], ROLLBACK),
-            concluded(store, lives[2], COMMIT, [row(qid, "b")], (Voted(1, 1, YES), Voted(2, 1, NOTHING))),
+            concluded(store, lives[2], COMMIT, [row(qid, "b")], (BranchVote(1, 1, YES), BranchVote(2, 1, NOTHING))),
         ]
         assert list(store.branches.write(words)) == [COMMIT, ROLLBACK, COMMIT]
         assert sorted(read(store, qid)) == ["a", "b"]

@@ -28,10 +28,10 @@ from tests.contracts.claiming import (
 )
 from tests.contracts.samples import entries, new_queues, read
 from tests.contracts.timing import IN_TIME, OVER, Later
+from txsaga.consume.claim import Claim, ClaimHold, Policy, Style
+from txsaga.consume.dead_letter import DeadLetter
+from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
-from txsaga.model.claim import Claim, Hold, Policy, Style
-from txsaga.model.dead_letter import DeadLetter
-from txsaga.ports.store import Store
 
 
 class BurialContract:
@@ -92,7 +92,7 @@ class BurialContract:
         claim = taken(store, qid)._replace()
         letter = laid_down(store, claim, "broken")
         store.queues.create_cursors("nobody", {qid: 0})
-        lost = store.claims.take_new("nobody", [qid], 0, 1, Hold("anna", 60))
+        lost = store.claims.take_new("nobody", [qid], 0, 1, ClaimHold("anna", 60))
         assert lost is not None
         store.claims.bury(lost, burial_of(store, lost))
         (orphan,) = store.dead_letters.list("nobody", 10)

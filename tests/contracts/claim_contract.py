@@ -28,9 +28,9 @@ from tests.contracts.claiming import (
 )
 from tests.contracts.samples import drain, new_group, new_queues, published, row
 from tests.contracts.timing import IN_TIME, OVER, Later
+from txsaga.consume.claim import MOST, Claim, ClaimHold
+from txsaga.core.store import Store
 from txsaga.errors import ClaimLost
-from txsaga.model.claim import MOST, Claim, Hold
-from txsaga.ports.store import Store
 
 
 class ClaimContract:
@@ -66,13 +66,13 @@ class ClaimContract:
     def test_only_queues_that_are_asked_for_and_have_a_cursor_are_read(self, store: Store) -> None:
         one, two = filled(store, "a", name="orders"), filled(store, "b", name="news")
         assert taken(store, two).qid == two
-        assert store.claims.take_new("mail", [one], 0, 1, Hold("anna", HOUR)) is None
+        assert store.claims.take_new("mail", [one], 0, 1, ClaimHold("anna", HOUR)) is None
         assert taken(store, one, two).qid == one
 
     def test_groups_do_not_share_their_messages(self, store: Store) -> None:
         qid = filled(store, *"ab")
         store.queues.create_cursors("mail", {qid: 0})
-        mine, theirs = taken(store, qid), store.claims.take_new("mail", [qid], 0, 60, Hold("anna", HOUR))
+        mine, theirs = taken(store, qid), store.claims.take_new("mail", [qid], 0, 60, ClaimHold("anna", HOUR))
         assert theirs is not None
         assert offsets(mine) == offsets(theirs) == [0, 1]
         assert acked(store, mine, theirs) == [True, True]

@@ -8,11 +8,11 @@ from threading import Barrier
 from typing import TypeVar
 
 from tests.contracts.samples import PATIENCE, drain, new_group, new_queues, published, row, topic_of
-from txsaga.model.claim import Burial, Claim, Hold
-from txsaga.model.dead_letter import Copy
-from txsaga.model.layout import Batch
-from txsaga.model.message import Delivered
-from txsaga.ports.store import Store
+from txsaga.consume.claim import Burial, Claim, ClaimHold
+from txsaga.consume.dead_letter import Copy
+from txsaga.core.layout import Batch
+from txsaga.core.message import Delivered
+from txsaga.core.store import Store
 
 GROUP = "billing"
 HOUR, MOMENT = 3600.0, 0.1
@@ -37,7 +37,7 @@ def take(
     store: Store, *qids: int, after: int = 0, limit: int = 60, member: str = "anna", seconds: float = HOUR
 ) -> Claim | None:
     """Take what nobody has taken yet."""
-    return store.claims.take_new(GROUP, qids, after, limit, Hold(member, seconds))
+    return store.claims.take_new(GROUP, qids, after, limit, ClaimHold(member, seconds))
 
 
 def taken(
@@ -51,7 +51,7 @@ def taken(
 
 def due(store: Store, *qids: int, limit: int = 60, member: str = "berta", seconds: float = HOUR) -> Sequence[Claim]:
     """Take what comes again."""
-    return store.claims.take_due(GROUP, qids, limit, Hold(member, seconds))
+    return store.claims.take_due(GROUP, qids, limit, ClaimHold(member, seconds))
 
 
 def one_due(store: Store, qid: int, *, member: str = "berta", seconds: float = HOUR) -> Claim:

@@ -25,13 +25,13 @@ from tests.contracts.samples import (
     settle,
     start,
 )
+from txsaga.core.decision import Decision
+from txsaga.core.layout import Batch
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import LateSlot
+from txsaga.core.store import Store
 from txsaga.errors import IllegalTransition, TransactionError
-from txsaga.model.decision import Decision
-from txsaga.model.late import lay_out
-from txsaga.model.layout import Batch
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import LateSlot
-from txsaga.ports.store import Store
+from txsaga.evidence.late_bodies import lay_out
 
 BOTH = [COMMIT, ROLLBACK]
 

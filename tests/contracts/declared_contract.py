@@ -8,11 +8,11 @@ from datetime import timedelta
 
 from tests.contracts.flow_contract import begun
 from tests.contracts.samples import COMMIT, ROLLBACK
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.saga import Action
-from txsaga.model.step import Left, StepEvent, StepKind, StepState
-from txsaga.ports.steps import Call, Close, Rest, Start
-from txsaga.ports.store import Store
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.store import Store
+from txsaga.flows.ports import Close, Rest, Start, StepCall
+from txsaga.flows.saga_values import Action
+from txsaga.flows.step import Left, StepEvent, StepKind, StepState
 
 NONE = timedelta(0)
 STARTED = StepState.STARTED
@@ -112,5 +112,5 @@ class DeclaredContract:
         assert store.steps.listed() == []
 
 
-def _written(store: Store, call: Call) -> None:
+def _written(store: Store, call: StepCall) -> None:
     assert store.steps.write([call]) == [True]

@@ -26,12 +26,12 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.contracts.timing import IN_TIME, OVER, Later
-from txsaga.model.asking import PutOff, Verdict
-from txsaga.model.checks import LEASE
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import End, Half, Receipt
-from txsaga.ports.store import Store
+from txsaga.checkback.profile import LEASE
+from txsaga.checkback.questions import PutOff, VerdictRecord
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import End, Half, Receipt
+from txsaga.core.store import Store
 
 BOTH = [COMMIT, ROLLBACK]
 
@@ -293,7 +293,7 @@ class DoubtContract:
         receipts = [prepared(store, group, row(qid, text)) for text in "abc"]
         swept(store, group)
         decided(store, end_of(receipts[2], ROLLBACK))
-        verdicts = [Verdict(receipt.txid, COMMIT, "the evidence is there") for receipt in receipts]
+        verdicts = [VerdictRecord(receipt.txid, COMMIT, "the evidence is there") for receipt in receipts]
         standings = store.doubts.settle(verdicts, "check-back")
         assert [(s.decision, s.won) for s in standings] == [(COMMIT, True), (COMMIT, True), (ROLLBACK, False)]
         assert read(store, qid) == ["a", "b"]
@@ -307,7 +307,7 @@ class DoubtContract:
     @pytest.mark.rule("R2")
     def test_verdicts_never_decide_what_has_home_effects(self, store: Store) -> None:
         life = opened(store, new_group(store))
-        assert list(store.doubts.settle([Verdict(life.txid, COMMIT, "who knows")], "check-back")) == []
+        assert list(store.doubts.settle([VerdictRecord(life.txid, COMMIT, "who knows")], "check-back")) == []
         with store.ledgers.open() as ledger:
             assert ledger.standing(life.txid) is None
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from tests.contracts.samples import COMMIT, ROLLBACK, new_group, opened, settle
+from txsaga.core.decision import Decision
+from txsaga.core.store import Store
 from txsaga.errors import PointerMoved, TransactionError
-from txsaga.model.decision import Decision
-from txsaga.model.table import Effect, Swap, TableName
-from txsaga.ports.store import Store
+from txsaga.lake.table import Effect, Swap, TableName
 
 LEDGER, POSTING = TableName("txsaga", "bank", "ledger"), TableName("txsaga", "bank", "posting")
 

@@ -23,10 +23,10 @@ from tests.contracts.samples import (
     row,
 )
 from tests.contracts.timing import Later
+from txsaga.core.decision import Decision, ReplyCode
+from txsaga.core.records import DecisionOutcome, Receipt
+from txsaga.core.store import Store
 from txsaga.errors import EndRefused, UnknownTransaction
-from txsaga.model.decision import Code, Decision
-from txsaga.model.records import Receipt, Standing
-from txsaga.ports.store import Store
 
 BOTH = [COMMIT, ROLLBACK]
 
@@ -39,8 +39,8 @@ class EndContract:
     def test_the_first_decision_stands(self, store: Store, first: Decision, late: Decision) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
-        assert decided(store, end_of(receipt, first)) == Standing(receipt.txid, first, True)
-        assert decided(store, end_of(receipt, late)) == Standing(receipt.txid, first, False)
+        assert decided(store, end_of(receipt, first)) == DecisionOutcome(receipt.txid, first, True)
+        assert decided(store, end_of(receipt, late)) == DecisionOutcome(receipt.txid, first, False)
         assert read(store, qid) == (["a"] if first is COMMIT else [])
 
     @pytest.mark.req("RMQ-92")
@@ -49,7 +49,7 @@ class EndContract:
         receipt = prepared(store, group, row(qid, "a"))
         assert decided(store, end_of(receipt, ROLLBACK, from_check=True)).won
         late = decided(store, end_of(receipt, COMMIT))
-        assert (late.decision, late.won, late.code) == (ROLLBACK, False, Code.SUCCESS)
+        assert (late.decision, late.won, late.code) == (ROLLBACK, False, ReplyCode.SUCCESS)
         assert read(store, qid) == []
 
     @pytest.mark.req("RMQ-92")
@@ -66,7 +66,7 @@ class EndContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
         answers = store.halves.decide([end_of(receipt, decision) for decision in [*BOTH, *BOTH]])
-        standings = [answer for answer in answers if isinstance(answer, Standing)]
+        standings = [answer for answer in answers if isinstance(answer, DecisionOutcome)]
         assert len(standings) == 4
         assert len({standing.decision for standing in standings}) == 1
         assert [standing.won for standing in standings].count(True) == 1
@@ -90,7 +90,7 @@ class EndContract:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
         missing = receipt._replace(txid=receipt.txid + 1000)
-        assert_refused(store, missing, decision, Code.SYSTEM_ERROR, "half not found")
+        assert_refused(store, missing, decision, ReplyCode.SYSTEM_ERROR, "half not found")
 
     @pytest.mark.req("RMQ-88", "RMQ-54", "RMQ-56")
     @pytest.mark.parametrize("decision", BOTH)
@@ -98,7 +98,7 @@ class EndContract:
         (qid,), group, other = new_queues(store), new_group(store), new_group(store, "bank")
         receipt = prepared(store, group, row(qid, "a"))
         wrong = receipt._replace(group=other)
-        assert_refused(store, wrong, decision, Code.SYSTEM_ERROR, "producer group wrong")
+        assert_refused(store, wrong, decision, ReplyCode.SYSTEM_ERROR, "producer group wrong")
         assert_pending(store, receipt)
 
     @pytest.mark.rule("R14")
@@ -119,7 +119,7 @@ class EndContract:
         ahead = [receipt._replace(txid=receipt.txid + n) for n in range(1, 50)]
         store.halves.decide([end_of(each, ROLLBACK) for each in ahead])
         later = prepared(store, group, row(qid, "b"))
-        assert decided(store, end_of(later, COMMIT)) == Standing(later.txid, COMMIT, True)
+        assert decided(store, end_of(later, COMMIT)) == DecisionOutcome(later.txid, COMMIT, True)
 
     @pytest.mark.rule("R2")
     @pytest.mark.parametrize("decision", BOTH)
@@ -128,7 +128,7 @@ class EndContract:
         life = opened(store, group)
         add(store, life, 1, row(qid, "a"))
         receipt = Receipt(life.txid, group, life.token)
-        assert_refused(store, receipt, decision, Code.SYSTEM_ERROR, "keyed")
+        assert_refused(store, receipt, decision, ReplyCode.SYSTEM_ERROR, "keyed")
         with store.ledgers.open() as ledger:
             assert ledger.standing(life.txid) is None
 
@@ -140,7 +140,7 @@ class EndContract:
         later(2)  # an immunity below the minimum age counts as the minimum age
         assert decided(store, end_of(early, COMMIT)).won
         later(4.5)
-        assert_refused(store, late, COMMIT, Code.ILLEGAL_OPERATION, "immunity")
+        assert_refused(store, late, COMMIT, ReplyCode.ILLEGAL_OPERATION, "immunity")
         assert_pending(store, late)
         assert decided(store, end_of(late, COMMIT, from_check=True)).won
         assert decided(store, end_of(plain, COMMIT)).won
@@ -151,11 +151,11 @@ class EndContract:
         a, bad, b = (prepared(store, group, row(qid, text)) for text in ("a", "bad", "b"))
         ends = [end_of(a, COMMIT), end_of(bad._replace(token=b"guess"), COMMIT), end_of(b, COMMIT)]
         answers = store.halves.decide(ends)
-        assert [type(answer) for answer in answers] == [Standing, UnknownTransaction, Standing]
+        assert [type(answer) for answer in answers] == [DecisionOutcome, UnknownTransaction, DecisionOutcome]
         assert read(store, qid) == ["a", "b"]
 
 
-def assert_refused(store: Store, receipt: Receipt, decision: Decision, code: Code, reason: str) -> None:
+def assert_refused(store: Store, receipt: Receipt, decision: Decision, code: ReplyCode, reason: str) -> None:
     """Check that an end is refused with this code and reason."""
     (answer,) = store.halves.decide([end_of(receipt, decision)])
     assert isinstance(answer, EndRefused)

@@ -12,10 +12,10 @@ from tests.contracts.binding_contract import bind
 from tests.contracts.claiming import GROUP, LAPSE, MOMENT, acked, buried, due, filled, one_due, taken
 from tests.contracts.samples import LONG, ROLLBACK, claimed, new_group, opened, settle
 from tests.contracts.timing import Later, Unseen
+from txsaga.consume.claim import Policy, Style
+from txsaga.core.records import Intent
+from txsaga.core.store import Store
 from txsaga.errors import UnknownGroup
-from txsaga.model.claim import Policy, Style
-from txsaga.model.records import Intent
-from txsaga.ports.store import Store
 
 WEEK = timedelta(days=7)
 

@@ -11,22 +11,21 @@ import pytest
 
 from tests.contracts.samples import COMMIT, ROLLBACK, decide_life, new_group
 from tests.contracts.timing import IN_TIME, OVER, Later
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
 from txsaga.errors import TransactionClosed
-from txsaga.model.amendment import Amendment
-from txsaga.model.branch import BranchEvent, BranchState, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.flow import Hold
-from txsaga.model.flow_step import Enrolled, FlowStep, FlowUnit, Journalled, StepState
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Life
-from txsaga.ports.branches import Noted
-from txsaga.ports.store import Store
+from txsaga.flows.branch import BranchEvent, BranchState, Vote
+from txsaga.flows.declaration import Hold
+from txsaga.flows.ports import BranchOutcome
+from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowStepState, FlowUnit, Journalled
 
 HOUR = timedelta(hours=1)
 WHERE = (Enrolled("current"), Enrolled("mortgage", True, timedelta(seconds=0.5)))
 
 
-def begun(store: Store, lease: timedelta = HOUR) -> Life:
+def begun(store: Store, lease: timedelta = HOUR) -> TxRecord:
     """Begin a flow in two resources."""
     for at, name in enumerate(("current", "mortgage"), 1):
         store.registry.enlist(store.registry.resource(name, UUID(int=at)).id)
@@ -39,11 +38,11 @@ def begun(store: Store, lease: timedelta = HOUR) -> Life:
 
 def step(number: int = 1, attempt: int = 1, **more: object) -> FlowStep:
     """Make an attempt of a step that is held prepared."""
-    made = FlowStep(number, f"step {number}", attempt, StepState.STARTED, "current", Hold.PREPARED)
+    made = FlowStep(number, f"step {number}", attempt, FlowStepState.STARTED, "current", Hold.PREPARED)
     return made._replace(**more)  # type: ignore[arg-type]
 
 
-def held(store: Store, life: Life, number: int = 1, attempt: int = 1, *, lane: bool = False) -> FlowStep:
+def held(store: Store, life: TxRecord, number: int = 1, attempt: int = 1, *, lane: bool = False) -> FlowStep:
     """Do a step and leave it prepared."""
     where = "mortgage" if lane else "current"
     recorded = store.registry.resource(where, UUID(int=2 if lane else 1))
@@ -53,7 +52,7 @@ def held(store: Store, life: Life, number: int = 1, attempt: int = 1, *, lane: b
         work = step(number, attempt, branch=branch, resource=where, lane=lane, unit=int(lane))
         flows.start(life.txid, work)
         flows.hold(life.txid, (branch, attempt), Vote.PREPARED)
-        flows.close(life.txid, work._replace(state=StepState.DONE))
+        flows.close(life.txid, work._replace(state=FlowStepState.DONE))
     return work
 
 
@@ -78,7 +77,7 @@ class FlowContract:
             assert ledger.flows.look(life.txid + 1) is None
             assert ledger.flows.enter(life.txid + 1) is None
             ledger.flows.start(life.txid, step())
-            ledger.flows.finish(life.txid, step(state=StepState.DONE), [statement], None)
+            ledger.flows.finish(life.txid, step(state=FlowStepState.DONE), [statement], None)
             assert list(ledger.flows.journal(life.txid)) == [statement]
             ledger.flows.amend(life.txid, Amendment("run 2", 7))
             for found in (ledger.flows.look(life.txid), ledger.flows.enter(life.txid)):
@@ -86,7 +85,7 @@ class FlowContract:
                 assert (found.life, found.standing, found.amendment) == (life, None, Amendment("run 2", 7))
                 assert tuple(found.enrolled) == WHERE
                 assert list(found.steps) == list(ledger.flows.steps(life.txid))
-                assert [(each.state, each.statements) for each in found.steps] == [(StepState.DONE, 1)]
+                assert [(each.state, each.statements) for each in found.steps] == [(FlowStepState.DONE, 1)]
 
     def test_a_flow_that_is_decided_is_found_with_its_decision(self, store: Store) -> None:
         life = begun(store)
@@ -113,15 +112,15 @@ class FlowContract:
         life = begun(store)
         with store.ledgers.open() as ledger:
             ledger.flows.start(life.txid, step())
-            ledger.flows.close(life.txid, step(state=StepState.FAILED, why="it rained"))
+            ledger.flows.close(life.txid, step(state=FlowStepState.FAILED, why="it rained"))
             ledger.flows.start(life.txid, step(attempt=2))
             ledger.flows.start(life.txid, step(2, resource=None, hold=None, mark="app-1"))
         with store.ledgers.open() as ledger:
             found = ledger.flows.steps(life.txid)
         assert [(each.name, each.attempt, each.state, each.why) for each in found] == [
-            ("step 1", 1, StepState.FAILED, "it rained"),
-            ("step 1", 2, StepState.STARTED, ""),
-            ("step 2", 1, StepState.STARTED, ""),
+            ("step 1", 1, FlowStepState.FAILED, "it rained"),
+            ("step 1", 2, FlowStepState.STARTED, ""),
+            ("step 2", 1, FlowStepState.STARTED, ""),
         ]
         assert [each.ended is None for each in found] == [False, True, True]
         assert all(each.started is not None for each in found)
@@ -137,7 +136,7 @@ class FlowContract:
         with store.ledgers.open() as ledger:
             for number in (1, 2):
                 ledger.flows.start(life.txid, step(number, hold=Hold.JOURNAL))
-                done = step(number, hold=Hold.JOURNAL, state=StepState.DONE)
+                done = step(number, hold=Hold.JOURNAL, state=FlowStepState.DONE)
                 ledger.flows.finish(life.txid, done, [each for each in said if each.step == number], None)
             assert list(ledger.flows.journal(life.txid)) == said[::-1]
             ledger.flows.start(life.txid, step(2, 2, hold=Hold.JOURNAL))
@@ -158,9 +157,9 @@ class FlowContract:
             ledger.flows.settle(life.txid, [(1, 1)], ROLLBACK)
             ledger.flows.settle(life.txid, [(2, 1)], COMMIT)
         assert unfinished(store) == [(1, 1, ROLLBACK), (2, 1, COMMIT)]
-        assert store.branches.write([Noted(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
-        assert store.branches.write([Noted(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
-        assert store.branches.write([Noted(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
+        assert store.branches.write([BranchOutcome(life.txid, 1, 1, BranchEvent.ROLL_BACK)]) == [True]
+        assert store.branches.write([BranchOutcome(life.txid, 2, 1, BranchEvent.COMMIT)]) == [True]
+        assert store.branches.write([BranchOutcome(life.txid, 3, 1, BranchEvent.ROLL_BACK)]) == [False]
         assert unfinished(store) == []
 
     def test_a_unit_that_committed_is_not_undone_by_the_flow(self, store: Store) -> None:
@@ -251,7 +250,7 @@ class FlowContract:
         assert amended(store, first, second) == [(None, second.txid), (first.txid, None)]
 
 
-def amended(store: Store, *lives: Life) -> list[tuple[int | None, int | None]]:
+def amended(store: Store, *lives: TxRecord) -> list[tuple[int | None, int | None]]:
     """Return what lives amend, and what amends them, as they are shown."""
     found = []
     for life in lives:

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 
 from tests.contracts.claiming import CROWD, crowded
+from txsaga.consume.claim import ConsumerGroup, Policy, Style
+from txsaga.core.store import Store
 from txsaga.errors import GroupKindMismatch, UnknownGroup
-from txsaga.model.claim import ConsumerGroup, Policy, Style
-from txsaga.ports.store import Store
 
 OWN = Policy(
     ordered=True,

@@ -11,18 +11,18 @@ import pytest
 
 from tests.contracts.samples import new_group
 from tests.contracts.timing import Later
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.model.records import Life
-from txsaga.ports.branches import Guest
-from txsaga.ports.store import Store
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
+from txsaga.flows.ports import Guest
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 AGE = timedelta(milliseconds=20)
 A_MOMENT = 0.1
 
 
-def opened(store: Store, name: str, coordinator: UUID = FIRST) -> Life:
+def opened(store: Store, name: str, coordinator: UUID = FIRST) -> TxRecord:
     """Open the life of a branch."""
     group = new_group(store)
     with store.ledgers.open() as ledger:
@@ -31,7 +31,7 @@ def opened(store: Store, name: str, coordinator: UUID = FIRST) -> Life:
     return life
 
 
-def voted(store: Store, name: str, coordinator: UUID = FIRST) -> Life:
+def voted(store: Store, name: str, coordinator: UUID = FIRST) -> TxRecord:
     """Open one and let it vote yes."""
     life = opened(store, name, coordinator)
     with store.ledgers.open() as ledger:
@@ -41,7 +41,7 @@ def voted(store: Store, name: str, coordinator: UUID = FIRST) -> Life:
     return life
 
 
-def decided(store: Store, life: Life, *, release: bool) -> None:
+def decided(store: Store, life: TxRecord, *, release: bool) -> None:
     """Commit one."""
     with store.ledgers.open() as ledger:
         ledger.lock(life.txid)

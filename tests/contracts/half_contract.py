@@ -22,12 +22,12 @@ from tests.contracts.samples import (
     read,
     row,
 )
+from txsaga.core.decision import Decision, ReplyCode
+from txsaga.core.identity import HalfId
+from txsaga.core.records import Half, Receipt
+from txsaga.core.store import Store
+from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import TransactionsRejected, TxSagaError
-from txsaga.model.decision import Code, Decision
-from txsaga.model.identity import HalfId
-from txsaga.model.records import Half, Receipt
-from txsaga.model.topic import HALF_TOPIC
-from txsaga.ports.store import Store
 
 
 class HalfContract:
@@ -44,7 +44,7 @@ class HalfContract:
     def test_a_stored_half_is_acknowledged(self, store: Store) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = prepared(store, group, row(qid, "a"))
-        assert (receipt.code, receipt.group) == (Code.SEND_OK, group)
+        assert (receipt.code, receipt.group) == (ReplyCode.SEND_OK, group)
         assert receipt.token
 
     def test_no_two_transactions_have_the_same_token(self, store: Store) -> None:

@@ -19,9 +19,9 @@ from tests.contracts.samples import (
     position,
     settle,
 )
+from txsaga.core.decision import Decision
+from txsaga.core.store import Store
 from txsaga.errors import LeaseLost, OutOfOrder, TransactionError
-from txsaga.model.decision import Decision
-from txsaga.ports.store import Store
 
 
 class IntentContract:

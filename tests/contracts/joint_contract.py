@@ -11,33 +11,33 @@ import pytest
 
 from tests.contracts.branch_contract import FIRST_OF, concluded, numbered, said, states, written
 from tests.contracts.samples import COMMIT, ROLLBACK, new_queues, read, row
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.ports.branches import Fence, Joint, Resolve
-from txsaga.ports.store import Store
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
+from txsaga.flows.branch import BranchState
+from txsaga.flows.ports import DecisionRequest, Fence, Joint
 
 
-def three(store: Store) -> list[Life]:
+def three(store: Store) -> list[TxRecord]:
     """Take numbers for transactions of which nothing is written yet."""
     return [numbered(store) for _ in range(3)]
 
 
-def words(store: Store, qid: int, lives: Sequence[Life]) -> list[Resolve]:
+def words(store: Store, qid: int, lives: Sequence[TxRecord]) -> list[DecisionRequest]:
     """Say COMMIT of all; the first names the branches."""
     first, *others = lives
     carried = [said(life, COMMIT, [row(qid, f"of {at}")]) for at, life in enumerate(others, 2)]
     return [concluded(store, first, COMMIT, [row(qid, "of 1")], FIRST_OF), *carried]
 
 
-def begun(store: Store, said: Sequence[Resolve]) -> Joint:
+def begun(store: Store, said: Sequence[DecisionRequest]) -> Joint:
     """Send words that stand together."""
     joint = store.branches.joint(said)
     joint.say()
     return joint
 
 
-def stand(store: Store, lives: Sequence[Life]) -> list[Decision | None]:
+def stand(store: Store, lives: Sequence[TxRecord]) -> list[Decision | None]:
     """Return what stands of each."""
     known = store.branches.written([life.txid for life in lives])
     return [known[life.txid].decision if life.txid in known else None for life in lives]

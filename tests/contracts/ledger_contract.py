@@ -21,11 +21,11 @@ from tests.contracts.samples import (
     row,
     settle,
 )
+from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.core.records import LateSlot
+from txsaga.core.store import Store
 from txsaga.errors import ConfigError, IllegalTransition, TransactionError, TxSagaError
-from txsaga.model.ballot import Ballot, Cast, Rule
-from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
-from txsaga.model.records import LateSlot
-from txsaga.ports.store import Store
+from txsaga.flows.ballot import Ballot, CastVote, Rule
 
 WAY_TO: Mapping[TxState, tuple[TxEvent, ...]] = {
     TxState.ACTIVE: (),
@@ -202,7 +202,7 @@ class LedgerContract:
         life, called = opened(store, new_group(store)), Ballot(name="release", voters=("anna", "bert"))
         with store.ledgers.open() as ledger:
             ledger.call(life.txid, called)
-            assert ledger.cast(life.txid, "release", Cast(voter="anna", yes=True))
+            assert ledger.cast(life.txid, "release", CastVote(voter="anna", yes=True))
         for other in ({"voters": ("anna",)}, {"rule": Rule.WARN}, {"rule": Rule.QUORUM, "needed": 1}):
             with pytest.raises(ConfigError, match="'release' is called already"), store.ledgers.open() as ledger:
                 ledger.call(life.txid, replace(called, **other))

@@ -30,8 +30,8 @@ from tests.contracts.samples import (
     start,
 )
 from tests.contracts.timing import Later
-from txsaga.model.records import Bounds, Half
-from txsaga.ports.store import Store
+from txsaga.core.records import Bounds, Half
+from txsaga.core.store import Store
 
 DAY = timedelta(days=1)
 

@@ -27,8 +27,8 @@ from tests.contracts.claiming import (
 )
 from tests.contracts.samples import drain, new_group, new_queues, published, row
 from tests.contracts.timing import IN_TIME, OVER, Later
-from txsaga.model.claim import Claim, Policy, Style, Unread
-from txsaga.ports.store import Store
+from txsaga.consume.claim import Claim, Policy, Style, Unread
+from txsaga.core.store import Store
 
 
 class OrderContract:

@@ -29,13 +29,13 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.contracts.timing import IN_TIME, OVER, Later
-from txsaga.model.asking import PutOff
-from txsaga.model.ballot import Ballot, Cast
-from txsaga.model.claim import Policy, Style, Unread
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.overview import Undecided
-from txsaga.model.records import End, Half, Receipt
-from txsaga.ports.store import Store
+from txsaga.checkback.questions import PutOff
+from txsaga.consume.claim import Policy, Style, Unread
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import End, Half, Receipt
+from txsaga.core.store import Store
+from txsaga.flows.ballot import Ballot, CastVote
+from txsaga.inspect.overview import Undecided
 
 
 def figures(store: Store) -> tuple[int, int, int]:
@@ -214,7 +214,7 @@ class OverviewContract:
             with store.ledgers.open() as ledger:
                 for name in ("rows", "anna"):
                     ledger.call(life.txid, Ballot(name=name, voters=("a", "b")))
-                ledger.cast(life.txid, "rows", Cast(voter="b", yes=False))
+                ledger.cast(life.txid, "rows", CastVote(voter="b", yes=False))
         settle(store, lives[0], ROLLBACK)
         found = store.overview.polls()
         assert [(txid, poll.ballot.name) for txid, poll in found] == [(lives[1].txid, "anna"), (lives[1].txid, "rows")]

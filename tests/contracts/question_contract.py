@@ -22,10 +22,10 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.contracts.timing import IN_TIME, OVER, Later
-from txsaga.model.asking import Answer, Ask, Lead
-from txsaga.model.decision import LocalState
-from txsaga.model.lifecycle import TxEvent
-from txsaga.ports.store import Store
+from txsaga.checkback.questions import Ask, Lead, QuestionAnswer
+from txsaga.core.decision import LocalState
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.store import Store
 
 SOON, LATE = timedelta(seconds=IN_TIME), OVER
 
@@ -136,7 +136,10 @@ class QuestionContract:
         store.questions.ask([ask(unknown, group), ask(done, group)], lead)
         taken = {asked.doubt.txid: asked.doubt for asked in store.questions.take("anna", 10)}
         decided(store, end_of(taken[done], ROLLBACK))  # type: ignore[arg-type]
-        answers = [Answer(unknown, LocalState.UNKNOWN, "who knows"), Answer(done, LocalState.ROLLBACK, "no")]
+        answers = [
+            QuestionAnswer(unknown, LocalState.UNKNOWN, "who knows"),
+            QuestionAnswer(done, LocalState.ROLLBACK, "no"),
+        ]
         store.questions.answered("anna", answers)
         (remark,) = store.overview.remarks(unknown)
         assert (remark.who, remark.answer, remark.why) == ("anna", "UNKNOWN", "who knows")
@@ -151,7 +154,7 @@ class QuestionContract:
         enlist(store, group, "anna")
         (txid,) = in_doubt(store, group)
         store.questions.ask([ask(txid, group)], lead)
-        store.questions.answered("otto", [Answer(txid, LocalState.UNKNOWN, "who knows")])
+        store.questions.answered("otto", [QuestionAnswer(txid, LocalState.UNKNOWN, "who knows")])
         assert (store.overview.remarks(txid), store.questions.backlog()) == ((), {"anna": 1})
 
     @pytest.mark.req("RMQ-61")
@@ -205,7 +208,7 @@ class QuestionContract:
         store.questions.ask([Ask(txid, group, "anna", LONG, LONG)], lead)
         (asked,) = store.questions.take("anna", 10)
         assert asked.patience == LONG
-        store.questions.answered("anna", [Answer(txid, None, "no thread was free")])
+        store.questions.answered("anna", [QuestionAnswer(txid, None, "no thread was free")])
         (remark,) = store.overview.remarks(txid)
         assert (remark.who, remark.answer, checks_of(store, txid)) == ("anna", "NOBODY", 0)
         assert [doubt.txid for doubt in store.doubts.due(10)] == [txid]
@@ -236,7 +239,7 @@ class QuestionContract:
         assert store.questions.collect() == 0
         assert swept(store, group) == []
         assert store.questions.backlog() == {"anna": 1}
-        store.questions.answered("anna", [Answer(txid, LocalState.ROLLBACK, "no")])
+        store.questions.answered("anna", [QuestionAnswer(txid, LocalState.ROLLBACK, "no")])
         assert store.questions.backlog() == {}
         assert [backlog.answers for backlog in store.overview.backlogs()] == [{"ROLLBACK": 1}]
 

@@ -21,10 +21,10 @@ from tests.contracts.samples import (
     row,
     settle,
 )
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.store import Store
+from txsaga.core.topic import HALF_TOPIC, OP_TOPIC, TopicType
 from txsaga.errors import GroupKindMismatch, TopicExists, TransactionsRejected, UnknownTopic
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.topic import HALF_TOPIC, OP_TOPIC, TopicType
-from txsaga.ports.store import Store
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 

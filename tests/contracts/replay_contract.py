@@ -24,13 +24,13 @@ from tests.contracts.samples import (
     settle,
     start,
 )
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Life
-from txsaga.ports.ledger import Ledger
-from txsaga.ports.store import Store
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
+from txsaga.messages.ports import Ledger
 
 
-def copied(ledger: Ledger, txid: int, group: int) -> Life:
+def copied(ledger: Ledger, txid: int, group: int) -> TxRecord:
     """Copy a transaction into a new one, committed, in an open block."""
     life = ledger.create(group, None, 1)
     assert life is not None

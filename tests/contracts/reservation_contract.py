@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.model.decision import Decision
-from txsaga.model.reservation import Reservation, ReservationState
-from txsaga.ports.store import Store
+from txsaga.core.decision import Decision
+from txsaga.core.store import Store
+from txsaga.resources.reservations import Reservation, ReservationState
 from txsaga.testing.participant_contract import new_branch
 
 State = ReservationState

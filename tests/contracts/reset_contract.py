@@ -11,10 +11,10 @@ import pytest
 from tests.contracts.binding_contract import bind
 from tests.contracts.claiming import GROUP, acked, buried, due, filled, offsets, take, taken
 from tests.contracts.samples import claimed, new_group, opened, position
+from txsaga.consume.claim import Policy, Style
+from txsaga.core.records import Intent
+from txsaga.core.store import Store
 from txsaga.errors import GroupInUse, LeaseLost
-from txsaga.model.claim import Policy, Style
-from txsaga.model.records import Intent
-from txsaga.ports.store import Store
 
 
 class ResetContract:

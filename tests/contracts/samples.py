@@ -12,26 +12,26 @@ from datetime import timedelta
 from threading import Thread
 from typing import TypeVar
 
-from txsaga.errors import TxSagaError
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.decision import Decision
-from txsaga.model.layout import lay_out_columns
-from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.model.records import (
-    Claimed,
+from txsaga.core.chunk import BODY, Chunk
+from txsaga.core.decision import Decision
+from txsaga.core.layout import lay_out_columns
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import (
+    ClaimedQueue,
+    DecisionOutcome,
     Doubt,
     End,
     Half,
     Intent,
-    Life,
     LogEntry,
     Receipt,
     Row,
-    Standing,
+    TxRecord,
 )
-from txsaga.model.topic import TopicType
-from txsaga.ports.ledger import Ledger
-from txsaga.ports.store import Store
+from txsaga.core.store import Store
+from txsaga.core.topic import TopicType
+from txsaga.errors import TxSagaError
+from txsaga.messages.ports import Ledger
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 LONG = timedelta(hours=1)
@@ -78,7 +78,7 @@ def end_of(receipt: Receipt, decision: Decision, *, from_check: bool = False) ->
     return End(receipt.txid, receipt.group, receipt.token, decision, from_check)
 
 
-def decided(store: Store, end: End) -> Standing:
+def decided(store: Store, end: End) -> DecisionOutcome:
     """Decide one half."""
     return answered(store.halves.decide([end])[0])
 
@@ -91,7 +91,7 @@ def one_by_one(call: Callable[[Sequence[Half]], Sequence[Answer]], halves: Seque
         return [failed] if len(halves) == 1 else [each for half in halves for each in one_by_one(call, [half])]
 
 
-def opened(store: Store, group: int, key: str | None = "order-42", epoch: int = 1) -> Life:
+def opened(store: Store, group: int, key: str | None = "order-42", epoch: int = 1) -> TxRecord:
     """Open a keyed transaction."""
     with store.ledgers.open() as ledger:
         life = ledger.create(group, key, epoch)
@@ -99,7 +99,7 @@ def opened(store: Store, group: int, key: str | None = "order-42", epoch: int = 
     return life
 
 
-def add(store: Store, life: Life, part: int, *rows: Row, win: bool = True) -> None:
+def add(store: Store, life: TxRecord, part: int, *rows: Row, win: bool = True) -> None:
     """Add halves to a life as its owner does it, and name its attempt the winner."""
     with store.ledgers.open() as ledger:
         assert ledger.share(life.txid) is not None
@@ -120,7 +120,7 @@ def decide_life(ledger: Ledger, txid: int, decision: Decision, *, from_check: bo
     ledger.record(txid, "decided", who="contract", why="test")
 
 
-def settle(store: Store, life: Life, decision: Decision) -> None:
+def settle(store: Store, life: TxRecord, decision: Decision) -> None:
     """Decide a keyed transaction."""
     with store.ledgers.open() as ledger:
         decide_life(ledger, life.txid, decision)
@@ -170,7 +170,7 @@ def position(store: Store, qid: int, *, group: str = "billing") -> int:
     return store.log.bounds([qid])[qid].head - lag
 
 
-def claimed(store: Store, qid: int, *, group: str = "billing", member: str = "anna") -> Claimed:
+def claimed(store: Store, qid: int, *, group: str = "billing", member: str = "anna") -> ClaimedQueue:
     """Take a queue for a live member."""
     store.queues.create_cursors(group, {qid: 0})
     store.queues.renew(group, member, [topic_of(store, qid)], LONG)
@@ -179,7 +179,7 @@ def claimed(store: Store, qid: int, *, group: str = "billing", member: str = "an
     return claim
 
 
-def bound(store: Store, life: Life, claim: Claimed, end: int, *, member: str = "anna") -> Intent:
+def bound(store: Store, life: TxRecord, claim: ClaimedQueue, end: int, *, member: str = "anna") -> Intent:
     """Bind the next offsets of a claimed queue to a keyed transaction."""
     intent = Intent(
         group=claim.group,

@@ -24,10 +24,10 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.contracts.timing import IN_TIME, OVER, Later
+from txsaga.core.decision import Decision
+from txsaga.core.records import DecisionOutcome, Due, End, Half, Receipt
+from txsaga.core.store import Store
 from txsaga.errors import UnknownTransaction
-from txsaga.model.decision import Decision
-from txsaga.model.records import Due, End, Half, Receipt, Standing
-from txsaga.ports.store import Store
 
 
 def scheduled(store: Store, group: int, qid: int, text: str, due: Due | float) -> Receipt:
@@ -36,7 +36,7 @@ def scheduled(store: Store, group: int, qid: int, text: str, due: Due | float) -
     return answered(store.halves.store([Half(group, [row(qid, text)], due=when)])[0])
 
 
-def recalled(store: Store, receipt: Receipt) -> Standing:
+def recalled(store: Store, receipt: Receipt) -> DecisionOutcome:
     """Recall a message."""
     return decided(store, End(receipt.txid, receipt.group, receipt.token, ROLLBACK, recalls=True))
 
@@ -106,21 +106,21 @@ class ScheduleContract:
     def test_a_message_that_is_recalled_before_it_is_due_never_comes(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipts = [scheduled(store, group, qid, text, 0.3) for text in "abc"]
-        assert recalled(store, receipts[1]) == Standing(receipts[1].txid, ROLLBACK, True)
+        assert recalled(store, receipts[1]) == DecisionOutcome(receipts[1].txid, ROLLBACK, True)
         view = store.registry.transaction(receipts[1].txid)
         assert view is not None
         assert (view.state, view.due) == ("rolled_back", None)
         assert store.overview.undecided().scheduled == 2
         later(0.4)
         assert (commit_all_due(store), read(store, qid)) == (2, ["a", "c"])
-        assert recalled(store, receipts[1]) == Standing(receipts[1].txid, ROLLBACK, False)
+        assert recalled(store, receipts[1]) == DecisionOutcome(receipts[1].txid, ROLLBACK, False)
 
     def test_a_recall_behind_the_delivery_learns_that_it_stands(self, store: Store, later: Later) -> None:
         (qid,), group = new_queues(store), new_group(store)
         receipt = scheduled(store, group, qid, "a", 0.001)
         later(0.1)
         assert commit_all_due(store) == 1
-        assert recalled(store, receipt) == Standing(receipt.txid, COMMIT, False)
+        assert recalled(store, receipt) == DecisionOutcome(receipt.txid, COMMIT, False)
         assert read(store, qid) == ["a"]
 
     def test_a_recall_with_a_wrong_token_changes_nothing(self, store: Store, later: Later) -> None:

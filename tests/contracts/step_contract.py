@@ -11,15 +11,14 @@ import pytest
 
 from tests.contracts.samples import COMMIT, ROLLBACK, new_group, new_queues, read, row
 from tests.contracts.timing import IN_TIME, OVER, Later
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import LateSlot, Row, TxRecord
+from txsaga.core.store import Store
 from txsaga.errors import DecidedOtherwise, EffectConflict, Superseded, TransactionsRejected, TxSagaError
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import LateSlot, Life, Row
-from txsaga.model.saga import Action, Claimed
-from txsaga.model.step import Left, StepEvent, StepKind, StepState
-from txsaga.ports.branches import Resolve
-from txsaga.ports.steps import Answer, Call, Close, Mark, Open, Record, Rest, Settle, Start
-from txsaga.ports.store import Store
+from txsaga.flows.ports import Answer, Close, DecisionRequest, Mark, OpenSaga, RecordStep, Rest, Settle, Start, StepCall
+from txsaga.flows.saga_values import Action, ClaimedSaga
+from txsaga.flows.step import Left, StepEvent, StepKind, StepState
 
 NONE, A_WHILE = timedelta(0), timedelta(seconds=IN_TIME)
 UNDO = Action(kind=StepKind.CALL, what="refund").written()
@@ -33,7 +32,7 @@ def step(number: int, name: str = "debit", **more: object) -> Start:
     return Start(number, name, **given)  # type: ignore[arg-type]
 
 
-def written(store: Store, call: Call) -> Answer:
+def written(store: Store, call: StepCall) -> Answer:
     """Do one call; raise what it answers."""
     (answer,) = store.steps.write([call])
     if isinstance(answer, TxSagaError):
@@ -41,25 +40,25 @@ def written(store: Store, call: Call) -> Answer:
     return answer
 
 
-def opened(store: Store, *steps: Start, run: str | None = None) -> Life:
+def opened(store: Store, *steps: Start, run: str | None = None) -> TxRecord:
     """Begin a saga with these steps."""
-    life = written(store, Open(new_group(store), steps or (step(1),), run))
-    assert isinstance(life, Life)
+    life = written(store, OpenSaga(new_group(store), steps or (step(1),), run))
+    assert isinstance(life, TxRecord)
     return life
 
 
-def settle(life: Life, decision: Decision, *steps: Start, rows: tuple[Row, ...] = ()) -> Settle:
+def settle(life: TxRecord, decision: Decision, *steps: Start, rows: tuple[Row, ...] = ()) -> Settle:
     """Speak as the owner."""
-    said = Resolve(life, decision, who="owner 1", why="the block ended", rows=rows)
+    said = DecisionRequest(life, decision, who="owner 1", why="the block ended", rows=rows)
     return Settle(said, "anna", steps)
 
 
-def mark(life: Life | Claimed, number: int, event: StepEvent | None, **more: object) -> Mark:
+def mark(life: TxRecord | ClaimedSaga, number: int, event: StepEvent | None, **more: object) -> Mark:
     """Say what became of a step."""
     return Mark(life.txid, life.owner, number, event, **more)  # type: ignore[arg-type]
 
 
-def states(store: Store, life: Life) -> list[str]:
+def states(store: Store, life: TxRecord) -> list[str]:
     """Return where its steps stand."""
     return [each.state.value for each in store.steps.of(life.txid)]
 
@@ -78,8 +77,8 @@ class StepContract:
 
     def test_many_begin_at_once_each_with_its_own(self, store: Store) -> None:
         group = new_group(store)
-        first, second = store.steps.write([Open(group, (step(1),)), Open(group, (step(1), step(2)), run="r")])
-        assert isinstance(first, Life) and isinstance(second, Life)
+        first, second = store.steps.write([OpenSaga(group, (step(1),)), OpenSaga(group, (step(1), step(2)), run="r")])
+        assert isinstance(first, TxRecord) and isinstance(second, TxRecord)
         assert [len(store.steps.of(life.txid)) for life in (first, second)] == [1, 2]
         assert (first.run, second.run) == (None, "r")
         assert first.token != second.token
@@ -97,7 +96,7 @@ class StepContract:
     def test_what_became_of_a_step_is_written_with_the_next_one(self, store: Store) -> None:
         life = opened(store)
         done = mark(life, 1, FINISH, left=Left.WORK, output='{"id": 5}')
-        assert store.steps.write([Record(life, [step(2, compensation=None)]), done]) == [None, True]
+        assert store.steps.write([RecordStep(life, [step(2, compensation=None)]), done]) == [None, True]
         first, second = store.steps.of(life.txid)
         assert (first.state, first.left, first.output) == (StepState.DONE, Left.WORK, '{"id": 5}')
         assert (second.number, second.state, second.compensation) == (2, StepState.STARTED, None)
@@ -105,15 +104,15 @@ class StepContract:
     def test_one_that_has_its_number_begins_under_it_once(self, store: Store) -> None:
         (life,) = store.branches.numbers(new_group(store), 1)
         for _ in range(2):  # the first answer was lost
-            begun = written(store, Open(life.group, (step(1), step(2)), "r", life))
-            assert isinstance(begun, Life) and (begun.txid, begun.token, begun.run) == (life.txid, life.token, "r")
+            begun = written(store, OpenSaga(life.group, (step(1), step(2)), "r", life))
+            assert isinstance(begun, TxRecord) and (begun.txid, begun.token, begun.run) == (life.txid, life.token, "r")
         assert states(store, life) == ["started", "started"]
         assert [view.txid for view in store.steps.listed()] == [life.txid]
 
     def test_nobody_begins_under_a_number_that_is_not_his(self, store: Store) -> None:
         (life,) = store.branches.numbers(new_group(store), 1)
         with pytest.raises(TxSagaError):
-            written(store, Open(life.group, (step(1),), None, replace(life, given=life.token)))
+            written(store, OpenSaga(life.group, (step(1),), None, replace(life, given=life.token)))
         assert store.steps.of(life.txid) == []
 
     def test_steps_that_were_not_written_down_come_with_the_decision(self, store: Store) -> None:
@@ -130,7 +129,7 @@ class StepContract:
         self, store: Store, decision: Decision
     ) -> None:
         (life,) = store.branches.numbers(new_group(store), 1)
-        begin = Open(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
+        begin = OpenSaga(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
         done = (mark(life, 1, FINISH, left=Left.WORK), mark(life, 2, FINISH, left=Left.WORK))
         word = settle(life, decision)._replace(marks=done, begin=begin)
         for _ in range(2):
@@ -142,27 +141,27 @@ class StepContract:
     def test_what_had_its_number_before_transactions_were_rejected_comes_to_its_end(self, store: Store) -> None:
         first, second = store.branches.numbers(new_group(store), 2)
         store.registry.reject_transactions(True)
-        word = settle(first, COMMIT)._replace(begin=Open(first.group, (step(1, compensation=None),), None, first))
+        word = settle(first, COMMIT)._replace(begin=OpenSaga(first.group, (step(1, compensation=None),), None, first))
         for _ in range(2):  # the first answer was lost
             assert written(store, word) is COMMIT
-        assert isinstance(written(store, Open(second.group, (step(1),), None, second)), Life)
+        assert isinstance(written(store, OpenSaga(second.group, (step(1),), None, second)), TxRecord)
 
     @pytest.mark.rule("R3")
     def test_a_begin_whose_answer_was_lost_does_not_begin_what_was_decided_meanwhile(self, store: Store) -> None:
         (life,) = store.branches.numbers(new_group(store), 1)
-        written(store, Open(life.group, (step(1),), None, life))
-        assert isinstance(written(store, Open(life.group, (step(1), step(2)), None, life)), Life)
+        written(store, OpenSaga(life.group, (step(1),), None, life))
+        assert isinstance(written(store, OpenSaga(life.group, (step(1), step(2)), None, life)), TxRecord)
         assert states(store, life) == ["started", "started"]
         written(store, settle(life, ROLLBACK))
         for steps in ((step(3),), ()):
             with pytest.raises(DecidedOtherwise):
-                written(store, Open(life.group, steps, None, life))
+                written(store, OpenSaga(life.group, steps, None, life))
         assert len(store.steps.of(life.txid)) == 2
 
     def test_a_step_that_is_written_down_twice_is_there_once(self, store: Store) -> None:
         life = opened(store)
         for _ in range(2):
-            assert written(store, Record(life, [step(2)])) is None
+            assert written(store, RecordStep(life, [step(2)])) is None
         assert states(store, life) == ["started", "started"]
 
     @pytest.mark.rule("R3")
@@ -170,7 +169,7 @@ class StepContract:
         life = opened(store)
         written(store, settle(life, ROLLBACK))
         with pytest.raises(DecidedOtherwise):
-            written(store, Record(life, [step(2)]))
+            written(store, RecordStep(life, [step(2)]))
         assert states(store, life) == ["compensating"]
 
     @pytest.mark.rule("R4")
@@ -180,7 +179,7 @@ class StepContract:
             ledger.lock(life.txid)
             ledger.take_over(life.txid)
         with pytest.raises(Superseded):
-            written(store, Record(life, [step(2)]))
+            written(store, RecordStep(life, [step(2)]))
         assert written(store, mark(life, 1, FINISH)) is False
 
     @pytest.mark.rule("R4")
@@ -190,7 +189,7 @@ class StepContract:
         with store.ledgers.open() as ledger:
             later = ledger.take_over(life.txid)
         for calls, answer in (
-            ([Record(life, [step(2, "lost", compensation=None)]), Record(later, [step(2, "kept")])], None),
+            ([RecordStep(life, [step(2, "lost", compensation=None)]), RecordStep(later, [step(2, "kept")])], None),
             ([Rest(life.txid, life.owner, NONE, "lost"), Rest(later.txid, later.owner, NONE, "kept")], True),
             ([settle(life, COMMIT), settle(later, ROLLBACK)], ROLLBACK),
         ):
@@ -245,7 +244,7 @@ class StepContract:
 
     def test_one_that_was_written_down_before_is_no_step_to_be_undone(self, store: Store) -> None:
         life = opened(store)
-        written(store, Record(life, [step(2, "mail", compensation=None, action=MAIL)]))
+        written(store, RecordStep(life, [step(2, "mail", compensation=None, action=MAIL)]))
         written(store, settle(life, ROLLBACK))
         assert states(store, life) == ["compensating", "started"]
         assert store.steps.write([mark(life, 1, BACK), Close(life.txid, 1)]) == [True, True]
@@ -296,7 +295,7 @@ class StepContract:
         assert (claimed.txid, claimed.owner, claimed.decision) == (life.txid, 2, None)
         assert store.steps.claim("carl", limit=9) == []
         with pytest.raises(Superseded):
-            written(store, Record(life, [step(2)]))
+            written(store, RecordStep(life, [step(2)]))
 
     @pytest.mark.rule("R5")
     def test_one_that_belongs_to_a_run_is_left_to_its_run(self, store: Store) -> None:

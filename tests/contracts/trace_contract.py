@@ -28,12 +28,12 @@ from tests.contracts.samples import (
     settle,
     swept,
 )
-from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.model.records import Due, Half, LateSlot
-from txsaga.model.steps import steps_of
-from txsaga.model.topic import TopicType
-from txsaga.model.trace import Bound, Kept, Place, Trace
-from txsaga.ports.store import Store
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import Due, Half, LateSlot
+from txsaga.core.store import Store
+from txsaga.core.topic import TopicType
+from txsaga.inspect.timeline_steps import steps_of
+from txsaga.inspect.trace import ConsumedOffsets, KeptEvidence, Trace, TracePlace
 
 
 def trace_of(store: Store, txid: int) -> Trace:
@@ -96,7 +96,7 @@ class TraceContract:
         assert [(sent.attempt, sent.counts) for sent in trace.sent] == [(1, False), (2, True)]
         assert trace.life is not None
         assert (trace.life.owner, trace.life.state, trace.life.key) == (2, TxState.COMMITTED, "order-42")
-        assert [given.place for given in trace.given] == [Place("orders", 1)]
+        assert [given.place for given in trace.given] == [TracePlace("orders", 1)]
         assert [audit.what for audit in trace.audits] == ["decided"]
 
     def test_late_bodies_and_consumed_offsets_are_told_while_they_wait(self, store: Store) -> None:
@@ -110,8 +110,8 @@ class TraceContract:
             ledger.reserve(LateSlot(txid=life.txid, slot=1, qid=qid))
         bound(store, life, claimed(store, source), 2)
         trace = trace_of(store, life.txid)
-        assert trace.kept == (Kept(1, Place("orders", 0)),)
-        assert trace.bound == (Bound("billing", "anna", Place("source", 0), 0, 1),)
+        assert trace.kept == (KeptEvidence(1, TracePlace("orders", 0)),)
+        assert trace.bound == (ConsumedOffsets("billing", "anna", TracePlace("source", 0), 0, 1),)
         settle(store, life, ROLLBACK)
         assert trace_of(store, life.txid).bound == ()
 

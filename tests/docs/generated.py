@@ -9,20 +9,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from txsaga.model import facts, modes
-from txsaga.model.branch import BRANCH
-from txsaga.model.lifecycle import MESSAGE, TRANSACTION
-from txsaga.model.policies import ABOUT
-from txsaga.model.refusals import Refusal
-from txsaga.model.step import STEP
-from txsaga.model.topic import ALLOWED, TopicType, Way
+from txsaga.clusters.policies import ABOUT
+from txsaga.core import facts
+from txsaga.core.lifecycle import MESSAGE, TRANSACTION
+from txsaga.core.topic import ALLOWED, SendKind, TopicType
+from txsaga.flows.branch import BRANCH
+from txsaga.flows.step import STEP
+from txsaga.provider.planning import modes
+from txsaga.provider.planning.refusals import Refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
-CALLS: Mapping[Way, str] = {
-    Way.PLAIN: "`send`, `submit`, `send_many`",
-    Way.HALF: "`prepare`, `transaction`, `send_in_transaction`",
-    Way.JOIN: "`join`",
+CALLS: Mapping[SendKind, str] = {
+    SendKind.PLAIN: "`send`, `submit`, `send_many`",
+    SendKind.HALF: "`prepare`, `transaction`, `send_in_transaction`",
+    SendKind.JOIN: "`join`",
 }
 
 
@@ -54,8 +55,8 @@ def facts_table() -> str:
 
 def topics_table() -> str:
     """Say which type takes which way of sending."""
-    rows = [(f"`{type}`", *("yes" if type in ALLOWED[way] else "–" for way in Way)) for type in TopicType]
-    return table(("type", *(f"{way.value}: {CALLS[way]}" for way in Way)), rows)
+    rows = [(f"`{type}`", *("yes" if type in ALLOWED[way] else "–" for way in SendKind)) for type in TopicType]
+    return table(("type", *(f"{way.value}: {CALLS[way]}" for way in SendKind)), rows)
 
 
 def inputs_table() -> str:

@@ -11,8 +11,8 @@ import pytest
 import txsaga
 from tests.docs.snippets import blocks
 from tests.services.embedded import temporary_home
-from txsaga.adapters.embedded.binaries import find_binaries
-from txsaga.model.identity import StoreId
+from txsaga.core.identity import StoreId
+from txsaga.embedded.binaries import find_binaries
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R8")]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "backup.md"

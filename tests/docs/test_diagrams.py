@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.generated import DOCS, PART, PARTS, facts_table, pages, renewed
-from txsaga.model import facts
+from txsaga.core import facts
 
 ADVICE = "run `python -m tests.docs.generated`"
 

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 import txsaga
-from txsaga.model import facts
-from txsaga.model.facts import Fact
-from txsaga.wiring import connect, open_store
+from txsaga.core import facts
+from txsaga.core.facts import Fact
+from txsaga.wiring.connecting import connect, open_store
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "guarantees.md"
 

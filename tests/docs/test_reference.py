@@ -11,36 +11,35 @@ import pytest
 import txsaga
 from tests.architecture.sources import PACKAGE
 from txsaga import errors
-from txsaga.adapters.postgres.joining import JoinedSends
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.cluster.consumer import ClusterConsumer
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.cluster.producer import ClusterProducer
-from txsaga.engine.cluster.stream import ClusterStream
-from txsaga.engine.consumer import Consumer
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.lanes import Lane
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.flows.lanes import FlowLane
-from txsaga.engine.groups import DeadLetters
-from txsaga.engine.home_rows import HomeTable
-from txsaga.engine.journal import Journal
-from txsaga.engine.late import Slot
-from txsaga.engine.producer import Producer
-from txsaga.engine.received import Received
-from txsaga.engine.saga.block import Saga
-from txsaga.engine.settle import Question
-from txsaga.engine.stream import Stream
-from txsaga.engine.table import Table
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.settling import Question
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.clusters.consumer import ClusterConsumer
+from txsaga.clusters.producer import ClusterProducer
+from txsaga.clusters.stream import ClusterStream
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.delivery import Delivery
+from txsaga.consume.groups import DeadLetters
+from txsaga.consume.stream import Stream
+from txsaga.core.layout import Batch
+from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message
+from txsaga.core.records import DecisionOutcome, HalfView, Receipt
 from txsaga.errors import flows, gate, host, lake, saga, xa
-from txsaga.model.checks import CheckProfile
-from txsaga.model.cut import Cut
-from txsaga.model.layout import Batch
-from txsaga.model.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG, Delivered, Message
-from txsaga.model.records import HalfView, Receipt, Standing
-from txsaga.model.replay import Replay
-from txsaga.model.sending import EndRequest, SendResult
+from txsaga.evidence.late_bodies import Slot
+from txsaga.flows.block_lane import BlockLane
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.flow import Flow
+from txsaga.flows.flow_lane import FlowLane
+from txsaga.flows.journal import Journal
+from txsaga.flows.saga import Saga
+from txsaga.lake.cut import Cut
+from txsaga.lake.table_writes import HomeTable, Table
+from txsaga.messages.end_request import EndRequest, SendResult
+from txsaga.messages.joined_sends import JoinedSends
+from txsaga.messages.producer import Producer
+from txsaga.messages.replay import ReplayResult
+from txsaga.messages.transaction import Transaction
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PUBLIC: Mapping[str, type] = {
@@ -48,7 +47,7 @@ PUBLIC: Mapping[str, type] = {
     "Producer": JoiningProducer,
     "Transaction": Transaction,
     "Coordinated": Coordinated,
-    "Lane": Lane,
+    "Lane": BlockLane,
     "Flow": Flow,
     "FlowLane": FlowLane,
     "Journal": Journal,
@@ -62,9 +61,9 @@ PUBLIC: Mapping[str, type] = {
     "Slot": Slot,
     "JoinedSends": JoinedSends,
     "Consumer": Consumer,
-    "Received": Received,
+    "Delivery": Delivery,
     "DeadLetters": DeadLetters,
-    "Replay": Replay,
+    "Replay": ReplayResult,
     "Stream": Stream,
     "Batch": Batch,
     "Message": Message,
@@ -75,7 +74,7 @@ PUBLIC: Mapping[str, type] = {
     "SendResult": SendResult,
     "EndRequest": EndRequest,
     "Receipt": Receipt,
-    "Standing": Standing,
+    "Standing": DecisionOutcome,
     "CheckProfile": CheckProfile,
 }
 # Attributes that a constructor sets; the others are found on the class.
@@ -90,7 +89,7 @@ SET_WHEN_MADE: Mapping[type, set[str]] = {
     ClusterProducer: {"group"},
     ClusterConsumer: {"sessions"},
     Consumer: {"group", "member"},
-    Received: {"delivered"},
+    Delivery: {"delivered"},
     Table: {"name"},
     HomeTable: {"name"},
 }

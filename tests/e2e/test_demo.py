@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from tests.services.embedded import temporary_home
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-01")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.services.embedded import temporary_home
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("CARD-06")]
 

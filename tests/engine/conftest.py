@@ -15,7 +15,7 @@ from tests.engine.stored import Stored
 from tests.oracle import MemoryStore
 from tests.services.databases import fresh_name
 from txsaga.testing import FakeClock
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture

@@ -16,21 +16,20 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from txsaga.engine.announce import Announcer
-from txsaga.engine.broker import Broker
-from txsaga.engine.kernel import Kernel
+from txsaga.broker import Broker
+from txsaga.checkback.ports import Questions
+from txsaga.checkback.questions import Ask, Lead, OpenQuestion, QuestionAnswer
+from txsaga.core.announcer import Announcer, Observer
+from txsaga.core.decision import ReplyCode
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, Receipt
+from txsaga.core.store import Store
 from txsaga.errors import StoreError
-from txsaga.model.asking import Answer, Ask, Asked, Lead
-from txsaga.model.cut import Cut
-from txsaga.model.decision import Code
-from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
-from txsaga.model.table import TableName
-from txsaga.ports.halves import HalfStore, Written
-from txsaga.ports.observer import Observer
-from txsaga.ports.participants import Enlistable, Participant
-from txsaga.ports.questions import Questions
-from txsaga.ports.store import Store
-from txsaga.wiring import Resources
+from txsaga.lake.cut import Cut
+from txsaga.lake.table import TableName
+from txsaga.messages.ports import HalfStore, HalvesWritten
+from txsaga.resources.participant import Enlistable, Participant
+from txsaga.wiring.resources import Resources
 
 
 class FakeHalves(HalfStore):
@@ -38,9 +37,9 @@ class FakeHalves(HalfStore):
 
     def __init__(self, real: HalfStore) -> None:
         self._real = real
-        self.status = Code.SEND_OK  # what a stored half is answered with
+        self.status = ReplyCode.SEND_OK  # what a stored half is answered with
         self.refused: deque[Exception] = deque()  # each fails one prepare, before anything is stored
-        self.end_code = Code.SUCCESS  # what a written decision is answered with
+        self.end_code = ReplyCode.SUCCESS  # what a written decision is answered with
         self.broken: deque[Exception] = deque()  # each fails one decide, before anything is written
         self.lost: deque[Exception] = deque()  # each hides the answer of one decide that was written
         self.open = Event()  # while it is closed, no decide comes to its end
@@ -49,7 +48,7 @@ class FakeHalves(HalfStore):
         self.entered = Event()  # some decide has begun
         self.ends: list[End] = []
 
-    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
+    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         if halves and self.refused:
             raise self.refused.popleft()
         self.ends += ends
@@ -63,12 +62,12 @@ class FakeHalves(HalfStore):
         receipts, standings = self._real.write(halves, ends)
         if ends and self.lost:
             raise self.lost.popleft()
-        return Written(
+        return HalvesWritten(
             [
                 answer._replace(code=self.status) if isinstance(answer, Receipt) and not half.plain else answer
                 for half, answer in zip(halves, receipts, strict=True)
             ],
-            [a._replace(code=self.end_code) if isinstance(a, Standing) else a for a in standings],
+            [a._replace(code=self.end_code) if isinstance(a, DecisionOutcome) else a for a in standings],
         )
 
     def views(self, txid: int) -> Sequence[HalfView]:
@@ -95,10 +94,10 @@ class FakeQuestions(Questions):
     def backlog(self) -> Mapping[str, int]:
         return self._real.backlog()
 
-    def take(self, member: str, limit: int) -> Sequence[Asked]:
+    def take(self, member: str, limit: int) -> Sequence[OpenQuestion]:
         return self._real.take(member, limit)
 
-    def answered(self, member: str, answers: Sequence[Answer]) -> None:
+    def answered(self, member: str, answers: Sequence[QuestionAnswer]) -> None:
         self._real.answered(member, answers)
 
     def collect(self) -> int:
@@ -128,7 +127,7 @@ class NoHome:
     def cut(self, tables: Sequence[TableName] = ()) -> AbstractContextManager[Cut]:
         raise NotImplementedError
 
-    def join(self, connection: Any, kernel: Kernel, group: int) -> Any:  # noqa: ANN401  # of either kind
+    def join(self, connection: Any, kernel: Kernel, group: int) -> Any:  # of either kind
         raise NotImplementedError
 
     def register(self, name: str, engine: Engine | AsyncEngine) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from txsaga.adapters.aio import in_loop
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.waiting import away
+from txsaga.aio.in_loop import in_loop
+from txsaga.core.batcher import Batcher
+from txsaga.core.fibers import run_blocking
 from txsaga.errors import TxSagaError
 
 
@@ -24,7 +24,7 @@ class Gate:
         self.batches.append(list(items))
         self.threads.add(threading.current_thread())
         self.entered.set()
-        assert away(lambda: self.open.wait(10))
+        assert run_blocking(lambda: self.open.wait(10))
         return [item * 10 for item in items]
 
     def opened(self) -> Gate:

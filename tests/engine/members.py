@@ -11,14 +11,14 @@ from sqlalchemy import Engine
 from tests.engine.fakes import broker_on
 from tests.engine.shop import Answer, Shop, says
 from txsaga import COMMIT
-from txsaga.engine.answering import Answering
-from txsaga.engine.broker import JoiningProducer
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.lease import Heartbeat
-from txsaga.engine.transaction import Transaction
-from txsaga.model.checks import CheckProfile
-from txsaga.model.overview import Checks
-from txsaga.ports.observer import Observer
+from txsaga.broker import JoiningProducer
+from txsaga.checkback.answering import AnswerRole
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.core.announcer import Observer
+from txsaga.inspect.overview import Checks
+from txsaga.messages.transaction import Transaction
 
 QUICK = CheckProfile(interval=timedelta(0))
 PATIENCE = 10.0
@@ -31,7 +31,7 @@ class Member:
         self.broker = broker_on(shop.store, *observers, **resources)
         self.kernel = self.broker.kernel
         self.name = self.kernel.member
-        self._answering = Answering(self.kernel, threads)
+        self._answering = AnswerRole(self.kernel, threads)
 
     def producer(self, group: str = "shop", checker: Answer | None = None, **options: object) -> JoiningProducer:
         """Open a transactional producer."""

@@ -5,7 +5,7 @@ import sys
 import txsaga
 from tests.engine.shop import ORDERS
 from txsaga import COMMIT, Decision
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
 
 
 def main() -> None:

@@ -9,12 +9,12 @@ from itertools import count
 
 from tests.contracts.timing import Later
 from txsaga import COMMIT, Delivered, Message
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.records import HalfView, TxView
-from txsaga.ports.store import Store
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.checkback.profile import CheckProfile
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.records import HalfView, TxView
+from txsaga.core.store import Store
 from txsaga.testing.checking import check_once
 
 ORDERS, NEWS = "orders", "news"

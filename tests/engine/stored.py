@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import NullPool, create_engine, text
 
-from txsaga.adapters.postgres.connection import parse_url
+from txsaga.store.connection import parse_url
 
 
 class Stored:
@@ -23,7 +23,7 @@ class Stored:
             found = connection.execute(text(sql), parameters)
             return [tuple(row) for row in found] if found.returns_rows else []
 
-    def value(self, sql: str, **parameters: object) -> Any:  # noqa: ANN401  # whatever the statement selects
+    def value(self, sql: str, **parameters: object) -> Any:  # whatever the statement selects
         """Return the one value of a statement."""
         ((value,),) = self.rows(sql, **parameters)
         return value

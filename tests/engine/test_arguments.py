@@ -16,12 +16,12 @@ from tests.engine.fakes import FakeStore, broker_on
 from tests.engine.shop import NEWS, ORDERS, Shop
 from tests.oracle import MemoryStore
 from txsaga import Message
-from txsaga.engine.broker import JoiningProducer
-from txsaga.engine.stream import Stream
+from txsaga.broker import JoiningProducer
+from txsaga.checkback.profile import CheckProfile
+from txsaga.consume.stream import Stream
+from txsaga.core.layout import Batch
 from txsaga.errors import ConfigError, InvalidMessage, UnknownTransaction
-from txsaga.model.checks import CheckProfile
-from txsaga.model.layout import Batch
-from txsaga.model.overview import Reading
+from txsaga.inspect.overview import Reading
 from txsaga.testing import FakeClock
 
 

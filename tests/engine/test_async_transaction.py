@@ -13,9 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.engine.looped import DRIVERS, KINDS, Looped, enter, looped, while_it_runs
 from tests.engine.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
-from txsaga.engine.async_transaction import AsyncTransaction
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.waiting import pause
+from txsaga.core.fibers import pause
+from txsaga.core.kernel import Kernel
 from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
@@ -24,6 +23,7 @@ from txsaga.errors import (
     TransactionClosed,
     TransactionError,
 )
+from txsaga.messages.transaction import AsyncTransaction
 
 pytestmark = pytest.mark.postgres
 KEYS = pytest.mark.parametrize("key", [None, "order-1"])

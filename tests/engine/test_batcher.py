@@ -13,7 +13,7 @@ import pytest
 
 from tests.contracts.samples import start
 from tests.engine.threads import fail_to_start_once
-from txsaga.engine.batcher import Batcher
+from txsaga.core.batcher import Batcher
 from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
 
 

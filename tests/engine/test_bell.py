@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.bell import Bell, ring
-from txsaga.engine.pending import Pending, wake
+from txsaga.core.batch_future import BatchFuture, Bell, ring, wake
+from txsaga.core.batcher import Batcher
 
 SECONDS = 10.0
 
@@ -69,7 +68,7 @@ def test_a_timeout_ends_the_sleep() -> None:
 
 def test_who_was_forgotten_looks_up_by_itself() -> None:
     """A thread may be stopped by an exception just where it would have rung for the next one."""
-    first, second = Pending[int](), Pending[int]()
+    first, second = BatchFuture[int](), BatchFuture[int]()
     first._notes.append(Bell())  # nobody leaves it
     waits = threading.Thread(target=second.result, daemon=True)
     waits.start()
@@ -84,7 +83,7 @@ def test_who_was_forgotten_looks_up_by_itself() -> None:
 
 @pytest.mark.parametrize("impatient", [False, True], ids=["patient", "some give up"])
 def test_everybody_who_waits_for_a_batch_goes_on(impatient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.engine.bell.LOOKS_UP", 10 * SECONDS)  # nobody is forgotten
+    monkeypatch.setattr("txsaga.core.batch_future.LOOKS_UP", 10 * SECONDS)  # nobody is forgotten
     batcher = Batcher[int, int]("test", lambda items: [item * 2 for item in items])
     wrong: list[object] = []
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txsaga.engine.beside import Beside
+from txsaga.core.timeboxed_calls import TimeboxedCalls
 from txsaga.errors import StoreUnavailable
 
 WAITED = 0.5
@@ -18,14 +18,14 @@ WAITED = 0.5
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Give what a call hangs on, until the test is over."""
-    monkeypatch.setattr("txsaga.engine.beside.PATIENCE", WAITED)
+    monkeypatch.setattr("txsaga.core.timeboxed_calls.PATIENCE", WAITED)
     event = threading.Event()
     yield event
     event.set()
 
 
 def test_several_that_hang_are_waited_for_together(hanging: threading.Event) -> None:
-    beside, begun = Beside(), time.monotonic()
+    beside, begun = TimeboxedCalls(), time.monotonic()
     answers = [beside.begin(whom, lambda: hanging.wait(30)) for whom in "abcdef"]
     for answer in answers:
         with pytest.raises(StoreUnavailable, match="does not answer"):
@@ -34,7 +34,7 @@ def test_several_that_hang_are_waited_for_together(hanging: threading.Event) -> 
 
 
 def test_one_that_hangs_is_called_again_when_it_has_answered(hanging: threading.Event) -> None:
-    beside = Beside()
+    beside = TimeboxedCalls()
     with pytest.raises(StoreUnavailable):
         beside.begin("a", lambda: hanging.wait(30))()
     with pytest.raises(StoreUnavailable):
@@ -53,7 +53,7 @@ def test_one_that_hangs_is_called_again_when_it_has_answered(hanging: threading.
 def test_what_hangs_in_a_process_does_not_hang_in_its_child(
     hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside = Beside()
+    beside = TimeboxedCalls()
     with pytest.raises(StoreUnavailable):
         beside.begin("a", lambda: hanging.wait(30))()
     child = os.getpid() + 1

@@ -9,11 +9,11 @@ import pytest
 from tests.engine.shop import NEWS, ORDERS, Shop, says
 from tests.rules.patience import eventually
 from txsaga import COMMIT, ROLLBACK, LocalState
-from txsaga.engine.stream import Stream
+from txsaga.consume.stream import Stream
+from txsaga.core.layout import Batch
+from txsaga.core.records import TxRecord
 from txsaga.errors import DecidedOtherwise, LeaseLost, OutcomeUnknown, OutOfOrder, StoreUnavailable
-from txsaga.model.layout import Batch
-from txsaga.model.records import Life
-from txsaga.ports.ledger import Ledger
+from txsaga.messages.ports import Ledger
 
 SHORTEST, LEASE = timedelta(seconds=1), timedelta(seconds=15)
 
@@ -206,7 +206,7 @@ def lose_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch, *, written: bool) -
 
 @pytest.mark.rule("R11")
 def test_a_chunk_that_could_not_be_consumed_comes_next(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away() -> Life:
+    def away() -> TxRecord:
         raise StoreUnavailable("the server is away")
 
     stream = filled(moody_shop, b"1", b"2")

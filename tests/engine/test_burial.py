@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, bodies, letters, told, worker, wrote
+from txsaga.consume.dead_letter import CAUSE
 from txsaga.errors import UnknownTopic
-from txsaga.model.dead_letter import CAUSE
 
 FAILED = "failed"
 

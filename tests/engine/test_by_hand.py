@@ -28,9 +28,13 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.oracle import MemoryStore
-from txsaga.engine.announce import Announcer
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.kernel import Kernel
+from txsaga.checkback.by_hand import ByHand
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision
+from txsaga.core.facts import Deciding, Fact
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import EvidenceOutcome, Half, LateSlot, Receipt
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -42,14 +46,10 @@ from txsaga.errors import (
     TransactionError,
     UnknownTransaction,
 )
-from txsaga.model.decision import Decision
-from txsaga.model.facts import Deciding, Fact
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Half, LateSlot, Outcome, Receipt
 from txsaga.testing import FakeClock
 
 BOTH = [COMMIT, ROLLBACK]
-YES, NO = Outcome(committed=True, bodies={}), Outcome(committed=False, bodies={})
+YES, NO = EvidenceOutcome(committed=True, bodies={}), EvidenceOutcome(committed=False, bodies={})
 
 
 class FakeEvidence:
@@ -59,17 +59,17 @@ class FakeEvidence:
 
     def __init__(self) -> None:
         self.database: UUID = uuid4()
-        self.outcome: Outcome | None = None
+        self.outcome: EvidenceOutcome | None = None
         self.running = False
         self.down: Exception | None = None
         self.fences = 0
 
-    def read(self, transaction: str) -> Outcome | None:
+    def read(self, transaction: str) -> EvidenceOutcome | None:
         if self.down is not None:
             raise self.down
         return self.outcome
 
-    def fence(self, transaction: str) -> Outcome | None:
+    def fence(self, transaction: str) -> EvidenceOutcome | None:
         self.fences += 1
         if not self.running and self.outcome is None:
             self.outcome = NO
@@ -107,7 +107,7 @@ class Desk:
         """List what nobody decided."""
         return [view.txid for view in self.store.registry.transactions(undecided=True, limit=100)]
 
-    def move(self, txid: int, event: TxEvent, outcome: Outcome | None = None) -> None:
+    def move(self, txid: int, event: TxEvent, outcome: EvidenceOutcome | None = None) -> None:
         """Move a life as its owner or a check does, its evidence behind it."""
         with self.store.ledgers.open() as ledger:
             ledger.move(txid, event, evidence=self.resource if event is TxEvent.END else None)
@@ -229,13 +229,15 @@ def test_the_first_decision_stands(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "decision"), [(YES, COMMIT), (NO, ROLLBACK)])
-def test_what_the_evidence_says_may_be_said_by_hand(desk: Desk, outcome: Outcome, decision: Decision) -> None:
+def test_what_the_evidence_says_may_be_said_by_hand(desk: Desk, outcome: EvidenceOutcome, decision: Decision) -> None:
     desk.evidence.outcome = outcome
     assert desk.decide(desk.half(), decision)
 
 
 @pytest.mark.parametrize(("outcome", "decision"), [(YES, ROLLBACK), (NO, COMMIT), (None, COMMIT)])
-def test_the_other_is_refused_unless_it_is_forced(desk: Desk, outcome: Outcome | None, decision: Decision) -> None:
+def test_the_other_is_refused_unless_it_is_forced(
+    desk: Desk, outcome: EvidenceOutcome | None, decision: Decision
+) -> None:
     desk.evidence.outcome = outcome
     txid = desk.half()
     with pytest.raises(TransactionError):
@@ -290,7 +292,7 @@ def test_late_bodies_come_from_the_evidence(desk: Desk) -> None:
                 desk.decide(life.txid, COMMIT, force=True)
             assert desk.undecided() == [life.txid]
         else:
-            desk.evidence.outcome = Outcome(committed=True, bodies={1: b"late"})
+            desk.evidence.outcome = EvidenceOutcome(committed=True, bodies={1: b"late"})
             assert desk.decide(life.txid, COMMIT)
             assert read(desk.store, desk.qid) == ["late"]
 

@@ -14,9 +14,9 @@ from sqlalchemy import Engine
 from tests.engine.looped import POOL, Looped, enter, looped
 from tests.engine.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
-from txsaga.engine.async_transaction import AsyncTransaction
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.waiting import away
+from txsaga.core.batcher import Batcher
+from txsaga.core.fibers import run_blocking
+from txsaga.messages.transaction import AsyncTransaction
 
 pytestmark = pytest.mark.postgres
 
@@ -39,7 +39,7 @@ def held(one: Looped, monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[tupl
         seen += 1
         if seen == at:
             came.set()
-            assert away(lambda: go.wait(10))  # as the store waits: the loop goes on
+            assert run_blocking(lambda: go.wait(10))  # as the store waits: the loop goes on
         return run(items)  # type: ignore[arg-type]
 
     monkeypatch.setattr(batcher, "_run", holding)

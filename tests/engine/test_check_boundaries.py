@@ -11,9 +11,9 @@ from tests.engine.members import QUICK, Member, age, checks, counted, cover
 from tests.engine.shop import ORDERS, Shop, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, UNKNOWN, LocalState
-from txsaga.engine.settle import Question
+from txsaga.checkback.profile import PROFILES, CheckProfile
+from txsaga.checkback.settling import Question
 from txsaga.errors import ConfigError, InvalidMessage
-from txsaga.model.checks import PROFILES, CheckProfile
 from txsaga.testing.checking import check_once
 
 CLASSIC = PROFILES["classic"]
@@ -152,7 +152,7 @@ def test_a_round_has_its_time_and_what_is_not_reached_is_not_counted(
     heard: list[object] = []
     receipt = any_shop.producer(checker=heard.append).prepare_now(ORDERS, b"")
     age(any_shop)
-    monkeypatch.setattr("txsaga.engine.check_round.BUDGET", -1.0)
+    monkeypatch.setattr("txsaga.checkback.round.BUDGET", -1.0)
     check_once(any_shop.broker.kernel, QUICK)
     assert (heard, counted(any_shop, receipt.txid)) == ([], 0)
     monkeypatch.undo()

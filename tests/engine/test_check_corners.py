@@ -13,21 +13,20 @@ import pytest
 from tests.engine.members import QUICK, Member, age, counted, remarks
 from tests.engine.shop import Shop, order, says
 from txsaga import COMMIT, UNKNOWN, LocalState
-from txsaga.engine.answering import NOT_SEEN, Answering
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.case import Case
-from txsaga.engine.check_round import Round
-from txsaga.engine.lease import Lease
-from txsaga.engine.settle import Question
-from txsaga.engine.surrender import Surrender
-from txsaga.engine.taken import Taken
+from txsaga.checkback import questions as asking
+from txsaga.checkback.answering import NOT_SEEN, AnswerRole, PendingQuestion
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.exhaustion import Exhaustion
+from txsaga.checkback.heartbeat import Lease
+from txsaga.checkback.profile import LEASE, CheckProfile, Exhausted
+from txsaga.checkback.round import Round
+from txsaga.checkback.settling import Question
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import Doubt
 from txsaga.errors import InDoubt, StoreBusy
-from txsaga.model import asking
-from txsaga.model.checks import LEASE, CheckProfile, Exhausted
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Doubt
-from txsaga.model.sending import EndRequest
+from txsaga.messages.end_request import EndRequest
 
 
 def left(shop: Shop, member: Member, number: int = 1, key: str | None = None) -> list[int]:
@@ -69,7 +68,7 @@ def test_a_round_renews_its_lead_at_each_transaction(moody_shop: Shop, monkeypat
     working = round_of(member)
     leads = iter([True])
     monkeypatch.setattr(working, "_leads", lambda: next(leads, False))
-    dealt: list[Case] = []
+    dealt: list[DoubtContext] = []
     monkeypatch.setattr(working, "_deal_with", lambda case, _: dealt.append(case))
     working.run(10)
     assert len(dealt) == 1
@@ -79,7 +78,7 @@ def test_a_round_renews_its_lead_at_each_transaction(moody_shop: Shop, monkeypat
 def test_a_group_that_has_no_members_any_more_keeps_nothing_past_its_limit(moody_shop: Shop) -> None:
     owner, engine = Member(moody_shop), Member(moody_shop)
     (txid,) = left(moody_shop, owner)
-    case = Case(moody_shop.store, _due(moody_shop)[0])
+    case = DoubtContext(moody_shop.store, _due(moody_shop)[0])
     limited = CheckProfile(total_limit=timedelta(seconds=1))
     round_of(engine, limited)._leave_alone("shop", [case])
     assert moody_shop.state(txid) == "parked"
@@ -89,8 +88,10 @@ def test_a_store_that_is_busy_counts_for_nobody(moody_shop: Shop) -> None:
     member = Member(moody_shop)
     (txid,) = left(moody_shop, member)
     working = round_of(member)
-    case = Case(moody_shop.store, _due(moody_shop)[0])
-    working._not_settled((case, asking.Verdict(txid, Decision.COMMIT, "it is there")), StoreBusy("too many writers"))
+    case = DoubtContext(moody_shop.store, _due(moody_shop)[0])
+    working._not_settled(
+        (case, asking.VerdictRecord(txid, Decision.COMMIT, "it is there")), StoreBusy("too many writers")
+    )
     working._write_put_off()
     assert counted(moody_shop, txid) == 0
 
@@ -131,7 +132,9 @@ def test_what_was_decided_meanwhile_is_not_parked(moody_shop: Shop, key: str | N
     (txid,) = left(moody_shop, member, key=key)
     (doubt,) = _due(moody_shop)
     ByHand(member.kernel).decide(txid, Decision.COMMIT, who="anna", why="asked")
-    assert Surrender(member.kernel)(Case(moody_shop.store, doubt), "out of checks", Exhausted.PARK) == "settled"
+    assert (
+        Exhaustion(member.kernel)(DoubtContext(moody_shop.store, doubt), "out of checks", Exhausted.PARK) == "settled"
+    )
     assert moody_shop.state(txid) == "committed"
 
 
@@ -139,7 +142,7 @@ def test_a_reason_that_no_store_can_keep_is_kept_as_far_as_it_can_be(shop: Shop)
     member = Member(shop)
     (txid,) = left(shop, member)
     (doubt,) = _due(shop)
-    Surrender(member.kernel)(Case(shop.store, doubt), "a \0 in it", Exhausted.PARK)
+    Exhaustion(member.kernel)(DoubtContext(shop.store, doubt), "a \0 in it", Exhausted.PARK)
     assert (shop.state(txid), shop.store.overview.history(txid)[-1].what) == ("parked", "PARKED")
 
 
@@ -147,13 +150,13 @@ def test_a_reason_that_no_store_can_keep_is_kept_as_far_as_it_can_be(shop: Shop)
 def test_a_keyed_one_whose_owner_was_heard_of_is_not_rolled_back_when_it_is_given_up(
     moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
     member = Member(moody_shop)
     (txid,) = left(moody_shop, member, key="order-42")
     (doubt,) = _due(moody_shop)
     moody_shop.store.doubts.hold([doubt], LEASE)
     with pytest.raises(InDoubt):
-        Surrender(member.kernel)(Case(moody_shop.store, doubt), "out of checks", Exhausted.ROLL_BACK)
+        Exhaustion(member.kernel)(DoubtContext(moody_shop.store, doubt), "out of checks", Exhausted.ROLL_BACK)
     assert moody_shop.state(txid) == "ended"
 
 
@@ -182,8 +185,8 @@ def test_what_waited_too_long_for_a_thread_is_given_back_and_not_counted(any_sho
     member.beat()
     member.lead()
     (asked,) = any_shop.store.questions.take(member.name, 1)
-    answering = Answering(member.kernel)
-    answering._mine[txid] = Taken(asked, time.monotonic() - asked.patience.total_seconds())
+    answering = AnswerRole(member.kernel)
+    answering._mine[txid] = PendingQuestion(asked, time.monotonic() - asked.patience.total_seconds())
     answering._take_away()
     assert (counted(any_shop, txid), any_shop.store.questions.backlog()) == (0, {})
     assert remarks(any_shop, txid) == [("NOBODY", NOT_SEEN)]

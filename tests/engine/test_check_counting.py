@@ -10,10 +10,10 @@ from tests.engine.members import QUICK, Member, age, checks, counted
 from tests.engine.shop import ORDERS, Shop, says
 from tests.engine.stored import Stored
 from txsaga import UNKNOWN
-from txsaga.engine.settle import Question
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.questions import Ask, PutOff
+from txsaga.checkback.settling import Question
 from txsaga.errors import StoreError, TxSagaError
-from txsaga.model.asking import Ask, PutOff
-from txsaga.model.checks import CheckProfile
 from txsaga.testing.checking import check_once
 
 

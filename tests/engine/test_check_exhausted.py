@@ -11,11 +11,11 @@ from sqlalchemy import NullPool, create_engine, text
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.settle import Question
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.profile import Exhausted
+from txsaga.checkback.settling import Question
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DecidedOtherwise, NotParked, UnknownTransaction
-from txsaga.model.checks import Exhausted
-from txsaga.model.decision import Decision
 from txsaga.testing.checking import check_once
 
 MOST = 2

@@ -12,10 +12,9 @@ import pytest
 from tests.engine.members import QUICK, Member, age, checks, remarks, until
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN
-from txsaga.engine.loop import Loop
-from txsaga.engine.pace import Pace
-from txsaga.model.checks import CheckProfile
-from txsaga.ports.runs import RunState
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import CheckProfile
+from txsaga.core.role_loop import Loop, Pace
 
 ENDS = [SystemExit, CancelledError]
 
@@ -96,7 +95,7 @@ def test_a_host_of_flows_that_would_end_the_role_has_not_said_that_the_run_is_ov
 def test_a_role_goes_on_whatever_is_raised_in_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.loop.AFTER_ERROR", 0.0)
+    monkeypatch.setattr("txsaga.core.role_loop.AFTER_ERROR", 0.0)
 
     class Leaving:
         name, pace = "leaving", Pace(0.0, 0.0)

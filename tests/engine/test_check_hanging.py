@@ -13,9 +13,9 @@ import pytest
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN, LocalState
-from txsaga.engine.settle import Question
-from txsaga.model.checks import CheckProfile
-from txsaga.ports.runs import RunState
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.settling import Question
 
 LAST = CheckProfile(interval=QUICK.interval, max_checks=1)
 
@@ -32,7 +32,7 @@ def hangs(_: object) -> LocalState:
 @pytest.fixture
 def over(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Give the event that ends what hangs; nobody waits for long."""
-    monkeypatch.setattr("txsaga.engine.beside.PATIENCE", 0.2)
+    monkeypatch.setattr("txsaga.core.timeboxed_calls.PATIENCE", 0.2)
     with ExitStack() as leaving:
         event = threading.Event()
         waited_for.append(event)

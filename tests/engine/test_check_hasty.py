@@ -10,10 +10,10 @@ import pytest
 from tests.engine.members import Member, age
 from tests.engine.shop import Shop, order, says
 from txsaga import COMMIT, Message
-from txsaga.engine.lease import Heartbeat
-from txsaga.engine.pace import Pace
-from txsaga.engine.running import SOONEST, TYPICAL
-from txsaga.model.decision import LocalState
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.checkback.running import SOONEST, TYPICAL
+from txsaga.core.decision import LocalState
+from txsaga.core.role_loop import Pace
 
 pytestmark = pytest.mark.req("RMQ-29")
 

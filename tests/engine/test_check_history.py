@@ -11,9 +11,9 @@ from sqlalchemy import NullPool, create_engine
 from tests.engine.members import Member, age, cover
 from tests.engine.shop import Shop, order
 from txsaga import COMMIT, UNKNOWN
-from txsaga.engine.by_hand import ByHand
-from txsaga.model.decision import Decision
-from txsaga.model.steps import steps_of
+from txsaga.checkback.by_hand import ByHand
+from txsaga.core.decision import Decision
+from txsaga.inspect.timeline_steps import steps_of
 
 VAIN = ("check: UNKNOWN", "the checker said UNKNOWN")
 

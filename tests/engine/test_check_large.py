@@ -12,9 +12,9 @@ from sqlalchemy import NullPool, create_engine
 
 from tests.engine.members import Member, age, remarks
 from tests.engine.shop import Shop, order
-from txsaga.engine import judge
+from txsaga.checkback import judge
+from txsaga.checkback.profile import CheckProfile
 from txsaga.errors import StoreUnavailable
-from txsaga.model.checks import CheckProfile
 
 A_MINUTE = CheckProfile(interval=timedelta(minutes=1))
 

@@ -10,12 +10,12 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 from tests.engine.members import Member, age, closed
 from tests.engine.shop import Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN
-from txsaga.engine.lease import checkers_of
-from txsaga.engine.one_check import YOUNG, Answered, OneCheck
+from txsaga.checkback.heartbeat import checkers_of
+from txsaga.checkback.one_check import YOUNG, CheckResult, OneCheck
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import LEASE
+from txsaga.core.decision import Decision
 from txsaga.errors import StoreError
-from txsaga.model.checks import LEASE
-from txsaga.model.decision import Decision
-from txsaga.ports.runs import RunState
 
 MOST_OF_IT = LEASE.total_seconds() * 0.9
 TOO_LONG = LEASE.total_seconds() * 1.1
@@ -24,7 +24,7 @@ TOO_LONG = LEASE.total_seconds() * 1.1
 @pytest.fixture(autouse=True)
 def all_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the heartbeat hold what has only just begun."""
-    monkeypatch.setattr("txsaga.engine.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_a_member_is_alive_even_while_nothing_can_be_held(any_shop: Shop, monkey
 def test_whoever_asks_by_himself_leaves_a_half_alone_that_is_young_or_at_work(any_shop: Shop, till: Engine) -> None:
     """A sensor asks about one half; its local work still runs, and its group says nothing else."""
     owner, asking = Member(any_shop, till=till), OneCheck(Member(any_shop, till=till).kernel)
-    seen: list[Answered] = []
+    seen: list[CheckResult] = []
     with owner.producer().transaction() as tx:
         tx.send(order())
         with tx.local("till") as connection:
@@ -223,7 +223,7 @@ def test_whoever_asks_by_himself_leaves_a_half_alone_that_is_young_or_at_work(an
             owner.beat()
             seen.append(asking.ask(tx.txid, says(ROLLBACK)))
             connection.execute(text("INSERT INTO sale VALUES (1)"))
-    assert seen == [Answered(decision=None, why=YOUNG, counted=False)] * 2
+    assert seen == [CheckResult(decision=None, why=YOUNG, counted=False)] * 2
     assert any_shop.bodies() == ["a chair"]
 
 

@@ -11,10 +11,10 @@ from sqlalchemy import Engine, NullPool, create_engine, text
 from tests.engine.members import Member, age, counted, remarks
 from tests.engine.shop import ORDERS, QUEUES, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision, LocalState, Message
-from txsaga.engine.settle import Question
-from txsaga.model.message import TRANSACTION_ID
-from txsaga.model.records import Content
-from txsaga.model.sending import EndRequest
+from txsaga.checkback.settling import Question
+from txsaga.core.message import TRANSACTION_ID
+from txsaga.core.records import Content
+from txsaga.messages.end_request import EndRequest
 
 Seen = list[Question]
 

@@ -10,12 +10,12 @@ import pytest
 from tests.engine.members import QUICK, Member, age, checks, counted, remarks, until
 from tests.engine.shop import ORDERS, Shop
 from txsaga import COMMIT, UNKNOWN, LocalState
-from txsaga.engine.answering import Answering
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.pace import Pace
-from txsaga.engine.settle import Question
-from txsaga.model.checks import CheckProfile
-from txsaga.model.facts import Fact, Hearing
+from txsaga.checkback.answering import AnswerRole
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.checkback.settling import Question
+from txsaga.core.facts import Fact, Hearing
+from txsaga.core.role_loop import Pace
 
 
 @pytest.mark.req("RMQ-61")
@@ -151,7 +151,7 @@ def test_what_a_member_whose_threads_all_hang_does_not_take_up_is_put_to_another
 def test_a_hanging_checker_makes_its_member_look_no_more_often_than_an_idle_one(
     any_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answering, "pace", Pace(3600, 3600))
+    monkeypatch.setattr(AnswerRole, "pace", Pace(3600, 3600))
     looks, go = list[Fact](), threading.Event()
     member = Member(any_shop, lambda fact: looks.append(fact) if isinstance(fact, Hearing) else None)
     producer = member.producer(checker=lambda _: COMMIT if go.wait(30) else UNKNOWN)
@@ -171,7 +171,7 @@ def test_a_hanging_checker_makes_its_member_look_no_more_often_than_an_idle_one(
 def test_what_there_was_no_room_for_is_taken_up_as_soon_as_there_is_while_one_checker_hangs(
     any_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answering, "pace", Pace(3600, 3600))
+    monkeypatch.setattr(AnswerRole, "pace", Pace(3600, 3600))
     go, hung = threading.Event(), list[int]()
 
     def checker(question: Question) -> LocalState:

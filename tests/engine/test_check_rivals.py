@@ -10,14 +10,14 @@ import pytest
 from tests.engine.members import Member, age
 from tests.engine.shop import ORDERS, Shop, says
 from txsaga import COMMIT, UNKNOWN
-from txsaga.engine.case import Case
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.check_round import MOST_ASKED
-from txsaga.engine.judge import Judge
-from txsaga.engine.lease import Heartbeat
-from txsaga.model.asking import Answer, PutOff
-from txsaga.model.checks import CheckProfile, Exhausted
-from txsaga.model.decision import Decision
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.checkback.judge import Judge
+from txsaga.checkback.profile import CheckProfile, Exhausted
+from txsaga.checkback.questions import PutOff, QuestionAnswer
+from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import MOST_ASKED
+from txsaga.core.decision import Decision
 from txsaga.testing.checking import check_once
 
 Meanwhile = Callable[[Callable[[], None]], None]
@@ -38,7 +38,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     def once(happen: Callable[[], None]) -> None:
         pending, look = [happen], Judge.look
 
-        def late(judge: Judge, cases: Sequence[Case]) -> None:
+        def late(judge: Judge, cases: Sequence[DoubtContext]) -> None:
             look(judge, cases)
             if pending and cases:
                 pending.pop()()
@@ -117,8 +117,8 @@ def test_what_is_resumed_has_its_total_time_again(any_shop: Shop) -> None:
 def test_a_group_whose_members_have_their_hands_full_holds_up_no_other(
     any_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.check_round.MOST_ASKED", 2)
-    monkeypatch.setattr("txsaga.engine.check_round.HANDS_FULL", timedelta(hours=1))
+    monkeypatch.setattr("txsaga.checkback.round.MOST_ASKED", 2)
+    monkeypatch.setattr("txsaga.checkback.round.HANDS_FULL", timedelta(hours=1))
     assert MOST_ASKED > 2
     busy, other = any_shop.producer("busy"), any_shop.producer("other")
     for n in range(8):
@@ -141,8 +141,8 @@ def test_a_member_with_full_hands_is_asked_again_when_a_fifth_of_them_is_free(
     any_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round that finds room for one puts off all the others: each would cost as much as one that finds room."""
-    monkeypatch.setattr("txsaga.engine.check_round.MOST_ASKED", 10)
-    monkeypatch.setattr("txsaga.engine.check_round.HANDS_FULL", timedelta(0))
+    monkeypatch.setattr("txsaga.checkback.round.MOST_ASKED", 10)
+    monkeypatch.setattr("txsaga.checkback.round.HANDS_FULL", timedelta(0))
     member, questions = Member(any_shop), any_shop.store.questions
     for _ in range(20):
         member.producer().prepare_now(ORDERS, b"")
@@ -152,7 +152,7 @@ def test_a_member_with_full_hands_is_asked_again_when_a_fifth_of_them_is_free(
     asked = []
     for _ in range(2):
         (taken,) = questions.take(member.name, 1)
-        questions.answered(member.name, [Answer(taken.doubt.txid, UNKNOWN, "who knows")])
+        questions.answered(member.name, [QuestionAnswer(taken.doubt.txid, UNKNOWN, "who knows")])
         asked.append(member.lead())
     assert (asked, questions.backlog()) == ([0, 2], {member.name: 10})
 
@@ -162,7 +162,7 @@ def test_what_waits_for_free_hands_is_due_when_the_leader_looks_next(
     any_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hands are free in no time where a checker is quick: whoever looked later would leave them idle."""
-    monkeypatch.setattr("txsaga.engine.check_round.MOST_ASKED", 1)
+    monkeypatch.setattr("txsaga.checkback.round.MOST_ASKED", 1)
     member = Member(any_shop)
     for _ in range(2):
         member.producer().prepare_now(ORDERS, b"")

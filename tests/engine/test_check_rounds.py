@@ -16,17 +16,17 @@ from tests.engine.members import QUICK, Member, age, checks, counted, until
 from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, UNKNOWN, LocalState
-from txsaga.engine.case import Case
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.judge import Verdict
-from txsaga.engine.loop import Loop
-from txsaga.engine.settle import Question
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.judge import Verdict
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.checkback.settling import Question
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.facts import Fact
+from txsaga.core.records import End
+from txsaga.core.role_loop import Loop
 from txsaga.errors import StoreError, StoreUnavailable
-from txsaga.model import facts
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision
-from txsaga.model.facts import Fact
-from txsaga.model.records import End
 
 
 @pytest.mark.req("RMQ-30")
@@ -205,7 +205,7 @@ def test_a_record_that_can_not_even_be_looked_at_is_parked_and_the_others_go_on(
     _, evidence = member.kernel.resource("till")
     poison, real, real_many = left[1][1], member.kernel.settler.judge.know, evidence.read_many
 
-    def know(case: Case, **options: bool) -> Verdict:
+    def know(case: DoubtContext, **options: bool) -> Verdict:
         if case.id == poison:
             raise ZeroDivisionError("poison")
         return real(case, **options)

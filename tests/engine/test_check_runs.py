@@ -12,11 +12,11 @@ from sqlalchemy import Engine, NullPool, create_engine
 from tests.engine.members import Member, age, checks, closed, remarks
 from tests.engine.shop import Shop, order, says
 from txsaga import UNKNOWN
-from txsaga.engine.broker import Broker
-from txsaga.engine.transaction import Transaction
-from txsaga.model.checks import Exhausted
-from txsaga.model.decision import Decision
-from txsaga.ports.runs import RunState
+from txsaga.broker import Broker
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import Exhausted
+from txsaga.core.decision import Decision
+from txsaga.messages.transaction import Transaction
 
 pytestmark = pytest.mark.rule("R5")
 

@@ -13,13 +13,13 @@ from tests.engine.members import QUICK, Member, age, counted
 from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.test_check_rivals import Meanwhile, meanwhile
 from txsaga import UNKNOWN
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.check_round import Round
-from txsaga.engine.lease import Lease
-from txsaga.engine.settle import Question
-from txsaga.model.checks import CheckProfile, Exhausted
-from txsaga.model.decision import Decision
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.heartbeat import Lease
+from txsaga.checkback.profile import CheckProfile, Exhausted
+from txsaga.checkback.role import CheckBack
+from txsaga.checkback.round import Round
+from txsaga.checkback.settling import Question
+from txsaga.core.decision import Decision
 
 __all__ = ["meanwhile"]
 AGAIN = timedelta(0)
@@ -122,7 +122,7 @@ def test_only_a_leader_counts_a_check_that_failed(any_shop: Shop, sleeper: Sleep
 def test_a_plain_half_whose_owner_was_heard_of_in_the_middle_of_a_round_is_not_given_up(
     any_shop: Shop, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
     owner, engine = Member(any_shop), Member(any_shop)
     engine.producer(checker=says(UNKNOWN))
     with owner.producer(checker=says(UNKNOWN)).transaction() as tx:

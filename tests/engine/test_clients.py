@@ -12,14 +12,14 @@ import pytest
 from tests.engine.fakes import FakeHalves
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Decision
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.broker import JoiningProducer
-from txsaga.engine.pending import Pending
+from txsaga.broker import JoiningProducer
+from txsaga.core.batch_future import BatchFuture
+from txsaga.core.batcher import Batcher
+from txsaga.core.records import DecisionOutcome, End, Receipt
 from txsaga.errors import EndRefused, StoreBusy, TopicTypeMismatch, TransactionClosed
-from txsaga.model.records import End, Receipt, Standing
 
 T = TypeVar("T")
-Way = Callable[[JoiningProducer, Receipt], Standing]
+Way = Callable[[JoiningProducer, Receipt], DecisionOutcome]
 ENDS: dict[Decision, Way] = {
     Decision.COMMIT: lambda producer, receipt: producer.commit(receipt),
     Decision.ROLLBACK: lambda producer, receipt: producer.roll_back(receipt),
@@ -55,8 +55,8 @@ def test_a_transaction_holds_any_number_of_messages(shop: Shop) -> None:
 def test_a_receipt_ends_its_half_and_the_answer_is_passed_on(shop: Shop, decision: Decision) -> None:
     producer = shop.producer()
     receipt = producer.prepare_now(ORDERS, b"a chair")
-    assert ENDS[decision](producer, receipt) == Standing(receipt.txid, decision, True)
-    assert ENDS[decision](producer, receipt) == Standing(receipt.txid, decision, False)
+    assert ENDS[decision](producer, receipt) == DecisionOutcome(receipt.txid, decision, True)
+    assert ENDS[decision](producer, receipt) == DecisionOutcome(receipt.txid, decision, False)
     assert shop.state(receipt.txid) == STATES[decision]
     assert len(shop.read()) == (decision is Decision.COMMIT)
 
@@ -99,17 +99,17 @@ def test_begin_send_commit_is_one_end(moody_shop: Shop, halves: FakeHalves) -> N
 @pytest.mark.conf("RC-X2", "CLI-04")
 def test_the_answer_of_an_end_calls_back(shop: Shop) -> None:
     producer = shop.producer()
-    called: Queue[Standing] = Queue()
+    called: Queue[DecisionOutcome] = Queue()
     receipt = producer.prepare_now(ORDERS, b"a chair")
     producer.decide(receipt, Decision.COMMIT).add_done_callback(lambda done: called.put(done.result()))
-    assert called.get(timeout=10) == Standing(receipt.txid, Decision.COMMIT, True)
+    assert called.get(timeout=10) == DecisionOutcome(receipt.txid, Decision.COMMIT, True)
 
 
 @pytest.mark.conf("RC-X2")
 def test_an_end_can_be_awaited(shop: Shop) -> None:
     producer = shop.producer()
 
-    async def sell(count: int) -> list[Standing]:
+    async def sell(count: int) -> list[DecisionOutcome]:
         receipts = await asyncio.gather(*(wait(producer.prepare(ORDERS, b"")) for _ in range(count)))
         return await asyncio.gather(*(wait(producer.decide(each, Decision.COMMIT)) for each in receipts))
 
@@ -118,7 +118,7 @@ def test_an_end_can_be_awaited(shop: Shop) -> None:
     assert len(shop.read()) == 20
 
 
-async def wait(pending: Pending[T]) -> T:
+async def wait(pending: BatchFuture[T]) -> T:
     return await pending
 
 
@@ -127,7 +127,7 @@ def test_a_decision_that_finds_no_place_is_refused_and_not_dropped(moody_shop: S
     """A full buffer of ops writes past itself elsewhere; here the caller is told, and may try again."""
     producer = moody_shop.producer()
     receipts = [producer.prepare_now(ORDERS, b"") for _ in range(3)]
-    batcher: Batcher[End, Standing] = Batcher("decide", halves.decide, limit=1, capacity=1, patience=0.05)
+    batcher: Batcher[End, DecisionOutcome] = Batcher("decide", halves.decide, limit=1, capacity=1, patience=0.05)
     ends = [End(each.txid, each.group, each.token, Decision.COMMIT) for each in receipts]
     halves.open.clear()
     taken = [batcher.submit(ends[0])]

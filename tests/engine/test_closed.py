@@ -13,15 +13,15 @@ from sqlalchemy import Connection, Engine, create_engine, text
 import txsaga
 from tests.engine.shop import NEWS, ORDERS, Shop, says
 from txsaga import COMMIT, Broker, Callables, Decision, Message
-from txsaga.engine.broker import JoiningProducer
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.consumer import Consumer
-from txsaga.engine.patience import patiently
-from txsaga.engine.producer import Producer
-from txsaga.engine.stream import Stream
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import JoiningProducer
+from txsaga.checkback.profile import CheckProfile
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.stream import Stream
+from txsaga.core.retry import patiently
 from txsaga.errors import BrokerClosed, LeaseLost, OutcomeUnknown
-from txsaga.model.checks import CheckProfile
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 OUTCOME = (
     r"closed while transaction \d+ was under way, so its outcome is not known here; look with `txsaga tx show \d+`"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contracts.samples import start
 from tests.engine.loop_gate import Gate, batcher_of, begun, behind, call
-from txsaga.adapters.aio import in_loop
+from txsaga.aio.in_loop import in_loop
 from txsaga.errors import BrokerClosed
 
 

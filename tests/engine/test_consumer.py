@@ -13,7 +13,9 @@ import pytest
 
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, bodies, letters, told, worker, wrote
-from txsaga.engine.consumer import Consumer
+from txsaga.consume.claim import Policy, Style
+from txsaga.consume.consumer import Consumer
+from txsaga.core.records import LogEntry
 from txsaga.errors import (
     AlreadyDone,
     BrokerClosed,
@@ -22,8 +24,6 @@ from txsaga.errors import (
     GroupKindMismatch,
     TransactionError,
 )
-from txsaga.model.claim import Policy, Style
-from txsaga.model.records import LogEntry
 
 HALF_A_MINUTE, LONG = timedelta(seconds=30), 600.0
 
@@ -293,7 +293,7 @@ def test_a_group_that_keeps_order_works_off_each_key_in_order(moody_shop: Shop) 
 
 
 def test_a_changed_policy_is_followed(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.engine.consumer.POLICY", -1.0)  # look each time
+    monkeypatch.setattr("txsaga.consume.consumer.POLICY", -1.0)  # look each time
     wrote(moody_shop, "a")
     consumer = worker(moody_shop)
     (message,) = consumer.receive()

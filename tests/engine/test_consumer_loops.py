@@ -11,8 +11,8 @@ import pytest
 
 from tests.engine.shop import Shop
 from tests.engine.worker import GROUP, bodies, told, worker, wrote
+from txsaga.consume.claim import Policy
 from txsaga.errors import AlreadyCommitted, AlreadyDone, ClaimLost, ConfigError, StoreUnavailable
-from txsaga.model.claim import Policy
 
 HALF_A_MINUTE = timedelta(seconds=30)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.shop import Shop
-from txsaga.engine import queue_reader
+from txsaga.consume import queue_reader
+from txsaga.core.layout import Batch
 from txsaga.errors import ChunkDamaged
-from txsaga.model.layout import Batch
 
 
 def test_the_neighbours_of_a_damaged_chunk_are_read_on(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

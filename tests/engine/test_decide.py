@@ -10,8 +10,9 @@ import pytest
 
 from tests.contracts.samples import COMMIT, add, new_group, new_queues, opened, read, row
 from tests.oracle import MemoryStore
-from txsaga.engine.announce import Announcer
-from txsaga.engine.decide import By, Decider
+from txsaga.core.announcer import Announcer
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import TxRecord
 from txsaga.errors import (
     NotPrimary,
     OutcomeUnknown,
@@ -20,9 +21,8 @@ from txsaga.errors import (
     Superseded,
     TxSagaError,
 )
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Life
-from txsaga.ports.ledger import Ledger
+from txsaga.messages.decide import DecidedBy, Decider
+from txsaga.messages.ports import Ledger
 from txsaga.testing import FakeClock
 
 pytestmark = [pytest.mark.rule("R14"), pytest.mark.rule("R2")]
@@ -57,7 +57,7 @@ def ledgers() -> Flaky:
 
 
 @pytest.fixture
-def life(ledgers: Flaky) -> Life:
+def life(ledgers: Flaky) -> TxRecord:
     """Give a closed transaction with one message."""
     (qid,), group = new_queues(ledgers.store), new_group(ledgers.store)
     life = opened(ledgers.store, group)
@@ -71,13 +71,13 @@ def decider(ledgers: Flaky, patience: float = 30.0) -> Decider:
     return Decider(ledgers, Announcer(), patience)
 
 
-def by(life: Life) -> By:
-    return By(who="owner 1", why="test", owner=life.owner)
+def by(life: TxRecord) -> DecidedBy:
+    return DecidedBy(who="owner 1", why="test", owner=life.owner)
 
 
 @pytest.mark.parametrize("second", [AWAY, NotPrimary("a standby"), StoreError("the disk is full")])
 def test_a_lost_answer_stays_unknown_whatever_the_store_says_next(
-    ledgers: Flaky, life: Life, second: TxSagaError
+    ledgers: Flaky, life: TxRecord, second: TxSagaError
 ) -> None:
     ledgers.behind.append(LOST)
     ledgers.before += [None, second]
@@ -87,7 +87,7 @@ def test_a_lost_answer_stays_unknown_whatever_the_store_says_next(
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["it was done", "it was not done"])
-def test_a_server_that_restarts_is_waited_for(ledgers: Flaky, life: Life, done: bool) -> None:
+def test_a_server_that_restarts_is_waited_for(ledgers: Flaky, life: TxRecord, done: bool) -> None:
     ledgers.before += [None if done else LOST, AWAY, AWAY]
     ledgers.behind.append(LOST if done else None)
     standing = decider(ledgers).decide(life.txid, COMMIT, by(life))
@@ -95,15 +95,15 @@ def test_a_server_that_restarts_is_waited_for(ledgers: Flaky, life: Life, done: 
     assert read(ledgers.store, 1) == ["a chair"]
 
 
-def test_before_any_answer_was_lost_an_error_means_that_nothing_was_done(ledgers: Flaky, life: Life) -> None:
+def test_before_any_answer_was_lost_an_error_means_that_nothing_was_done(ledgers: Flaky, life: TxRecord) -> None:
     ledgers.before.append(AWAY)
     with pytest.raises(StoreUnavailable):
         decider(ledgers).decide(life.txid, COMMIT, by(life))
     assert ledgers.tries == 1
 
 
-def test_a_definite_answer_ends_the_asking(ledgers: Flaky, life: Life) -> None:
+def test_a_definite_answer_ends_the_asking(ledgers: Flaky, life: TxRecord) -> None:
     ledgers.before.append(LOST)
     with pytest.raises(Superseded):
-        decider(ledgers).decide(life.txid, COMMIT, By(who="owner 7", why="test", owner=7))
+        decider(ledgers).decide(life.txid, COMMIT, DecidedBy(who="owner 7", why="test", owner=7))
     assert ledgers.tries == 2

@@ -9,9 +9,9 @@ import pytest
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, Decision
-from txsaga.model.identity import HalfId
-from txsaga.model.message import TRANSACTION_ID
-from txsaga.model.records import LogEntry
+from txsaga.core.identity import HalfId
+from txsaga.core.message import TRANSACTION_ID
+from txsaga.core.records import LogEntry
 
 
 @pytest.mark.req("RMQ-05")

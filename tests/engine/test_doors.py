@@ -10,9 +10,9 @@ import pytest
 import txsaga
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, Message
-from txsaga.engine.broker import JoiningProducer
+from txsaga.broker import JoiningProducer
+from txsaga.core.message import MAX_BODY, MAX_KEY, MAX_TAG
 from txsaga.errors import ConfigError, InvalidMessage, TopicTypeMismatch, TxSagaError
-from txsaga.model.message import MAX_BODY, MAX_KEY, MAX_TAG
 
 Many = Callable[..., object]
 

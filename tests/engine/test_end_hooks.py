@@ -10,8 +10,8 @@ from sqlalchemy import Engine, create_engine, text
 
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
-from txsaga.engine.broker import JoiningProducer
-from txsaga.model.sending import EndRequest
+from txsaga.broker import JoiningProducer
+from txsaga.messages.end_request import EndRequest
 
 
 @pytest.mark.req("RMQ-50", "RMQ-47")

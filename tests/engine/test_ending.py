@@ -12,13 +12,13 @@ from tests.engine.shop import ORDERS, Shop, closing, order, says
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
-from txsaga.engine.ending import Endings
+from txsaga.core.decision import ReplyCode
+from txsaga.core.identity import HalfId
+from txsaga.core.records import DecisionOutcome
 from txsaga.errors import EndRefused, UnknownTransaction
-from txsaga.model.decision import Code
-from txsaga.model.identity import HalfId
-from txsaga.model.records import Standing
-from txsaga.model.sending import EndRequest
-from txsaga.wiring import open_store
+from txsaga.messages.end_request import EndRequest
+from txsaga.messages.ending import Endings
+from txsaga.wiring.connecting import open_store
 
 
 def captured(shop: Shop, group: str = "shop") -> EndRequest:
@@ -28,7 +28,7 @@ def captured(shop: Shop, group: str = "shop") -> EndRequest:
     return ends[-1]
 
 
-def end(shop: Shop, request: EndRequest) -> Standing | None:
+def end(shop: Shop, request: EndRequest) -> DecisionOutcome | None:
     """Run an end request."""
     pending = Endings(shop.broker.kernel).submit(request)
     return None if pending is None else pending.result(10)
@@ -75,7 +75,7 @@ def test_an_end_decides_or_is_no_decision(shop: Shop, state: LocalState, stands:
         assert (standing, view.state) == (None, "prepared")
     else:
         assert standing is not None
-        assert (standing.code, standing.won, standing.decision) == (Code.SUCCESS, True, state.decision)
+        assert (standing.code, standing.won, standing.decision) == (ReplyCode.SUCCESS, True, state.decision)
         assert (view.state, view.from_check) == (stands, from_check)
     assert len(shop.read()) == (state is COMMIT)
 

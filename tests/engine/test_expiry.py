@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, told, worker, wrote
-from txsaga.engine import consumer
-from txsaga.engine.roles import Partitions
+from txsaga.consume import consumer
+from txsaga.consume.dispatcher import PartitionRole
 from txsaga.errors import ConfigError, StoreError, UnknownGroup
 
 pytestmark = pytest.mark.rule("R13")
@@ -26,7 +26,7 @@ def follows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_role_forgets_a_group_after_a_month_and_says_so(moody_shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     worker(moody_shop).close()
-    role = Partitions(moody_shop.broker.kernel)
+    role = PartitionRole(moody_shop.broker.kernel)
     moody_shop.later(LONGER - 2)
     role.run_once()
     assert moody_shop.store.groups.find(GROUP) is not None
@@ -41,7 +41,7 @@ def test_a_consumer_that_looks_for_messages_keeps_its_group(moody_shop: Shop) ->
     member = worker(moody_shop)
     moody_shop.later(LONGER)
     assert member.receive() == []
-    assert Partitions(moody_shop.broker.kernel).run_once() == 0
+    assert PartitionRole(moody_shop.broker.kernel).run_once() == 0
 
 
 class Broken:
@@ -63,7 +63,7 @@ class Broken:
 
 
 def test_groups_that_cannot_expire_keep_the_numbers_in_room(moody_shop: Shop) -> None:
-    role, broken = Partitions(moody_shop.broker.kernel), Broken()
+    role, broken = PartitionRole(moody_shop.broker.kernel), Broken()
     role._groups = role._log = broken  # type: ignore[assignment]
     with pytest.raises(StoreError, match="interval out of range"):
         role.run_once()
@@ -73,7 +73,7 @@ def test_groups_that_cannot_expire_keep_the_numbers_in_room(moody_shop: Shop) ->
 def test_a_consumer_whose_group_expired_is_told(moody_shop: Shop) -> None:
     member = worker(moody_shop)
     moody_shop.later(LONGER)
-    Partitions(moody_shop.broker.kernel).run_once()
+    PartitionRole(moody_shop.broker.kernel).run_once()
     with pytest.raises(UnknownGroup, match=GROUP):
         member.receive()
     wrote(moody_shop, "a")
@@ -83,7 +83,7 @@ def test_a_consumer_whose_group_expired_is_told(moody_shop: Shop) -> None:
 def test_a_stream_keeps_its_group_and_is_told_when_it_is_gone(
     moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    role = Partitions(moody_shop.broker.kernel)
+    role = PartitionRole(moody_shop.broker.kernel)
     asleep = moody_shop.broker.stream(GROUP, [NEWS])
     moody_shop.later(LONGER)
     asleep.poll()
@@ -100,7 +100,7 @@ def test_a_group_may_expire_sooner_or_never(moody_shop: Shop) -> None:
     assert group.policy.expires == timedelta(hours=1)
     assert moody_shop.broker.alter_group(GROUP, expires=None).policy.expires is None
     moody_shop.later(12 * LONGER)
-    assert Partitions(moody_shop.broker.kernel).run_once() == 0
+    assert PartitionRole(moody_shop.broker.kernel).run_once() == 0
 
 
 @pytest.mark.parametrize("expires", [timedelta(minutes=9), timedelta(days=36_501), 3600])

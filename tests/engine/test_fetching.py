@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, letters, told, worker
+from txsaga.core.records import LogEntry
 from txsaga.errors import ChunkDamaged, StoreError
-from txsaga.model.records import LogEntry
 
 
 class Watched:
@@ -61,7 +61,7 @@ def test_a_chunk_is_read_once_by_a_member_that_takes_it_message_by_message(
 
 
 def test_chunks_that_are_kept_have_a_bound(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.engine.fetching.KEPT", 10)  # bytes: less than a chunk
+    monkeypatch.setattr("txsaga.consume.fetching.KEPT", 10)  # bytes: less than a chunk
     chunk(moody_shop, *map(str, range(5)))
     log, consumer = watched(moody_shop, monkeypatch), worker(moody_shop)
     assert [consumer.receive(1)[0].text() for _ in range(5)] == [*map(str, range(5))]
@@ -117,7 +117,7 @@ def test_a_chunk_of_a_newer_layout_waits_for_a_newer_program(moody_shop: Shop, m
     chunk(moody_shop, "a")
     worker(moody_shop)
     moody_shop.store.groups.alter(GROUP, {"max_attempts": 1})
-    monkeypatch.setattr("txsaga.model.chunk.VERSION", 0)
+    monkeypatch.setattr("txsaga.core.chunk.VERSION", 0)
     with pytest.raises(StoreError, match="newer txsaga"):
         worker(moody_shop).receive()
     assert letters(moody_shop) == []

@@ -7,17 +7,17 @@ import pytest
 from tests.engine.fakes import FakeHalves
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, UNKNOWN, Decision
+from txsaga.core.decision import NOT_SAFE, ReplyCode
 from txsaga.errors import InvalidMessage, NotPrimary, StoreError, StoreUnavailable, TxSagaError
-from txsaga.model.decision import NOT_SAFE, Code
 
 
 @pytest.mark.req("RMQ-89")
 @pytest.mark.parametrize("code", sorted(NOT_SAFE))
-def test_a_doubt_about_the_final_write_is_success(moody_shop: Shop, halves: FakeHalves, code: Code) -> None:
+def test_a_doubt_about_the_final_write_is_success(moody_shop: Shop, halves: FakeHalves, code: ReplyCode) -> None:
     producer = moody_shop.producer(checker=says(COMMIT))
     halves.end_code = code
     receipt = producer.prepare_now(ORDERS, b"a chair")
-    assert producer.commit(receipt).code is Code.SUCCESS
+    assert producer.commit(receipt).code is ReplyCode.SUCCESS
     result = producer.send_in_transaction(order("a table"), says(COMMIT))
     checked = producer.send_in_transaction(order("a lamp"), says(UNKNOWN))
     assert moody_shop.check() == 1
@@ -57,7 +57,7 @@ def test_an_error_of_the_final_write_reaches_the_caller_and_keeps_the_half(
 
 @pytest.mark.req("RMQ-90")
 def test_codes_are_those_of_the_protocol() -> None:
-    known = set(Code)
+    known = set(ReplyCode)
     kinds: list[type[TxSagaError]] = [TxSagaError]
     for kind in kinds:
         kinds += kind.__subclasses__()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from txsaga.adapters.aio import in_loop
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.waiting import pause
+from txsaga.aio.in_loop import in_loop
+from txsaga.core.batcher import Batcher
+from txsaga.core.fibers import pause
 
 ROUNDS = 20
 TURN = 0

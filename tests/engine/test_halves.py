@@ -11,9 +11,9 @@ from sqlalchemy import event
 from tests.engine.shop import NEWS, ORDERS, Shop, order
 from tests.engine.stored import Stored
 from txsaga import COMMIT, Decision, LocalState, Message
-from txsaga.model.decision import Code
-from txsaga.model.identity import HalfId
-from txsaga.model.topic import HALF_TOPIC
+from txsaga.core.decision import ReplyCode
+from txsaga.core.identity import HalfId
+from txsaga.core.topic import HALF_TOPIC
 
 BOTH = list(Decision)
 
@@ -23,7 +23,7 @@ BOTH = list(Decision)
 def test_an_acknowledged_half_waits_and_its_producer_goes_on(shop: Shop) -> None:
     producer = shop.producer()
     first, second = producer.prepare_now(ORDERS, b"1"), producer.prepare_now(ORDERS, b"2")
-    assert (first.code, second.code) == (Code.SEND_OK, Code.SEND_OK)
+    assert (first.code, second.code) == (ReplyCode.SEND_OK, ReplyCode.SEND_OK)
     assert [shop.state(half.txid) for half in (first, second)] == ["prepared", "prepared"]
     assert shop.bodies() == []
 
@@ -37,7 +37,7 @@ def test_each_half_of_a_batch_gets_its_own_answer(shop: Shop) -> None:
     for pending in asked:
         producer.commit(pending.result(10))
     assert [message.text() for message in shop.read()] == [str(n) for n in range(50)]
-    assert {pending.result().code for pending in asked} == {Code.SEND_OK}
+    assert {pending.result().code for pending in asked} == {ReplyCode.SEND_OK}
 
 
 @pytest.mark.req("RMQ-16", "RMQ-34")

@@ -13,11 +13,11 @@ import pytest
 from tests.contracts.samples import PATIENCE
 from tests.engine.shop import Shop
 from tests.engine.worker import GROUP, bodies, worker, wrote
-from txsaga.engine import consumer as consuming
-from txsaga.engine import handing
-from txsaga.engine.received import Received, by_claim
+from txsaga.consume import consumer as consuming
+from txsaga.consume import delivery as handing
+from txsaga.consume.claim import Claim
+from txsaga.consume.delivery import Delivery, by_claim
 from txsaga.errors import StoreUnavailable
-from txsaga.model.claim import Claim
 
 HALF_A_MINUTE = timedelta(seconds=30)
 
@@ -75,7 +75,7 @@ def test_a_consumer_may_be_closed_while_what_waits_is_held_for_longer(
     watch, worked = Watch(moody_shop, monkeypatch), list[str]()
     wrote(moody_shop, "a", "b", "c")
 
-    def elsewhere(messages: Iterable[Received]) -> list[tuple[Claim, list[Received]]]:
+    def elsewhere(messages: Iterable[Delivery]) -> list[tuple[Claim, list[Delivery]]]:
         looking = iter(messages)
         first = next(looking)
         monkeypatch.setattr(handing, "by_claim", by_claim)

@@ -18,10 +18,10 @@ from tests.engine.members import Member, age, counted
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
-from txsaga.engine.settle import Question
+from txsaga.checkback.settling import Question
+from txsaga.core.decision import Decision
+from txsaga.core.records import End
 from txsaga.errors import DecidedOtherwise, EndRefused, StoreError, UnknownTransaction
-from txsaga.model.decision import Decision
-from txsaga.model.records import End
 
 SIZE = """
 SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c

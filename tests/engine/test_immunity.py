@@ -10,12 +10,11 @@ import pytest
 from tests.engine.shop import ORDERS, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
-from txsaga.engine.ending import Endings
+from txsaga.checkback.profile import HEADER, CheckProfile, effective, read_immunity
+from txsaga.core.decision import Decision, ReplyCode
 from txsaga.errors import EndRefused, InvalidMessage
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Code, Decision
-from txsaga.model.immunity import HEADER, effective, read
-from txsaga.model.sending import EndRequest
+from txsaga.messages.end_request import EndRequest
+from txsaga.messages.ending import Endings
 from txsaga.testing.checking import check_once
 
 CASES = {"1": 6, "5": 6, None: 6, "-1": 6, "100.5": 6, "7": 7, "60": 60, "100": 100}
@@ -25,11 +24,11 @@ MORE = {"30": 30, "abc": 6, "": 6, " 7": 6, "\u0667": 6, "9999999999": 6, "0": 6
 @pytest.mark.conf("BRK-44")
 @pytest.mark.parametrize(("text", "seconds"), [*CASES.items(), *MORE.items()])
 def test_an_immunity_is_read_in_whole_seconds_and_never_below_the_minimum_age(text: str | None, seconds: int) -> None:
-    assert effective(read(text)) == seconds
+    assert effective(read_immunity(text)) == seconds
 
 
 def test_a_header_of_many_digits_counts_as_not_set() -> None:
-    assert read("1" * 30_000) is None
+    assert read_immunity("1" * 30_000) is None
 
 
 @pytest.mark.req("RMQ-91")
@@ -48,7 +47,7 @@ def test_an_ordinary_end_after_the_immunity_is_left_to_the_check(
     assert late is not None
     with pytest.raises(EndRefused, match="immunity") as refused:
         late.result(10)
-    assert refused.value.code == Code.ILLEGAL_OPERATION
+    assert refused.value.code == ReplyCode.ILLEGAL_OPERATION
     assert shop.state(request.commit_log_offset) == "prepared"
     checked = Endings(shop.broker.kernel).submit(replace(request, from_check=True))
     assert checked is not None

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from tests.engine.shop import NEWS, Shop
 from txsaga import inbox
-from txsaga.engine.received import Received
+from txsaga.consume.delivery import Delivery
 from txsaga.errors import AlreadyDone
 
 
@@ -30,7 +30,7 @@ def entries(books: Engine) -> list[str]:
         return list(connection.scalars(text("select body from entry order by body")))
 
 
-def enter(books: Engine, message: Received) -> None:
+def enter(books: Engine, message: Delivery) -> None:
     with books.begin() as connection, inbox(connection, message):
         connection.execute(text("insert into entry values (:body)"), {"body": message.text()})
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txsaga.engine.batcher import Batcher
+from txsaga.core.batcher import Batcher
 
 SIGNALS = 6_000
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.engine.shop import Shop
-from txsaga.adapters.tcc import Callables
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.core.identity import LAST
+from txsaga.core.stored_json import as_json
 from txsaga.errors import ConfigError, UnknownTransaction
-from txsaga.model.ballot import Ballot, Cast
-from txsaga.model.identity import LAST
-from txsaga.model.keeping import as_json
+from txsaga.flows.ballot import Ballot, CastVote
+from txsaga.flows.coordinated import Coordinated
+from txsaga.resources.tcc import Callables
 
 BEHIND_ALL = (LAST + 1, 2**70, -(2**70), 10**5000)
 IN_RANGE = f"lie between 1 and {LAST}"
@@ -91,7 +91,7 @@ def test_evidence_that_can_not_be_kept_is_refused(shop: Shop, evidence: Mapping[
 @pytest.mark.parametrize(("evidence", "advice"), KEPT_BY_NOBODY.values(), ids=KEPT_BY_NOBODY)
 def test_no_store_is_asked_to_keep_such_evidence(evidence: Mapping[str, object], advice: str) -> None:
     with pytest.raises(ConfigError, match=f"the evidence of voter 'anna' {advice}"):
-        Cast(voter="anna", yes=True, evidence=evidence)
+        CastVote(voter="anna", yes=True, evidence=evidence)
 
 
 @pytest.mark.postgres

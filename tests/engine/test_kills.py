@@ -17,8 +17,8 @@ from tests.engine.shop import ORDERS, Shop, closing, says
 from tests.engine.stored import Stored
 from tests.services.embedded import embedded_server
 from txsaga import COMMIT
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.wiring import open_store
+from txsaga.embedded.server import EmbeddedServer
+from txsaga.wiring.connecting import open_store
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,12 +15,12 @@ from tests.engine.fakes import broker_on
 from tests.engine.shop import NEWS, ORDERS, Shop, closing, says
 from tests.oracle import MemoryStore
 from txsaga import COMMIT, Message, TopicType
-from txsaga.engine.roles import Dispatcher
-from txsaga.engine.scheduler import Scheduler
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.facts import Fact
 from txsaga.errors import DecidedOtherwise, EndRefused, InvalidMessage, UnknownTransaction
-from txsaga.model.facts import Fact
+from txsaga.messages.scheduler import Scheduler
 from txsaga.testing import FakeClock
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 LATER = "later"
 SOON = timedelta(seconds=IN_TIME)

@@ -9,8 +9,7 @@ import pytest
 
 from tests.engine.threads import fail_to_start_once
 from tests.rules.patience import eventually
-from txsaga.engine.loop import Loop
-from txsaga.engine.pace import Pace
+from txsaga.core.role_loop import Loop, Pace
 from txsaga.errors import StoreUnavailable
 
 
@@ -56,7 +55,7 @@ def test_every_role_runs_again_and_again_until_the_stop() -> None:
 def test_a_failing_round_is_logged_and_the_role_goes_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.loop.AFTER_ERROR", 0.001)
+    monkeypatch.setattr("txsaga.core.role_loop.AFTER_ERROR", 0.001)
     role = Counted("poor", fails=2)
     loop = Loop([role])
     loop.start()
@@ -68,7 +67,7 @@ def test_a_failing_round_is_logged_and_the_role_goes_on(
 def test_what_a_retry_mends_is_told_once_and_so_is_its_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.loop.AFTER_ERROR", 0.001)
+    monkeypatch.setattr("txsaga.core.role_loop.AFTER_ERROR", 0.001)
     role = Counted("patient", fails=3, failure=StoreUnavailable("the home database did not answer"))
     role.want = 5
     loop = Loop([role])

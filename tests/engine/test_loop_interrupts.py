@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from txsaga.adapters.aio import in_loop
-from txsaga.engine import batcher as batchers
-from txsaga.engine import loop_batches
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.waiting import pause
+from txsaga.aio.in_loop import in_loop
+from txsaga.core import batcher as batchers
+from txsaga.core import batcher as loop_batches
+from txsaga.core.batcher import Batcher
+from txsaga.core.fibers import pause
 
 LINES_OF = {batchers.__file__, loop_batches.__file__}
 LEAST = 150
@@ -26,10 +26,10 @@ class Interrupts:
     def __init__(self, at: int) -> None:
         self.at, self.seen, self.done = at, 0, False
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401  # as a tracer does
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # as a tracer does
         return self._in_line if frame.f_code.co_filename in LINES_OF else None
 
-    def _in_line(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
+    def _in_line(self, frame: FrameType, event: str, _: object) -> Any:
         if event == "line" and not self.done:
             self.seen += 1
             if self.seen == self.at:

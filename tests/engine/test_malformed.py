@@ -12,8 +12,8 @@ import pytest
 
 from tests.engine.shop import NEWS, ORDERS, Shop
 from txsaga import Callables, Decision, TxSagaError
+from txsaga.core.records import Receipt
 from txsaga.errors import ConfigError, InvalidMessage
-from txsaga.model.records import Receipt
 
 HALVES: dict[str, Callable[[Receipt], Any]] = {
     "a text": lambda _: "x",

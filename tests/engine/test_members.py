@@ -10,8 +10,8 @@ from tests.engine.fakes import FakeStore, broker_on
 from tests.engine.shop import QUEUES
 from tests.oracle import MemoryStore
 from tests.rules.patience import eventually
-from txsaga.engine.broker import Broker
-from txsaga.engine.stream import Stream
+from txsaga.broker import Broker
+from txsaga.consume.stream import Stream
 from txsaga.errors import LeaseLost, StoreUnavailable
 from txsaga.testing import FakeClock
 

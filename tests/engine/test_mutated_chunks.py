@@ -17,16 +17,16 @@ from zlib import crc32
 
 import pytest
 
-from txsaga.cli.log_reader import Tail
-from txsaga.engine.fetching import Fetching
-from txsaga.engine.queue_reader import QueueReader
+from txsaga.cli.tail import Tail
+from txsaga.consume.fetching import Fetching
+from txsaga.consume.queue_reader import QueueReader
+from txsaga.core import chunk
+from txsaga.core.identity import StoreId
+from txsaga.core.layout import lay_out, lay_out_one, unpack
+from txsaga.core.message import Delivered, Message
+from txsaga.core.records import Bounds, LogEntry
 from txsaga.errors import ChunkDamaged
-from txsaga.model import chunk
-from txsaga.model.identity import StoreId
-from txsaga.model.layout import lay_out, lay_out_one, unpack
-from txsaga.model.message import Delivered, Message
-from txsaga.model.records import Bounds, LogEntry
-from txsaga.spark.arrow import batches
+from txsaga.spark.chunks import batches
 
 STORE, BORN, QID = StoreId(UUID(int=7), 1), datetime(2026, 3, 3, tzinfo=UTC), 3
 TOPIC = SimpleNamespace(name="news")
@@ -162,7 +162,7 @@ class Log:
         return dict.fromkeys(qids, Bounds(0, self.entries[-1].behind))
 
 
-def kernel(log: Log) -> Any:  # noqa: ANN401  # a stand-in
+def kernel(log: Log) -> Any:  # a stand-in
     """Return as much of one as readers ask for."""
     store = SimpleNamespace(log=log, registry=SimpleNamespace(identity=STORE))
     return SimpleNamespace(store=store, topics=SimpleNamespace(by_queue=lambda _: {QID: (TOPIC, 0)}))

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from tests.oracle import MemoryStore
-from txsaga.engine import outbox
-from txsaga.engine.announce import Announcer
-from txsaga.engine.outbox import Outbox
-from txsaga.engine.topics import Topics
+from txsaga.core.announcer import Announcer
+from txsaga.core.chunk import BODY, MAX_BYTES, MAX_RECORDS, Chunk
+from txsaga.core.message import MAX_BODY, MAX_HEADERS, Message
+from txsaga.core.records import LateSlot, Row
+from txsaga.core.topic import SendKind, TopicType
 from txsaga.errors import InvalidMessage
-from txsaga.model.chunk import BODY, MAX_BYTES, MAX_RECORDS, Chunk
-from txsaga.model.late import lay_out
-from txsaga.model.message import MAX_BODY, MAX_HEADERS, Message
-from txsaga.model.records import LateSlot, Row
-from txsaga.model.topic import TopicType, Way
+from txsaga.evidence.late_bodies import lay_out
+from txsaga.messages import message_buffer as outbox
+from txsaga.messages.message_buffer import Outbox
+from txsaga.messages.topics import Topics
 
 FRAME = 16 * 1024  # offsets and padding of a full chunk
 
@@ -26,7 +26,7 @@ def box() -> Outbox:
     """Give an empty outbox of plain messages to a topic with two queues."""
     topics = Topics(MemoryStore().registry, Announcer())
     topics.create("bulk", TopicType.NORMAL, queues=2)
-    return Outbox(topics, Way.PLAIN)
+    return Outbox(topics, SendKind.PLAIN)
 
 
 def filled(box: Outbox, sent: Sequence[bytes]) -> list[Row]:

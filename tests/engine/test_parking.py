@@ -11,7 +11,7 @@ from tests.engine.shop import ORDERS, Shop, closing, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, LocalState
 from txsaga.errors import StoreError
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 MOST = 3
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.engine.shop import NEWS, Shop
-from txsaga.engine.patience import patiently
+from txsaga.core.retry import patiently
 from txsaga.errors import NotPrimary, OutcomeUnknown, StoreError, StoreUnavailable
 
 AWAY, UNANSWERED = StoreUnavailable("the server is away"), OutcomeUnknown("no answer to COMMIT")

@@ -10,8 +10,8 @@ from threading import Thread, Timer
 
 import pytest
 
-from txsaga.engine.batcher import Batcher
-from txsaga.engine.pending import Pending, wake
+from txsaga.core.batch_future import BatchFuture, wake
+from txsaga.core.batcher import Batcher
 from txsaga.errors import InvalidMessage
 
 
@@ -33,7 +33,7 @@ async def _awaited(batcher: Batcher[int, int], item: int) -> int:
 
 
 def test_awaiting_a_finished_call_returns_at_once() -> None:
-    call: Pending[int] = Pending()
+    call: BatchFuture[int] = BatchFuture()
     call.set_result(7)
 
     async def main() -> int:
@@ -43,7 +43,7 @@ def test_awaiting_a_finished_call_returns_at_once() -> None:
 
 
 def test_an_error_is_raised_where_it_is_awaited() -> None:
-    call: Pending[int] = Pending()
+    call: BatchFuture[int] = BatchFuture()
 
     async def main() -> None:
         waiting = asyncio.ensure_future(_once(call))
@@ -56,12 +56,12 @@ def test_an_error_is_raised_where_it_is_awaited() -> None:
     asyncio.run(main())
 
 
-async def _once(call: Pending[int]) -> int:
+async def _once(call: BatchFuture[int]) -> int:
     return await call
 
 
 def test_a_batch_wakes_each_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Pending[int]] = [Pending() for _ in range(50)]
+    calls: list[BatchFuture[int]] = [BatchFuture() for _ in range(50)]
 
     async def main() -> int:
         loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ def test_a_batch_wakes_each_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cancelled_awaiter_leaves_the_call_alone() -> None:
-    call: Pending[int] = Pending()
+    call: BatchFuture[int] = BatchFuture()
 
     async def main() -> None:
         waiting = asyncio.ensure_future(_once(call))
@@ -113,12 +113,12 @@ def test_calls_are_waited_for_as_any_futures() -> None:
     calls = [batcher.submit(item) for item in range(50)]
     assert not wait(calls, timeout=10).not_done
     assert sorted(done.result() for done in as_completed(calls, timeout=10)) == [2 * item for item in range(50)]
-    late: Pending[int] = Pending()
+    late: BatchFuture[int] = BatchFuture()
     assert wait([late, *calls], timeout=0).not_done == {late}
 
 
 def test_who_waits_for_several_hears_of_an_error() -> None:
-    good, bad = Pending[int](), Pending[int]()
+    good, bad = BatchFuture[int](), BatchFuture[int]()
 
     def answer() -> None:
         good.set_result(1)
@@ -134,7 +134,7 @@ def test_who_waits_for_several_hears_of_an_error() -> None:
 
 def test_who_waits_for_a_call_and_another_future_stops_nobody_who_does_the_same() -> None:
     stop: Future[int] = Future()
-    calls = [Pending[int]() for _ in range(50)]
+    calls = [BatchFuture[int]() for _ in range(50)]
 
     def waits() -> None:
         for call in calls:
@@ -155,7 +155,7 @@ def test_who_waits_for_a_call_and_another_future_stops_nobody_who_does_the_same(
 
 
 def test_a_call_is_answered_once() -> None:
-    call: Pending[int] = Pending()
+    call: BatchFuture[int] = BatchFuture()
     call.set_result(1)
     with pytest.raises(InvalidStateError):
         call.set_exception(InvalidMessage("no"))
@@ -164,6 +164,6 @@ def test_a_call_is_answered_once() -> None:
 
 def test_who_waited_long_enough_is_told() -> None:
     with pytest.raises(TimeoutError):
-        Pending[int]().result(0.01)
+        BatchFuture[int]().result(0.01)
     with pytest.raises(TimeoutError):
-        Pending[int]().exception(0.01)
+        BatchFuture[int]().exception(0.01)

@@ -11,9 +11,9 @@ import pytest
 import txsaga
 from tests.engine.shop import NEWS, ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
-from txsaga.engine.broker import JoiningProducer
+from txsaga.broker import JoiningProducer
+from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
 from txsaga.errors import ConfigError, GroupKindMismatch, InvalidMessage
-from txsaga.model.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
 
 
 @dataclass

@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from txsaga.engine import queue_reader
-from txsaga.engine.queue_reader import AHEAD, QueueReader
+from txsaga.consume import queue_reader
+from txsaga.consume.queue_reader import AHEAD, QueueReader
+from txsaga.core.identity import StoreId
+from txsaga.core.layout import lay_out_one
+from txsaga.core.message import Message
+from txsaga.core.records import Bounds, LogEntry
 from txsaga.errors import ChunkDamaged, StoreUnavailable
-from txsaga.model.identity import StoreId
-from txsaga.model.layout import lay_out_one
-from txsaga.model.message import Message
-from txsaga.model.records import Bounds, LogEntry
 
 STORE = StoreId(UUID(int=7), 1)
 

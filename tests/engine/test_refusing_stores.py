@@ -12,10 +12,10 @@ import txsaga
 from tests.engine.shop import ORDERS, Shop, closing, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState
-from txsaga.engine.ending import Endings
 from txsaga.errors import NotPrimary, SendFailed, TxSagaError
-from txsaga.model.sending import EndRequest
-from txsaga.wiring import open_store
+from txsaga.messages.end_request import EndRequest
+from txsaga.messages.ending import Endings
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.mark.req("RMQ-52")

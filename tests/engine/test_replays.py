@@ -15,8 +15,7 @@ from tests.engine.fakes import FakeStore, broker_on
 from tests.engine.shop import ORDERS, Shop, order
 from tests.engine.stored import Stored
 from tests.oracle import MemoryStore
-from txsaga.engine.decide import By
-from txsaga.engine.replays import Replays
+from txsaga.core.decision import Decision
 from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
@@ -27,9 +26,9 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
-from txsaga.model.decision import Decision
-from txsaga.model.replay import Resent
-from txsaga.ports.ledger import Ledger, Ledgers
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.ports import Ledger, Ledgers
+from txsaga.messages.replay import Replays, Resent
 
 pytestmark = [pytest.mark.req("IBM-65"), pytest.mark.postgres]
 
@@ -264,5 +263,5 @@ def test_messages_that_go_in_this_moment_are_not_replayed(shop: Shop, stored: St
     plan = replays.plan(txid)
     stored.rows("DELETE FROM half WHERE txid = :t", t=txid)  # as a dropped partition does
     with pytest.raises(UnknownTransaction, match="are gone"):
-        replays.make(trace, plan, By(who="anna", why="the shop called"))
+        replays.make(trace, plan, DecidedBy(who="anna", why="the shop called"))
     assert [view.txid for view in shop.listed()] == []

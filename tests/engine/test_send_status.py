@@ -9,6 +9,7 @@ import pytest
 from tests.engine.fakes import FakeHalves
 from tests.engine.shop import ORDERS, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
+from txsaga.core.decision import NOT_SAFE, Decision, ReplyCode
 from txsaga.errors import (
     EndRefused,
     NotPrimary,
@@ -18,16 +19,15 @@ from txsaga.errors import (
     StoreUnavailable,
     TransactionsRejected,
 )
-from txsaga.model.decision import NOT_SAFE, Code, Decision
-from txsaga.model.sending import EndRequest
+from txsaga.messages.end_request import EndRequest
 
-OTHERS = sorted(set(Code) - NOT_SAFE - {Code.SEND_OK})
+OTHERS = sorted(set(ReplyCode) - NOT_SAFE - {ReplyCode.SEND_OK})
 
 
 @pytest.mark.req("RMQ-42", "RMQ-36")
 @pytest.mark.parametrize("status", sorted(NOT_SAFE))
 def test_a_half_in_doubt_is_rolled_back_and_no_local_work_runs(
-    moody_shop: Shop, halves: FakeHalves, status: Code
+    moody_shop: Shop, halves: FakeHalves, status: ReplyCode
 ) -> None:
     assert {"FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"} == NOT_SAFE
     ran: list[object] = []
@@ -42,7 +42,7 @@ def test_a_half_in_doubt_is_rolled_back_and_no_local_work_runs(
 @pytest.mark.req("RMQ-43", "RMQ-36", "RMQ-44")
 @pytest.mark.conf("BRK-27")
 @pytest.mark.parametrize("status", OTHERS)
-def test_any_other_status_leaves_the_half_to_the_check(moody_shop: Shop, halves: FakeHalves, status: Code) -> None:
+def test_any_other_status_leaves_the_half_to_the_check(moody_shop: Shop, halves: FakeHalves, status: ReplyCode) -> None:
     """The answer of the store is passed through as it is."""
     ran: list[object] = []
     ends: list[EndRequest] = []
@@ -56,7 +56,9 @@ def test_any_other_status_leaves_the_half_to_the_check(moody_shop: Shop, halves:
 
 @pytest.mark.req("RMQ-42", "RMQ-43", "RMQ-02")
 @pytest.mark.parametrize("status", [*sorted(NOT_SAFE), *OTHERS])
-def test_a_block_begins_no_local_work_behind_such_a_half(moody_shop: Shop, halves: FakeHalves, status: Code) -> None:
+def test_a_block_begins_no_local_work_behind_such_a_half(
+    moody_shop: Shop, halves: FakeHalves, status: ReplyCode
+) -> None:
     halves.status = status
     ran = False
     with pytest.raises(SendFailed, match=status), moody_shop.producer().transaction() as tx:
@@ -124,7 +126,7 @@ def test_a_failing_end_is_a_warning_and_the_check_settles_it(
     halves.broken.append(failure)
     producer = moody_shop.producer(checker=says(state))
     result = producer.send_in_transaction(order(), says(state))
-    assert (result.status, result.local_state) == (Code.SEND_OK, state)
+    assert (result.status, result.local_state) == (ReplyCode.SEND_OK, state)
     warnings = [r for r in caplog.records if r.levelname == "WARNING" and str(failure) in r.message]
     assert [result.message_id in r.message for r in warnings] == [True]
     assert moody_shop.state(result.queue_offset) == "prepared"
@@ -142,7 +144,7 @@ def test_an_end_that_is_late_counts_as_sent(
     start = time.monotonic()
     result = producer.send_in_transaction(order(), says(COMMIT))
     assert 0.2 <= time.monotonic() - start < 2
-    assert (result.status, result.local_state) == (Code.SEND_OK, COMMIT)
+    assert (result.status, result.local_state) == (ReplyCode.SEND_OK, COMMIT)
     assert moody_shop.state(result.queue_offset) == "prepared"
     assert [r.levelname for r in caplog.records if "its answer is late" in r.message] == ["WARNING"]
     halves.open.set()

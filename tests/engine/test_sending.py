@@ -10,11 +10,11 @@ import pytest
 
 from tests.engine.shop import ORDERS, Answer, Shop, order, says
 from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
+from txsaga.core.decision import ReplyCode
+from txsaga.core.identity import HalfId
+from txsaga.core.message import TRANSACTION_ID
 from txsaga.errors import CheckerMissing, ConfigError, ExecutorMissing, InvalidMessage
-from txsaga.model.decision import Code
-from txsaga.model.identity import HalfId
-from txsaga.model.message import TRANSACTION_ID
-from txsaga.model.sending import EndRequest, SendResult
+from txsaga.messages.end_request import EndRequest, SendResult
 
 
 def breaks(*_: object) -> LocalState:
@@ -47,7 +47,7 @@ def test_local_work_is_called_once_with_the_message_and_the_users_argument(shop:
 
     result = shop.producer().send_in_transaction(order("a table"), local, argument)
     assert calls == [("a table", argument)]
-    assert (result.status, result.local_state) == (Code.SEND_OK, COMMIT)
+    assert (result.status, result.local_state) == (ReplyCode.SEND_OK, COMMIT)
 
 
 STATES: dict[str, tuple[Answer, LocalState, str]] = {
@@ -97,7 +97,7 @@ def test_a_result_tells_all_six(shop: Shop, local: Answer) -> None:
     result = shop.producer().send_in_transaction(order(key="42"), local)
     half = HalfId.decode(result.message_id)
     view = shop.view(half.txid)
-    assert (result.status, result.queue) == (Code.SEND_OK, view.real_queue)
+    assert (result.status, result.queue) == (ReplyCode.SEND_OK, view.real_queue)
     assert (result.message_id, result.queue_offset) == (view.id, half.txid)
     assert result.transaction_id == half.transaction
     assert result.local_state in LocalState

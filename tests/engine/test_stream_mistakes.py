@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.engine.shop import NEWS, Shop
-from txsaga.cli.log_reader import Tail
-from txsaga.engine.stream import Stream
+from txsaga.cli.tail import Tail
+from txsaga.consume.stream import Stream
+from txsaga.core.layout import Batch
 from txsaga.errors import ConfigError, InvalidMessage, LeaseLost, OutOfOrder
-from txsaga.model.layout import Batch
 
 NO_ZONE = datetime(2026, 1, 1, 12, tzinfo=UTC).replace(tzinfo=None)
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.shop import NEWS, Shop
 from tests.engine.worker import GROUP, worker, wrote
-from txsaga.engine.consumer import Consumer
-from txsaga.model.claim import Unread
+from txsaga.consume.claim import Unread
+from txsaga.consume.consumer import Consumer
 
 AT_ONCE = timedelta(0)
 
@@ -18,7 +18,7 @@ AT_ONCE = timedelta(0)
 @pytest.fixture(autouse=True, params=[0.0, 1_000.0])
 def look_again(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let members look at what came back each time, or hardly ever while there is something new."""
-    monkeypatch.setattr("txsaga.engine.taking.LOOK_AGAIN", request.param)
+    monkeypatch.setattr("txsaga.consume.consumer.LOOK_AGAIN", request.param)
 
 
 def turns(shop: Shop, consumer: Consumer, count: int) -> list[str]:
@@ -47,7 +47,7 @@ def test_what_comes_again_at_once_does_not_hold_up_what_is_new(moody_shop: Shop,
 
 
 def test_what_comes_again_takes_turns_with_what_is_new(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.engine.taking.LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("txsaga.consume.consumer.LOOK_AGAIN", 0.0)
     moody_shop.broker.create_group(GROUP, max_attempts=None)
     wrote(moody_shop, "broken")
     consumer = worker(moody_shop)

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from tests.engine.looped import ENTER, Looped, enter, looped
 from tests.engine.shop import ORDERS, Shop, says
 from txsaga import UNKNOWN, Decision
-from txsaga.engine.async_transaction import AsyncTransaction
-from txsaga.engine.contribution import Contribution
 from txsaga.errors import StoreUnavailable, TransactionClosed
+from txsaga.messages.stored_block import StoredBlock
+from txsaga.messages.transaction import AsyncTransaction
 
 pytestmark = pytest.mark.postgres
 
@@ -77,13 +77,13 @@ def test_local_work_begins_once_whoever_asks(one: Looped) -> None:
 
 
 def test_local_work_waits_for_messages_that_are_being_stored(one: Looped, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Contribution.add
+    add = StoredBlock.add
 
     def slowly(*given: object) -> None:
         time.sleep(0.2)
         add(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Contribution, "add", slowly)
+    monkeypatch.setattr(StoredBlock, "add", slowly)
 
     async def work() -> None:
         async with one.shop.producer(checker=says(UNKNOWN)).transaction(key="order-1") as tx:
@@ -100,13 +100,13 @@ def test_local_work_waits_for_messages_that_are_being_stored(one: Looped, monkey
 def test_a_task_that_is_cancelled_as_it_leaves_behind_another_still_leaves(
     one: Looped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, told = Contribution.add, list[AsyncTransaction]()
+    add, told = StoredBlock.add, list[AsyncTransaction]()
 
     def slowly(*given: object) -> None:
         time.sleep(0.3)
         add(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Contribution, "add", slowly)
+    monkeypatch.setattr(StoredBlock, "add", slowly)
 
     async def sell() -> None:
         async with one.shop.producer().transaction(key="order-1") as tx:
@@ -130,7 +130,7 @@ def test_a_cancellation_is_not_lost_behind_a_block_that_fails(one: Looped, monke
         time.sleep(0.3)
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(Contribution, "add", slowly)
+    monkeypatch.setattr(StoredBlock, "add", slowly)
 
     async def sell() -> None:
         async with one.shop.producer().transaction(key="order-1") as tx:

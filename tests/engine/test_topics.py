@@ -10,7 +10,9 @@ import pytest
 from tests.engine.shop import NEWS, ORDERS, QUEUES, Shop, order, says
 from tests.engine.stored import Stored
 from txsaga import COMMIT, Message, TopicType
-from txsaga.engine.broker import JoiningProducer
+from txsaga.broker import JoiningProducer
+from txsaga.consume.claim import Policy, Style
+from txsaga.core.topic import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC, SYSTEM_TOPICS
 from txsaga.errors import (
     ConfigError,
     InvalidMessage,
@@ -19,8 +21,6 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTopic,
 )
-from txsaga.model.claim import Policy, Style
-from txsaga.model.topic import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC, SYSTEM_TOPICS
 
 Way = Callable[[Shop, JoiningProducer, str], object]
 

@@ -10,9 +10,9 @@ from sqlalchemy import Engine
 
 from tests.engine.shop import ORDERS, Shop
 from txsaga import Decision
-from txsaga.engine.contribution import Contribution
-from txsaga.engine.transaction import Transaction
 from txsaga.errors import InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError
+from txsaga.messages.stored_block import StoredBlock
+from txsaga.messages.transaction import Transaction
 
 BOTH = pytest.mark.parametrize("key", [None, "order-1"])
 
@@ -137,7 +137,7 @@ def test_what_the_user_raised_is_not_hidden_by_what_the_store_says(
 def test_a_block_that_grew_too_big_is_rolled_back_even_if_that_error_is_dropped(
     moody_shop: Shop, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.MOST", 1_000)
     with pytest.raises(TransactionError, match="did not commit"), moody_shop.producer().transaction(key=key) as tx:
         tx.send(ORDERS, b"small")
         with pytest.raises(InvalidMessage, match="in a block pass key="):
@@ -148,7 +148,7 @@ def test_a_block_that_grew_too_big_is_rolled_back_even_if_that_error_is_dropped(
 
 
 def test_a_block_that_grew_too_big_does_no_local_work(moody_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.MOST", 1_000)
     with pytest.raises(TransactionError), moody_shop.producer().transaction() as tx:
         with suppress(InvalidMessage):
             tx.send(ORDERS, b"x" * 2_000)
@@ -159,7 +159,7 @@ def test_a_block_that_grew_too_big_does_no_local_work(moody_shop: Shop, monkeypa
 def test_a_block_whose_end_could_not_be_written_is_rolled_back_at_once(
     moody_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Contribution, "close", _away)
+    monkeypatch.setattr(StoredBlock, "close", _away)
     heard: list[Decision] = []
     with pytest.raises(StoreUnavailable), moody_shop.producer().transaction(key="order-1") as tx:
         tx.when_decided(heard.append)

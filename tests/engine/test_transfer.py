@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from tests.engine.shop import ORDERS, Shop
 from txsaga import COMMIT, ROLLBACK, LocalState, Message
-from txsaga.engine.broker import JoiningProducer
+from txsaga.broker import JoiningProducer
 
 START, AMOUNT = 50_000, 10_000
 CREDIT = Message.text(ORDERS, f"credit B {AMOUNT}", key="A")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.engine.shop import NEWS, Shop
-from txsaga.engine.consumer import Consumer
-from txsaga.model.dead_letter import DeadLetter
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.dead_letter import DeadLetter
 
 GROUP = "billing"
 

@@ -9,12 +9,12 @@ from sqlalchemy import create_engine, text
 
 from tests.adapters.lake.books import LEDGER, MONDAY, POSTING, Books, rows
 from tests.gate.conftest import IDS, NOTES
-from txsaga.engine.transaction import Transaction
+from txsaga.core.message import Message
 from txsaga.errors import ConfigError, NotCarried
 from txsaga.errors.gate import UnknownSuite
+from txsaga.flows.ballot import Polled
 from txsaga.gate import every, expect, quorum, report
-from txsaga.model.ballot import Polled
-from txsaga.model.message import Message
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 

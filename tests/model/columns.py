@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from txsaga.model.chunk import COLUMNS, Column
+from txsaga.core.chunk import COLUMNS, Column
 
 BODIES = st.binary(max_size=40)
 

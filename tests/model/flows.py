@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from txsaga.model.cluster import Cluster, ClusterBroker
-from txsaga.model.decision import Decision
-from txsaga.model.flow import Flow, Input, Output, Resource, ResourceMode, Statement, Step
-from txsaga.model.plan import Plan, Problems, RunPlan, plan
-from txsaga.model.refusals import Refusal
+from txsaga.clusters.config import ClusterBroker, ClusterConfig
+from txsaga.core.decision import Decision
+from txsaga.flows.declaration import (
+    DeclaredResource,
+    DeclaredStep,
+    FlowDeclaration,
+    Input,
+    Output,
+    ResourceMode,
+    Statement,
+)
+from txsaga.provider.planning.plan import Plan, Problems, RunPlan, plan
+from txsaga.provider.planning.refusals import Refusal
 
 INPUT = Input(name="transfers")
-CLUSTER = Cluster(
+CLUSTER = ClusterConfig(
     name="shop", brokers=(ClusterBroker(name="b1"), ClusterBroker(name="b2")), policy="round-robin", xa=True
 )
 
 
-def resource(name: str, kind: str = "postgresql", mode: ResourceMode = ResourceMode.MAIN, **said: object) -> Resource:
-    return replace(Resource(name=name, kind=kind, mode=mode), **said)  # type: ignore[arg-type]
+def resource(
+    name: str, kind: str = "postgresql", mode: ResourceMode = ResourceMode.MAIN, **said: object
+) -> DeclaredResource:
+    return replace(DeclaredResource(name=name, kind=kind, mode=mode), **said)  # type: ignore[arg-type]
 
 
-def lane(name: str, kind: str = "postgresql", **said: object) -> Resource:
+def lane(name: str, kind: str = "postgresql", **said: object) -> DeclaredResource:
     return resource(name, kind, ResourceMode.LANE, **said)
 
 
-def local(name: str, kind: str = "postgresql", **said: object) -> Resource:
+def local(name: str, kind: str = "postgresql", **said: object) -> DeclaredResource:
     return resource(name, kind, ResourceMode.LOCAL, **said)
 
 
@@ -32,56 +42,58 @@ def sql(*texts: str, uncoordinated: bool = False) -> tuple[Statement, ...]:
     return tuple(Statement(text=text, uncoordinated=uncoordinated) for text in texts or ("UPDATE account SET x = 1",))
 
 
-def step(name: str, on: str | None = None, *statements: Statement, **said: object) -> Step:
-    return replace(Step(name=name, resource=on, statements=statements), **said)  # type: ignore[arg-type]
+def step(name: str, on: str | None = None, *statements: Statement, **said: object) -> DeclaredStep:
+    return replace(DeclaredStep(name=name, resource=on, statements=statements), **said)  # type: ignore[arg-type]
 
 
-def works(name: str, on: str, **said: object) -> Step:
+def works(name: str, on: str, **said: object) -> DeclaredStep:
     """Make a step with one statement."""
     return step(name, on, *sql(), **said)
 
 
-def marked(name: str, on: str, **said: object) -> Step:
+def marked(name: str, on: str, **said: object) -> DeclaredStep:
     """Make a step with one uncoordinated statement."""
     return step(name, on, *sql(uncoordinated=True), **said)
 
 
-def settles(name: str, on: str, decision: Decision = Decision.COMMIT) -> Step:
+def settles(name: str, on: str, decision: Decision = Decision.COMMIT) -> DeclaredStep:
     return step(name, on, settle=decision)
 
 
-def flow(*parts: Resource | Step | Input | Output | Cluster, coordinated: bool = True, **said: object) -> Flow:
+def flow(
+    *parts: DeclaredResource | DeclaredStep | Input | Output | ClusterConfig, coordinated: bool = True, **said: object
+) -> FlowDeclaration:
     """Make a flow of its parts, coordinated by `home`, started by one persistent message unless they say otherwise."""
 
     def of(kind: type) -> tuple[object, ...]:
         return tuple(part for part in parts if isinstance(part, kind))
 
-    made = Flow(
+    made = FlowDeclaration(
         name="transfer",
         inputs=of(Input) or (INPUT,),  # type: ignore[arg-type]
-        resources=of(Resource),  # type: ignore[arg-type]
-        steps=of(Step),  # type: ignore[arg-type]
+        resources=of(DeclaredResource),  # type: ignore[arg-type]
+        steps=of(DeclaredStep),  # type: ignore[arg-type]
         outputs=of(Output),  # type: ignore[arg-type]
-        clusters=of(Cluster),  # type: ignore[arg-type]
+        clusters=of(ClusterConfig),  # type: ignore[arg-type]
         coordinated=coordinated,
         coordinators=("home",),
     )
     return replace(made, **said)  # type: ignore[arg-type]
 
 
-def run(of: Flow) -> RunPlan:
+def run(of: FlowDeclaration) -> RunPlan:
     """Return the plan of a flow's first input."""
     found = plan(of)
     assert isinstance(found, Plan), found
     return found.runs[0]
 
 
-def problems(of: Flow) -> list[tuple[Refusal, str]]:
+def problems(of: FlowDeclaration) -> list[tuple[Refusal, str]]:
     """Return what is refused of a flow, and of what."""
     found = plan(of)
     return [(each.refusal, each.subject) for each in found.found] if isinstance(found, Problems) else []
 
 
-def places(of: Flow) -> list[str]:
+def places(of: FlowDeclaration) -> list[str]:
     """Return where each piece of work settles, in order."""
     return [each.settles.value for each in run(of).works]

@@ -19,11 +19,11 @@ from tests.model.flows import (
     step,
     works,
 )
-from txsaga.model.decision import Decision
-from txsaga.model.flow import (
-    Ballot,
+from txsaga.core.decision import Decision
+from txsaga.flows.declaration import (
     BallotRule,
     Catch,
+    DeclaredBallot,
     Hold,
     Input,
     InputKind,
@@ -31,7 +31,7 @@ from txsaga.model.flow import (
     StepMode,
     TransactionMode,
 )
-from txsaga.model.refusals import Refusal
+from txsaga.provider.planning.refusals import Refusal
 
 PG, PG2 = resource("current"), resource("mortgage", "mariadb")
 LITE = resource("lite", "sqlite", last=True)
@@ -39,8 +39,8 @@ OUT = Output(name="done", topic="transferred", cluster="shop")
 BEST_EFFORT = replace(CLUSTER, policy="multisend-best-effort", xa=False)
 
 
-def ballot(*voters: str, rule: BallotRule = BallotRule.ALL, quorum: int | None = None) -> Ballot:
-    return Ballot(name="approval", voters=voters, rule=rule, quorum=quorum)
+def ballot(*voters: str, rule: BallotRule = BallotRule.ALL, quorum: int | None = None) -> DeclaredBallot:
+    return DeclaredBallot(name="approval", voters=voters, rule=rule, quorum=quorum)
 
 
 def req(*ids: str) -> pytest.MarkDecorator:

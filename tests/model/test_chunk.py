@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.columns import CHUNKS
+from txsaga.core.chunk import BODY, COLUMNS, KEY, MAX_BYTES, MAX_RECORDS, TAG, Chunk, Column, encode, pieces
 from txsaga.errors import StoreError
-from txsaga.model.chunk import BODY, COLUMNS, KEY, MAX_BYTES, MAX_RECORDS, TAG, Chunk, Column, encode, pieces
 
 Values = list[list[bytes | None] | None]
 

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txsaga.clusters.config import ClusterBroker, ClusterConfig, check, check_one, check_stores, faults, read
+from txsaga.clusters.policies import PolicyName
+from txsaga.clusters.selection import Chooser
 from txsaga.errors import (
     BadDestination,
     ConfigError,
@@ -19,31 +22,28 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTopic,
 )
-from txsaga.model.choosing import Chooser
-from txsaga.model.cluster import Cluster, ClusterBroker, check, check_one, check_stores, faults, read
-from txsaga.model.policies import PolicyName
 
 NAMES = ("b1", "b2", "b3")
 
 
-def cluster(policy: str = "round-robin", *names: str, name: str = "shop", **said: object) -> Cluster:
+def cluster(policy: str = "round-robin", *names: str, name: str = "shop", **said: object) -> ClusterConfig:
     brokers = tuple(ClusterBroker(name=each) for each in names or NAMES)
-    return replace(Cluster(name=name, brokers=brokers, policy=policy), **said)  # type: ignore[arg-type]
+    return replace(ClusterConfig(name=name, brokers=brokers, policy=policy), **said)  # type: ignore[arg-type]
 
 
-def composite(policy: str = "sticky", **said: object) -> Cluster:
+def composite(policy: str = "sticky", **said: object) -> ClusterConfig:
     inner = (cluster("round-robin", "a1", "a2", name="a"), cluster("round-robin", "c1", "c2", name="c"))
-    return replace(Cluster(name="both", brokers=inner, policy=policy), **said)  # type: ignore[arg-type]
+    return replace(ClusterConfig(name="both", brokers=inner, policy=policy), **said)  # type: ignore[arg-type]
 
 
-def chooser(of: Cluster) -> Chooser:
+def chooser(of: ClusterConfig) -> Chooser:
     return Chooser(of, Random(5))
 
 
 GUARANTEED = cluster("multisend-guaranteed", xa=True, needed=2)
 
 
-def valid(policy: PolicyName, *names: str, name: str = "shop") -> Cluster:
+def valid(policy: PolicyName, *names: str, name: str = "shop") -> ClusterConfig:
     """Return a cluster with what its policy asks for."""
     of = cluster(policy.value, *names, name=name)
     match policy:
@@ -156,7 +156,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("refused", "says"), REFUSED)
-def test_what_can_not_be_kept_is_refused(refused: Cluster, says: str) -> None:
+def test_what_can_not_be_kept_is_refused(refused: ClusterConfig, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         chooser(refused)
 
@@ -284,7 +284,7 @@ DOWN, BAD = StoreUnavailable("down"), UnknownTopic("orders")
     ],
 )
 def test_who_accepted_is_judged_by_the_policy(
-    of: Cluster, answers: tuple[TxSagaError | None, ...], outcome: tuple[str, ...] | type[TxSagaError]
+    of: ClusterConfig, answers: tuple[TxSagaError | None, ...], outcome: tuple[str, ...] | type[TxSagaError]
 ) -> None:
     said = dict(zip(NAMES, answers, strict=False))
     if isinstance(outcome, tuple):

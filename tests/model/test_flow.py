@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.flows import INPUT, flow, lane, local, marked, places, resource, run, settles, sql, step, works
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
-from txsaga.model import modes
-from txsaga.model.decision import Decision
-from txsaga.model.flow import (
-    Flow,
+from txsaga.flows.declaration import (
+    FlowDeclaration,
     Hold,
     Input,
     InputKind,
@@ -25,9 +24,10 @@ from txsaga.model.flow import (
     StepMode,
     TransactionMode,
 )
-from txsaga.model.modes import INPUTS, OUTPUTS, PERSISTENCE, QUEUES, STEPS, Settles, fitting
-from txsaga.model.placing import Unit
-from txsaga.model.plan import planned
+from txsaga.provider.planning import modes
+from txsaga.provider.planning.modes import INPUTS, OUTPUTS, PERSISTENCE, QUEUES, STEPS, Settles, fitting
+from txsaga.provider.planning.placing import PlacedUnit
+from txsaga.provider.planning.plan import planned
 
 MAIN, LANE, OWN_END, AT_ONCE = "with the flow", "with its lane", "at its own end", "at once"
 AUTOMATIC, YES, NO = TransactionMode
@@ -58,7 +58,7 @@ def test_a_queue_has_an_answer_for_every_place_of_a_step() -> None:
 
 @pytest.mark.req("IBM-12", "IBM-46")
 def test_a_flow_is_not_coordinated_unless_it_asks() -> None:
-    assert not Flow(name="transfer").coordinated
+    assert not FlowDeclaration(name="transfer").coordinated
     assert places(flow(PG, PG2, works("debit", "current"), works("credit", "mortgage"), coordinated=False)) == [
         OWN_END,
         OWN_END,
@@ -228,17 +228,17 @@ def test_a_lane_is_used_again_after_settling_and_what_is_open_follows_the_outcom
         works("three", "db1"),
     )
     assert run(of).units == (
-        Unit(lane="db1", number=1, steps=("one",), decision=Decision.COMMIT, settled_by="keep"),
-        Unit(lane="db1", number=2, steps=("two", "more"), decision=Decision.ROLLBACK, settled_by="drop"),
-        Unit(lane="db1", number=3, steps=("three",)),
-        Unit(lane="db2", number=1, steps=("other",)),
+        PlacedUnit(lane="db1", number=1, steps=("one",), decision=Decision.COMMIT, settled_by="keep"),
+        PlacedUnit(lane="db1", number=2, steps=("two", "more"), decision=Decision.ROLLBACK, settled_by="drop"),
+        PlacedUnit(lane="db1", number=3, steps=("three",)),
+        PlacedUnit(lane="db2", number=1, steps=("other",)),
     )
 
 
 def test_a_step_may_work_in_a_lane_and_settle_it() -> None:
     of = flow(lane("audit"), works("note", "audit", settle=Decision.COMMIT))
     assert run(of).units == (
-        Unit(lane="audit", number=1, steps=("note",), decision=Decision.COMMIT, settled_by="note"),
+        PlacedUnit(lane="audit", number=1, steps=("note",), decision=Decision.COMMIT, settled_by="note"),
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from txsaga.errors import ConfigError
-from txsaga.model.gate import Subject, together
+from txsaga.lake.gates import Subject, together
 
 
 def test_files_of_several_places_are_judged_as_one() -> None:

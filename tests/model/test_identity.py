@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txsaga.core.identity import HalfId, StoreId
 from txsaga.errors import UnknownTransaction
-from txsaga.model.identity import HalfId, StoreId
 
 NUMBERS = st.integers(min_value=0, max_value=2**63 - 1)
 STORES = st.builds(StoreId, st.uuids(), st.integers(min_value=1, max_value=2**31))

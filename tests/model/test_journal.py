@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txsaga.errors import ConfigError
-from txsaga.model.journal import is_plain, reading, require_journalled, written
+from txsaga.flows.journal import is_plain, reading, require_journalled, written
 
 
 @pytest.mark.rule("R17")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.model import chunk, layout
-from txsaga.model.identity import StoreId
-from txsaga.model.message import Message
-from txsaga.model.records import LogEntry
+from txsaga.core import chunk, layout
+from txsaga.core.identity import StoreId
+from txsaga.core.message import Message
+from txsaga.core.records import LogEntry
 from txsaga.testing.clock import START
 
 TEXTS = st.none() | st.text(max_size=20)

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.errors import IllegalTransition
-from txsaga.model.branch import BRANCH, HEURISTIC, OPEN, UNIT, BranchEvent, BranchState
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.lifecycle import (
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.lifecycle import (
     MESSAGE,
     TRANSACTION,
     Lifecycle,
@@ -22,6 +20,8 @@ from txsaga.model.lifecycle import (
     TxEvent,
     TxState,
 )
+from txsaga.errors import IllegalTransition
+from txsaga.flows.branch import BRANCH, HEURISTIC, OPEN, UNIT, BranchEvent, BranchState
 
 State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.errors import InvalidMessage
-from txsaga.model.message import (
+from txsaga.core.message import (
     MAX_BODY,
     MAX_DELAY,
     MAX_HEADERS,
@@ -19,7 +18,8 @@ from txsaga.model.message import (
     MAX_TAG,
     Message,
 )
-from txsaga.model.validation import validate
+from txsaga.core.validation import validate
+from txsaga.errors import InvalidMessage
 
 TEXTS = st.none() | st.text(max_size=60)
 HEADERS = st.none() | st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=5)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.model.flows import flow, step
 from txsaga.errors import ConfigError
-from txsaga.model.flow import Catch, Flow, StepMode
-from txsaga.model.outcome import Goes, StepError, StepOutcome, failed, failures, handling, undone
+from txsaga.flows.declaration import Catch, FlowDeclaration, StepMode
+from txsaga.provider.planning.outcome import Goes, StepError, StepOutcome, failed, failures, handling, undone
 
 DONE, FAILED, SKIPPED, STARTED = StepOutcome.DONE, StepOutcome.FAILED, StepOutcome.SKIPPED, StepOutcome.STARTED
 BROKEN = StepError("work", "the disk is full")
@@ -172,7 +172,7 @@ def test_an_error_of_no_step_is_a_mistake() -> None:
     ],
 )
 def test_a_flow_is_judged_by_what_is_recorded_of_its_steps(
-    of: Flow, outcomes: dict[str, StepOutcome], says: tuple[str, ...]
+    of: FlowDeclaration, outcomes: dict[str, StepOutcome], says: tuple[str, ...]
 ) -> None:
     assert tuple(failures(of, outcomes)) == says
     assert failed(of, outcomes) is bool(says)
@@ -214,7 +214,7 @@ OUTCOMES = st.fixed_dictionaries({}, optional={name: st.sampled_from(StepOutcome
 CALLS = st.sets(st.sampled_from("bcd"), max_size=3)
 
 
-def drawn(calls: set[str], catch: Catch | None, failure: str | None) -> Flow:
+def drawn(calls: set[str], catch: Catch | None, failure: str | None) -> FlowDeclaration:
     """Make a flow whose paths run forwards, so that none comes back."""
     return flow(
         step("a", propagates=tuple(sorted(calls - {failure})), catch=catch, failure=failure),

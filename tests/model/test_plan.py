@@ -18,24 +18,24 @@ from tests.model.flows import (
     works,
 )
 from tests.model.refused import OUT, PG, PG2, ballot
-from txsaga.model.capabilities import Capabilities, Kind
-from txsaga.model.decision import Decision
-from txsaga.model.flow import (
+from txsaga.core.decision import Decision
+from txsaga.flows.declaration import (
     BallotRule,
-    Flow,
+    DeclaredStep,
+    FlowDeclaration,
     Hold,
     Input,
     InputKind,
     Output,
     ResourceMode,
     Statement,
-    Step,
     StepMode,
     TransactionMode,
 )
-from txsaga.model.modes import Settles
-from txsaga.model.placing import DECLARED, NOTHING
-from txsaga.model.plan import FlowPhase, Problems, RunPlan, Voter, plan
+from txsaga.provider.planning.modes import Settles
+from txsaga.provider.planning.placing import DECLARED, NOTHING
+from txsaga.provider.planning.plan import FlowPhase, Problems, RunPlan, Voter, plan
+from txsaga.resources.capabilities import Capabilities, ResourceKind
 
 INPUTS = st.builds(
     Input,
@@ -48,7 +48,7 @@ STATEMENTS = st.builds(Statement, text=st.just("UPDATE t"), uncoordinated=st.sam
 
 
 @st.composite
-def flows(draw: st.DrawFn) -> Flow:
+def flows(draw: st.DrawFn) -> FlowDeclaration:
     """Draw a flow that is not seldom one that can be kept."""
     coordinated = draw(st.sampled_from([True, True, False]))
     databases, seldom = st.sampled_from(["postgresql", "mariadb", "sqlite"]), st.sampled_from([*[False] * 5, True])
@@ -57,11 +57,15 @@ def flows(draw: st.DrawFn) -> Flow:
         mode = draw(st.sampled_from([ResourceMode.MAIN] * 3 + [*ResourceMode]))
         home, last = draw(seldom), coordinated and mode is ResourceMode.MAIN and draw(seldom)
         kind = (
-            "postgresql" if home else draw(databases) if draw(st.booleans()) else draw(st.sampled_from([*Kind, "db2"]))
+            "postgresql"
+            if home
+            else draw(databases)
+            if draw(st.booleans())
+            else draw(st.sampled_from([*ResourceKind, "db2"]))
         )
         resources.append(resource(name, kind, mode, home=home, last=last and not home, no_mix=draw(seldom)))
     steps = [
-        Step(
+        DeclaredStep(
             name=f"step {number}",
             resource=draw(st.sampled_from("abc")),
             statements=tuple(draw(st.lists(STATEMENTS, min_size=1, max_size=2))),
@@ -78,18 +82,18 @@ FLOWS = flows()
 
 
 @given(FLOWS)
-def test_a_plan_is_the_same_every_time(of: Flow) -> None:
+def test_a_plan_is_the_same_every_time(of: FlowDeclaration) -> None:
     assert plan(of) == plan(replace(of))
 
 
-def abilities(of: Flow) -> dict[str, Capabilities]:
+def abilities(of: FlowDeclaration) -> dict[str, Capabilities]:
     """Return what the resources of a flow can do, by their names."""
     return {each.name: DECLARED.get(each.kind, NOTHING) for each in of.resources}
 
 
 @pytest.mark.req("IBM-13", "IBM-14")
 @given(FLOWS)
-def test_a_plan_asks_no_resource_for_what_it_can_not_do(of: Flow) -> None:
+def test_a_plan_asks_no_resource_for_what_it_can_not_do(of: FlowDeclaration) -> None:
     found = plan(of)
     if isinstance(found, Problems):
         reject()
@@ -103,7 +107,7 @@ def test_a_plan_asks_no_resource_for_what_it_can_not_do(of: Flow) -> None:
 
 @pytest.mark.rule("R12")
 @given(FLOWS)
-def test_whoever_has_work_in_main_votes_or_is_the_last_or_lies_at_home(of: Flow) -> None:
+def test_whoever_has_work_in_main_votes_or_is_the_last_or_lies_at_home(of: FlowDeclaration) -> None:
     found = plan(of)
     if isinstance(found, Problems):
         reject()
@@ -177,7 +181,9 @@ P = FlowPhase
         ),
     ],
 )
-def test_the_phases_follow_one_order_and_idle_ones_are_left_out(of: Flow, phases: tuple[FlowPhase, ...]) -> None:
+def test_the_phases_follow_one_order_and_idle_ones_are_left_out(
+    of: FlowDeclaration, phases: tuple[FlowPhase, ...]
+) -> None:
     found: RunPlan = run(of)
     assert found.phases == phases
     assert list(phases) == sorted(phases)

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.errors import TooFewBrokers
-from txsaga.model.policies import (
+from txsaga.clusters.policies import (
     ABOUT,
     MADE,
+    ClusterPolicy,
     Multisend,
-    Policy,
     PolicyName,
     Randomly,
     RoundRobin,
     Sticky,
     WeightedRoundRobin,
 )
+from txsaga.errors import TooFewBrokers
 
 NAMES = ("b1", "b2", "b3")
 WEIGHTS = {"b1": 1, "b2": 2, "b3": 3}
@@ -35,7 +35,7 @@ class Terms:
     most = 2
 
 
-def chosen(policy: Policy, *available: str, times: int = 1) -> list[str]:
+def chosen(policy: ClusterPolicy, *available: str, times: int = 1) -> list[str]:
     """Return the first choice of each of some calls."""
     return [policy.choose(available or NAMES)[0] for _ in range(times)]
 
@@ -47,7 +47,7 @@ def test_plain_messages_go_round_one_by_one() -> None:
 
 @pytest.mark.req("WM-03")
 @pytest.mark.parametrize("policy", [RoundRobin(NAMES), WeightedRoundRobin(dict.fromkeys(NAMES, 1))])
-def test_a_turn_moves_by_one_broker_each_time_it_is_asked(policy: Policy) -> None:
+def test_a_turn_moves_by_one_broker_each_time_it_is_asked(policy: ClusterPolicy) -> None:
     assert [policy.choose(NAMES) for _ in range(4)] == [("b1",), ("b2",), ("b3",), ("b1",)]
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from txsaga.model.decision import LocalState
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life, Receipt
-from txsaga.model.sending import EndRequest
+from txsaga.core.decision import LocalState
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import Receipt, TxRecord
+from txsaga.messages.end_request import EndRequest
 
 TOKEN = b"a token"
 
 
 def test_the_token_is_not_shown() -> None:
-    life = Life(txid=1, group=2, token=TOKEN, key=None, epoch=1, owner=1, state=TxState.ACTIVE, given=TOKEN)
+    life = TxRecord(txid=1, group=2, token=TOKEN, key=None, epoch=1, owner=1, state=TxState.ACTIVE, given=TOKEN)
     request = EndRequest(
         message_id="m",
         transaction_id="t",

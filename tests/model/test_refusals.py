@@ -23,23 +23,23 @@ from tests.model.flows import (
 )
 from tests.model.refused import BEST_EFFORT, LITE, OUT, PG, REFUSED, req
 from txsaga.errors import ConfigError, FlowRefused
-from txsaga.model.capabilities import CAPABILITIES, Capabilities, Kind
-from txsaga.model.flow import (
-    Flow,
+from txsaga.flows.declaration import (
+    DeclaredResource,
+    DeclaredStep,
+    FlowDeclaration,
     Hold,
     Input,
     Output,
-    Resource,
-    Step,
     TransactionMode,
 )
-from txsaga.model.plan import Plan, Problems, plan, planned
-from txsaga.model.refusals import Refusal
+from txsaga.provider.planning.plan import Plan, Problems, plan, planned
+from txsaga.provider.planning.refusals import Refusal
+from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
 
 
 @pytest.mark.parametrize(("refused", "refusal", "subject", "says"), REFUSED)
 def test_what_can_not_be_kept_is_refused_by_name_and_with_a_remedy(
-    refused: Flow, refusal: Refusal, subject: str, says: str
+    refused: FlowDeclaration, refusal: Refusal, subject: str, says: str
 ) -> None:
     assert problems(refused) == [(refusal, subject)]
     with pytest.raises(FlowRefused, match=f"flow 'transfer' can't run as it is declared: {subject}: .*{says}"):
@@ -72,16 +72,16 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("accepted", ACCEPTED)
-def test_what_can_be_kept_has_a_plan(accepted: Flow) -> None:
+def test_what_can_be_kept_has_a_plan(accepted: FlowDeclaration) -> None:
     assert isinstance(plan(accepted), Plan)
 
 
 @pytest.mark.req("IBM-48", "IBM-57")
 def test_what_a_kind_declares_is_what_counts() -> None:
     of = flow(resource("old", "db2"), works("debit", "old"))
-    declared = {"db2": Capabilities(kind=Kind.CALLABLE, two_phase=True)}
+    declared = {"db2": Capabilities(kind=ResourceKind.CALLABLE, two_phase=True)}
     assert isinstance(plan(of, declared), Plan)
-    found = plan(of, {"db2": Capabilities(kind=Kind.CALLABLE)})
+    found = plan(of, {"db2": Capabilities(kind=ResourceKind.CALLABLE)})
     assert isinstance(found, Problems)
     assert [each.refusal for each in found.found] == [Refusal.NO_TWO_PHASE]
 
@@ -89,19 +89,19 @@ def test_what_a_kind_declares_is_what_counts() -> None:
 @pytest.mark.req("IBM-31")
 def test_a_kind_that_can_not_mix_needs_no_flag() -> None:
     of = flow(resource("db2", "db2"), works("debit", "db2"), marked("note", "db2"))
-    declared = replace(CAPABILITIES[Kind.POSTGRESQL], mixing=False)
+    declared = replace(CAPABILITIES[ResourceKind.POSTGRESQL], mixing=False)
     found = plan(of, {"db2": declared})
     assert isinstance(found, Problems)
     assert [each.refusal for each in found.found] == [Refusal.NO_MIX]
 
 
 @pytest.mark.req("IBM-40")
-@pytest.mark.parametrize("kind", [Kind.FILES, Kind.QUEUE, Kind.HTTP, Kind.CALLABLE])
-def test_files_and_queues_declare_fewer_abilities(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResourceKind.FILES, ResourceKind.QUEUE, ResourceKind.HTTP, ResourceKind.CALLABLE])
+def test_files_and_queues_declare_fewer_abilities(kind: ResourceKind) -> None:
     assert (CAPABILITIES[kind].aux, CAPABILITIES[kind].joint_commit) == (False, False)
 
 
-Part = Resource | Step | Input | Output
+Part = DeclaredResource | DeclaredStep | Input | Output
 FAULTS: dict[Refusal, Callable[[int], tuple[Part, ...]]] = {
     Refusal.NO_TWO_PHASE: lambda n: (resource(f"r{n}", "sqlite"), works(f"s{n}", f"r{n}")),
     Refusal.UNDECLARED: lambda n: (resource(f"r{n}", "db2"), works(f"s{n}", f"r{n}")),

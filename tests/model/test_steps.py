@@ -8,18 +8,18 @@ from uuid import UUID
 
 import pytest
 
-from txsaga.model.asking import Remark
-from txsaga.model.branch import NOTHING_DONE, Branch, BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxState
-from txsaga.model.overview import Audited
-from txsaga.model.records import Resource
-from txsaga.model.steps import Looked, steps_of
-from txsaga.model.timeline import lanes
-from txsaga.model.trace import Bound, Life, Listed, Op, Place, Sent, Trace
+from txsaga.checkback.questions import Remark
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import RegisteredResource
+from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
+from txsaga.inspect.overview import Audited
+from txsaga.inspect.timeline import lanes
+from txsaga.inspect.timeline_steps import Looked, steps_of
+from txsaga.inspect.trace import ConsumedOffsets, Life, Listed, Op, SentMessages, Trace, TracePlace
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ORDERS = Place("orders", 0)
+ORDERS = TracePlace("orders", 0)
 
 
 def after(seconds: int) -> datetime:
@@ -27,9 +27,9 @@ def after(seconds: int) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def sent(attempt: int = 0, born: int = 0, *, counts: bool = True) -> Sent:
+def sent(attempt: int = 0, born: int = 0, *, counts: bool = True) -> SentMessages:
     """Make the halves of an attempt."""
-    return Sent(1 if attempt else 0, attempt, ORDERS, 1, after(born), counts, False)
+    return SentMessages(1 if attempt else 0, attempt, ORDERS, 1, after(born), counts, False)
 
 
 def life(state: TxState, owner: int = 1, touched: int = 9) -> Life:
@@ -37,7 +37,7 @@ def life(state: TxState, owner: int = 1, touched: int = 9) -> Life:
     return Life("order-42", 1, owner, state, NOON, after(touched))
 
 
-DECIDING = Resource(id=1, name="r1", database=UUID(int=1))
+DECIDING = RegisteredResource(id=1, name="r1", database=UUID(int=1))
 PLAIN = Trace(txid=7, group=1, sent=(sent(),))
 
 
@@ -110,7 +110,7 @@ def test_an_attempt_that_does_not_count_says_so_before_and_after_the_end() -> No
 
 
 def test_consumed_offsets_are_told_while_they_are_bound() -> None:
-    bound = (Bound("billing", "anna", Place("paid", 1), 3, 5),)
+    bound = (ConsumedOffsets("billing", "anna", TracePlace("paid", 1), 3, 5),)
     trace = Trace(txid=7, group=1, life=life(TxState.ENDED), bound=bound)
     step = steps_of(trace)[1]
     assert (step.what, step.who) == ("offsets 3 to 5 of paid/1 bound for group billing", "anna")

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txsaga.errors import ConfigError, InvalidMessage, ReservedName, TopicTypeMismatch
-from txsaga.model.topic import (
+from txsaga.core.topic import (
     HALF_TOPIC,
     MAX_NAME,
     MAX_RETENTION,
     OP_TOPIC,
     PARKED_TOPIC,
     SYSTEM_TOPICS,
+    SendKind,
     Topic,
     TopicType,
-    Way,
     check_name,
     seconds_of,
 )
+from txsaga.errors import ConfigError, InvalidMessage, ReservedName, TopicTypeMismatch
 
 QIDS = st.lists(st.integers(min_value=1), min_size=1, max_size=20, unique=True).map(tuple)
 LETTERS = "abcXYZ0189_-.%|"
@@ -30,10 +30,10 @@ NAMES = st.builds(str.__add__, st.sampled_from("abcXYZ0189_"), st.text(LETTERS, 
 )
 
 TAKES = {
-    TopicType.NORMAL: {Way.PLAIN, Way.JOIN},
-    TopicType.FIFO: {Way.PLAIN, Way.HALF},
-    TopicType.DELAY: {Way.PLAIN},
-    TopicType.TRANSACTION: {Way.HALF, Way.JOIN},
+    TopicType.NORMAL: {SendKind.PLAIN, SendKind.JOIN},
+    TopicType.FIFO: {SendKind.PLAIN, SendKind.HALF},
+    TopicType.DELAY: {SendKind.PLAIN},
+    TopicType.TRANSACTION: {SendKind.HALF, SendKind.JOIN},
 }
 
 
@@ -65,8 +65,8 @@ def test_without_a_key_all_queues_take_their_turn(qids: tuple[int, ...], turn: i
 
 @pytest.mark.req("RMQ-65")
 @pytest.mark.parametrize("type", TopicType)
-@pytest.mark.parametrize("way", Way)
-def test_a_topic_takes_what_its_type_allows(type: TopicType, way: Way) -> None:
+@pytest.mark.parametrize("way", SendKind)
+def test_a_topic_takes_what_its_type_allows(type: TopicType, way: SendKind) -> None:
     if way in TAKES[type]:
         topic(type=type).check(way)
         return
@@ -75,16 +75,16 @@ def test_a_topic_takes_what_its_type_allows(type: TopicType, way: Way) -> None:
 
 
 @pytest.mark.req("RMQ-63")
-@pytest.mark.parametrize("way", [Way.PLAIN, Way.HALF])
-def test_an_ordered_topic_wants_ordering_keys(way: Way) -> None:
+@pytest.mark.parametrize("way", [SendKind.PLAIN, SendKind.HALF])
+def test_an_ordered_topic_wants_ordering_keys(way: SendKind) -> None:
     topic(type=TopicType.FIFO).admit(way, ordered=True)
     with pytest.raises(InvalidMessage, match="give each message an ordering_key"):
         topic(type=TopicType.FIFO).admit(way, ordered=False)
 
 
 @pytest.mark.parametrize("type", TopicType)
-@pytest.mark.parametrize("way", Way)
-def test_only_a_topic_for_later_takes_a_delay_and_it_takes_nothing_else(type: TopicType, way: Way) -> None:
+@pytest.mark.parametrize("way", SendKind)
+def test_only_a_topic_for_later_takes_a_delay_and_it_takes_nothing_else(type: TopicType, way: SendKind) -> None:
     if way not in TAKES[type]:
         return
     if type is TopicType.DELAY:
@@ -94,7 +94,7 @@ def test_only_a_topic_for_later_takes_a_delay_and_it_takes_nothing_else(type: To
         with pytest.raises(InvalidMessage, match=f"of type {type}; delay and deliver_at are for a plain send"):
             topic(type=type).admit(way, ordered=True, scheduled=True)
     with pytest.raises(InvalidMessage, match="takes delayed messages only"):
-        topic(type=TopicType.DELAY).admit(Way.PLAIN, ordered=False)
+        topic(type=TopicType.DELAY).admit(SendKind.PLAIN, ordered=False)
 
 
 @pytest.mark.parametrize(

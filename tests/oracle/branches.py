@@ -10,6 +10,9 @@ from tests.oracle.home import Home
 from tests.oracle.ledger import MemoryLedger
 from tests.oracle.names import Names
 from tests.oracle.rows import Kept, Op
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import TxRecord
 from txsaga.errors import (
     DecidedOtherwise,
     EffectConflict,
@@ -19,11 +22,20 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.model.branch import BRANCH, OVER, UNIT, Branch, BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxEvent, TxState
-from txsaga.model.records import Life
-from txsaga.ports.branches import NONE, Answer, Begin, Call, Fence, Guest, Joint, Noted, Place, Resolve, Written
+from txsaga.flows.branch import BRANCH, OVER, UNIT, Branch, BranchState
+from txsaga.flows.ports import (
+    NONE,
+    Answer,
+    BeginBranches,
+    BranchesWritten,
+    BranchOutcome,
+    Call,
+    DecisionRequest,
+    Fence,
+    Guest,
+    Joint,
+    Place,
+)
 
 STATES = {event: state for (_, event), state in BRANCH.moves.items()}
 PART = 1
@@ -42,11 +54,11 @@ class MemoryBranches:
         """Do calls of every kind, each with its own answer."""
         return [self._one(call) for call in calls]
 
-    def joint(self, words: Sequence[Resolve]) -> Joint:
+    def joint(self, words: Sequence[DecisionRequest]) -> Joint:
         """Take words that stand together, or not at all."""
         return _MemoryJoint(self, words)
 
-    def stand(self, words: Sequence[Resolve]) -> bool:
+    def stand(self, words: Sequence[DecisionRequest]) -> bool:
         """Let all of these words stand, or none."""
         try:
             with self._home.block() as kept:
@@ -60,15 +72,15 @@ class MemoryBranches:
             return False
         return True
 
-    def numbers(self, group: int, count: int) -> Sequence[Life]:
+    def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
         """Give out numbers for transactions of which nothing is written before their end."""
         with self._home.lock:
             if self._home.rejecting:
                 raise TransactionsRejected(str(self._home.identity))
             return [self._life(group, self._home.next_txid()) for _ in range(count)]
 
-    def _life(self, group: int, txid: int) -> Life:
-        return Life(
+    def _life(self, group: int, txid: int) -> TxRecord:
+        return TxRecord(
             txid=txid,
             group=group,
             token=self._home.token(group, txid),
@@ -83,12 +95,12 @@ class MemoryBranches:
         """Return the branches of a transaction, every attempt."""
         return [each for each in self._all() if each.txid == txid]
 
-    def written(self, txids: Collection[int]) -> Mapping[int, Written]:
+    def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
         """Return what is written of each of these transactions."""
         with self._home.lock:
             kept, branches = self._home.kept, self._all()
             return {
-                txid: Written(
+                txid: BranchesWritten(
                     kept.lives[txid].life.owner,
                     kept.ops[txid].decision if txid in kept.ops else None,
                     [each for each in branches if each.txid == txid],
@@ -149,18 +161,18 @@ class MemoryBranches:
         try:
             with self._home.block() as kept:
                 match call:
-                    case Begin():
+                    case BeginBranches():
                         return self._begin(kept, call)
-                    case Resolve():
+                    case DecisionRequest():
                         return self._resolve(kept, call)
                     case Fence():
                         return self._fence(kept, call)
-                    case Noted():
+                    case BranchOutcome():
                         return self._note(kept, call)
         except TransactionError as wrong:
             return wrong
 
-    def _begin(self, kept: Kept, call: Begin) -> Answer:
+    def _begin(self, kept: Kept, call: BeginBranches) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.life is None:
             life = ledger.create(call.group, None, 1, call.run)
@@ -175,11 +187,11 @@ class MemoryBranches:
         self._write_down(ledger, call.life, call.resources)
         return call.life
 
-    def _write_down(self, ledger: MemoryLedger, life: Life, resources: Sequence[int]) -> None:
+    def _write_down(self, ledger: MemoryLedger, life: TxRecord, resources: Sequence[int]) -> None:
         ledger.open(life)
         ledger.name(life, resources)
 
-    def _is_first(self, kept: Kept, life: Life) -> bool:
+    def _is_first(self, kept: Kept, life: TxRecord) -> bool:
         """Tell whether nothing is written of a transaction; `UnknownTransaction` where its number is not its own."""
         opened = kept.lives.get(life.txid)
         if life.given != self._home.token(-life.group, life.txid):
@@ -195,7 +207,7 @@ class MemoryBranches:
             ledger.record(call.txid, Decision.ROLLBACK.name, who=call.who, why=call.why)
         return ledger.standing(call.txid)
 
-    def _resolve(self, kept: Kept, call: Resolve) -> Answer:
+    def _resolve(self, kept: Kept, call: DecisionRequest) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.resources and self._is_first(kept, call.life):
             self._write_down(ledger, call.life, call.resources)
@@ -225,7 +237,7 @@ class MemoryBranches:
             ledger.record(life.txid, call.decision.name, who=call.who, why=call.why)
         return call.decision
 
-    def _note(self, kept: Kept, call: Noted) -> Answer:
+    def _note(self, kept: Kept, call: BranchOutcome) -> Answer:
         row = kept.branches.get(call[:3])
         if row is None or not (row.aux or row.decision or call.txid in kept.ops):
             return False
@@ -238,7 +250,7 @@ class MemoryBranches:
 class _MemoryJoint:
     """Words of which nothing is written before they are to stand."""
 
-    def __init__(self, branches: MemoryBranches, words: Sequence[Resolve]) -> None:
+    def __init__(self, branches: MemoryBranches, words: Sequence[DecisionRequest]) -> None:
         self._branches, self._words = branches, words
 
     def say(self) -> None:

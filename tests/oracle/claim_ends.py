@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from tests.oracle.rows import ClaimRow, Kept
+from txsaga.consume.claim import Claim
+from txsaga.consume.dead_letter import rolled_back
 from txsaga.errors import ClaimLost
-from txsaga.model.claim import Claim
-from txsaga.model.dead_letter import rolled_back
 
 HISTORY = 20
 """Causes that are kept of a message: the first and the last ones."""

@@ -15,10 +15,10 @@ from tests.oracle import claim_ends
 from tests.oracle.home import Home
 from tests.oracle.log import MemoryLog
 from tests.oracle.rows import ClaimRow, Kept, Letter, Op, StoredHalf
+from txsaga.consume.claim import MOST, Burial, Claim, ClaimHold, Unread
+from txsaga.core.decision import Decision
+from txsaga.core.records import NOBODY, Row
 from txsaga.errors import TxSagaError
-from txsaga.model.claim import MOST, Burial, Claim, Hold, Unread
-from txsaga.model.decision import Decision
-from txsaga.model.records import NOBODY, Row
 
 
 class MemoryClaims:
@@ -28,7 +28,7 @@ class MemoryClaims:
         self._home, self._log = home, log
         self._receipts = count(1)
 
-    def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: Hold) -> Claim | None:
+    def take_new(self, group: str, qids: Sequence[int], after: int, limit: int, hold: ClaimHold) -> Claim | None:
         """Claim messages that nobody has taken yet."""
         with self._home.writing() as kept:
             for qid, start, head in self._behind(kept, group, qids, after):
@@ -39,7 +39,7 @@ class MemoryClaims:
                 return taken.claimed()
         return None
 
-    def take_due(self, group: str, qids: Sequence[int], limit: int, hold: Hold) -> Sequence[Claim]:
+    def take_due(self, group: str, qids: Sequence[int], limit: int, hold: ClaimHold) -> Sequence[Claim]:
         """Claim messages whose time has come."""
         with self._home.writing() as kept:
             due = self._due(kept, group, qids)[:limit]
@@ -127,11 +127,11 @@ class MemoryClaims:
         due = [row for row in mine if row.is_due(now) and (row.key is None or first[row.qid, row.key] == row.base)]
         return sorted(due, key=lambda row: (row.until, row.qid, row.base))
 
-    def _taken(self, row: ClaimRow, hold: Hold) -> ClaimRow:
+    def _taken(self, row: ClaimRow, hold: ClaimHold) -> ClaimRow:
         until, receipt = self._home.now() + timedelta(seconds=hold.seconds), next(self._receipts)
         return row._replace(attempts=row.attempts + 1, until=until, receipt=receipt, member=hold.member)
 
-    def _alone(self, kept: Kept, run: ClaimRow, hold: Hold) -> Claim:
+    def _alone(self, kept: Kept, run: ClaimRow, hold: ClaimHold) -> Claim:
         """Take the first message out of a run that ran out."""
         lowest = run.open & -run.open
         kept.put(run._replace(open=run.open & ~lowest))

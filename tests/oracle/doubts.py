@@ -17,11 +17,10 @@ from tests.oracle.home import Home
 from tests.oracle.leases import MemoryLeases
 from tests.oracle.names import Names
 from tests.oracle.rows import Audit, Kept, Listed, Op
-from txsaga.model.asking import Lead, PutOff, Remark, Verdict
-from txsaga.model.checks import LEASE, CheckProfile
-from txsaga.model.immunity import effective
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Doubt, Standing
+from txsaga.checkback.profile import LEASE, CheckProfile, effective
+from txsaga.checkback.questions import Lead, PutOff, Remark, VerdictRecord
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import DecisionOutcome, Doubt
 
 CLOSED = (TxState.ENDED, TxState.PREPARED)
 UNDECIDED = (TxState.ACTIVE, *CLOSED)
@@ -101,7 +100,7 @@ class MemoryDoubts:
             young = since + self._age(txid, age) > now or self._first(txid, age) > now
             return young or self._is_leased(txid) or self._is_held(txid)
 
-    def settle(self, verdicts: Sequence[Verdict], who: str) -> Sequence[Standing]:
+    def settle(self, verdicts: Sequence[VerdictRecord], who: str) -> Sequence[DecisionOutcome]:
         """Decide plain halves with their audit rows."""
         with self._home.writing() as kept:
             plain = [each for each in verdicts if each.txid in kept.halves and each.txid not in kept.lives]
@@ -112,7 +111,7 @@ class MemoryDoubts:
                 self.count(kept, kept.halves[each.txid][0].group, each.decision.name)
             for each in plain:
                 kept.unlist(each.txid)
-            return [Standing(each.txid, kept.ops[each.txid].decision, each in won) for each in plain]
+            return [DecisionOutcome(each.txid, kept.ops[each.txid].decision, each in won) for each in plain]
 
     def put_off(self, doubts: Sequence[PutOff], lead: Lead | None = None) -> bool:
         """Ask again later."""

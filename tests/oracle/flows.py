@@ -9,17 +9,15 @@ from typing import Any
 from tests.oracle import step_moves
 from tests.oracle.home import Home
 from tests.oracle.rows import BranchRow, Kept, Opened, SagaRow
+from txsaga.checkback.profile import LEASE
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
 from txsaga.errors import EffectConflict, TransactionClosed
-from txsaga.model.amendment import Amendment
-from txsaga.model.branch import BRANCH, BranchEvent, BranchState, Vote
-from txsaga.model.checks import LEASE
-from txsaga.model.decision import Decision
-from txsaga.model.flow_step import HOME, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life
-from txsaga.model.step import STEP, Left, StepEvent
-from txsaga.ports.flows import Entered, Named
-from txsaga.ports.steps import Mark, Start
+from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
+from txsaga.flows.ports import Entered, Mark, Named, Start
+from txsaga.flows.step import STEP, Left, StepEvent
+from txsaga.flows.step_records import HOME, Amendment, Enrolled, FlowStep, FlowUnit, HeldLocks, Journalled, Overdue
 
 OPEN = BRANCH.sources(BranchEvent.ROLL_BACK)
 LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
@@ -132,7 +130,7 @@ class MemoryFlowLedger:
         """Have nobody see to the steps of a flow any more."""
         self._kept.sagas.pop(txid, None)
 
-    def take_over(self, txid: int) -> Life:
+    def take_over(self, txid: int) -> TxRecord:
         """Raise the owner."""
         opened = self._kept.lives[txid]
         if opened.life.state is not TxState.ACTIVE:
@@ -154,7 +152,7 @@ class MemoryFlowLedger:
         self._kept.flow_steps[txid, number, attempt] = step._replace(late=True)
         return not step.late
 
-    def _change(self, place: tuple[int, int, int], **values: Any) -> None:  # noqa: ANN401  # whatever a row holds
+    def _change(self, place: tuple[int, int, int], **values: Any) -> None:  # whatever a row holds
         row = self._kept.branches[place]
         if row.state in OPEN:
             self._kept.branches[place] = row._replace(at=self._home.now(), **values)

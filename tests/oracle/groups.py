@@ -14,9 +14,9 @@ from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.queues import MemoryQueues
 from tests.oracle.rows import ClaimRow, Letter
+from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
+from txsaga.consume.dead_letter import DeadLetter
 from txsaga.errors import GroupKindMismatch, UnknownGroup
-from txsaga.model.claim import COPIED, ConsumerGroup, Policy, Style
-from txsaga.model.dead_letter import DeadLetter
 
 
 class MemoryGroups:

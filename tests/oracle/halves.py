@@ -8,6 +8,11 @@ from datetime import timedelta
 from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import Kept, Op, StoredHalf
+from txsaga.checkback.profile import effective
+from txsaga.core.decision import Decision, ReplyCode
+from txsaga.core.identity import HalfId
+from txsaga.core.records import Content, DecisionOutcome, End, Half, HalfView, Receipt
+from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import (
     EndRefused,
     InvalidMessage,
@@ -16,12 +21,7 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.model.decision import Code, Decision
-from txsaga.model.identity import HalfId
-from txsaga.model.immunity import effective
-from txsaga.model.records import Content, End, Half, HalfView, Receipt, Standing
-from txsaga.model.topic import HALF_TOPIC
-from txsaga.ports.halves import HalfStore, Written
+from txsaga.messages.ports import HalfStore, HalvesWritten
 
 
 class MemoryHalves(HalfStore):
@@ -31,11 +31,11 @@ class MemoryHalves(HalfStore):
         self._home = home
         self._names = names
 
-    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> Written:
+    def write(self, halves: Sequence[Half], ends: Sequence[End]) -> HalvesWritten:
         """Store halves, numbered in the order given, and write decisions; the first one stands."""
         with self._home.writing() as kept:
             receipts = [self._store(kept, half) for half in halves]
-            return Written(receipts, [self._decide(kept, end) for end in ends])
+            return HalvesWritten(receipts, [self._decide(kept, end) for end in ends])
 
     def views(self, txid: int) -> Sequence[HalfView]:
         """Show the halves of a transaction as they lie."""
@@ -65,30 +65,30 @@ class MemoryHalves(HalfStore):
             kept.decide(Op(txid, Decision.COMMIT, False))
         return Receipt(txid, half.group, self._home.token(half.group, txid))
 
-    def _decide(self, kept: Kept, end: End) -> Standing | TxSagaError:
+    def _decide(self, kept: Kept, end: End) -> DecisionOutcome | TxSagaError:
         try:
             half = self._half_of(kept, end)
         except TransactionError as refused:
             return refused
         standing = kept.ops.get(end.txid)
         if standing is not None:
-            return Standing(end.txid, standing.decision, won=False)
+            return DecisionOutcome(end.txid, standing.decision, won=False)
         if not end.from_check and self._too_late(half):
             reason = f"the immunity of transaction {end.txid} is over; its check decides it"
-            return EndRefused(Code.ILLEGAL_OPERATION, reason)
+            return EndRefused(ReplyCode.ILLEGAL_OPERATION, reason)
         kept.decide(Op(end.txid, end.decision, end.from_check))
         if end.recalls:
             kept.scheduled.pop(end.txid, None)
-        return Standing(end.txid, end.decision, won=True)
+        return DecisionOutcome(end.txid, end.decision, won=True)
 
     def _half_of(self, kept: Kept, end: End) -> StoredHalf:
         if end.txid in kept.lives:
-            raise EndRefused(Code.SYSTEM_ERROR, f"transaction {end.txid} is keyed; its own decide ends it")
+            raise EndRefused(ReplyCode.SYSTEM_ERROR, f"transaction {end.txid} is keyed; its own decide ends it")
         halves = kept.halves.get(end.txid)
         if not halves:
-            raise EndRefused(Code.SYSTEM_ERROR, f"half not found: no transaction {end.txid} is stored here")
+            raise EndRefused(ReplyCode.SYSTEM_ERROR, f"half not found: no transaction {end.txid} is stored here")
         if halves[0].group != end.group:
-            raise EndRefused(Code.SYSTEM_ERROR, f"producer group wrong: transaction {end.txid} is another group's")
+            raise EndRefused(ReplyCode.SYSTEM_ERROR, f"producer group wrong: transaction {end.txid} is another group's")
         if end.token != self._home.token(end.group, end.txid):
             raise UnknownTransaction(f"the token is not that of transaction {end.txid}")
         return halves[0]

@@ -19,8 +19,8 @@ from threading import RLock
 from uuid import uuid4
 
 from tests.oracle.rows import Kept
-from txsaga.adapters.clock import Clock
-from txsaga.model.identity import StoreId
+from txsaga.core.clock import Clock
+from txsaga.core.identity import StoreId
 
 
 class Home:

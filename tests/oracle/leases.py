@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tests.oracle.home import Home
-from txsaga.model.asking import Lead
-from txsaga.model.overview import LastRound
+from txsaga.checkback.questions import Lead
+from txsaga.inspect.overview import LastRound
 
 ZERO = timedelta(0)
 

@@ -19,6 +19,11 @@ from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import Audit, BranchRow, Kept, Listed, Op, Opened, StoredHalf
 from tests.oracle.tables import MemoryTables
+from txsaga.consume.claim import Claim
+from txsaga.consume.dead_letter import TAKEN_OVER
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.core.records import FRAMES, Intent, LateSlot, Row, TxRecord
 from txsaga.errors import (
     LeaseLost,
     StoreError,
@@ -27,15 +32,10 @@ from txsaga.errors import (
     TransactionsRejected,
     UnknownTransaction,
 )
-from txsaga.model.ballot import Ballot, Cast, Polled, require_same
-from txsaga.model.branch import HEURISTIC, NOTHING_DONE, BranchState, Vote
-from txsaga.model.claim import Claim
-from txsaga.model.dead_letter import TAKEN_OVER
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TRANSACTION, TxEvent, TxState
-from txsaga.model.records import FRAMES, Intent, LateSlot, Life, Row
-from txsaga.model.step import StepEvent
-from txsaga.ports.branches import VOTED, Voted
+from txsaga.flows.ballot import Ballot, CastVote, Polled, require_same
+from txsaga.flows.branch import HEURISTIC, NOTHING_DONE, BranchState, Vote
+from txsaga.flows.ports import VOTED, BranchVote
+from txsaga.flows.step import StepEvent
 
 
 class MemoryLedger(MemoryTables):
@@ -48,7 +48,7 @@ class MemoryLedger(MemoryTables):
         self.flows = MemoryFlowLedger(home, kept, self.touch)
         self._decided_before = home.kept.ops  # the block's own decision closes nothing to the block itself
 
-    def latest(self, group: int, key: str, *, before: int | None = None) -> Life | None:
+    def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
         """Return the newest life of a key, or the newest before an epoch."""
         lives = [
             opened.life for opened in self._kept.lives.values() if (opened.life.group, opened.life.key) == (group, key)
@@ -60,14 +60,14 @@ class MemoryLedger(MemoryTables):
         """Show everything."""
         return True
 
-    def lock(self, txid: int) -> Life | None:
+    def lock(self, txid: int) -> TxRecord | None:
         """Return a life, locked."""
         opened = self._kept.lives.get(txid)
         return opened.life if opened else None
 
     share = lock
 
-    def open(self, life: Life) -> None:
+    def open(self, life: TxRecord) -> None:
         """Open a life that has its number."""
         self._put(life)
 
@@ -79,7 +79,7 @@ class MemoryLedger(MemoryTables):
         run: str | None = None,
         coordinator: UUID | None = None,
         lease: timedelta | None = None,
-    ) -> Life | None:
+    ) -> TxRecord | None:
         """Open a life, unless that epoch of the key is open."""
         taken = {(opened.life.group, opened.life.key, opened.life.epoch) for opened in self._kept.lives.values()}
         if key is not None and (group, key, epoch) in taken:
@@ -87,7 +87,7 @@ class MemoryLedger(MemoryTables):
         self._refuse_if_rejecting()
         self._names.group_by_id(group)
         txid = self._home.next_txid()
-        life = Life(
+        life = TxRecord(
             txid=txid,
             group=group,
             token=self._home.token(group, txid),
@@ -105,7 +105,7 @@ class MemoryLedger(MemoryTables):
         """Let a life be nobody's branch any more."""
         self._put(replace(self._life(txid), coordinator=None))
 
-    def take_over(self, txid: int) -> Life:
+    def take_over(self, txid: int) -> TxRecord:
         """Raise the owner of an ACTIVE life."""
         self._refuse_if_rejecting()
         life = self._life(txid)
@@ -130,7 +130,7 @@ class MemoryLedger(MemoryTables):
         state = TRANSACTION.after(life.state, event)
         self._put(replace(life, state=state, evidence=life.evidence if evidence is None else evidence))
 
-    def add(self, life: Life, part: int, rows: Sequence[Row]) -> None:
+    def add(self, life: TxRecord, part: int, rows: Sequence[Row]) -> None:
         """Add halves under the life's owner."""
         self._refuse_decided(life.txid)
         if self._life(life.txid).owner != life.owner:
@@ -150,7 +150,7 @@ class MemoryLedger(MemoryTables):
         self._refuse_decided(txid)
         self._kept.winners[txid, part] = attempt
 
-    def copy(self, txid: int, life: Life) -> int:
+    def copy(self, txid: int, life: TxRecord) -> int:
         """Add what counts of another transaction's halves."""
         halves = [half for half in self._kept.halves.get(txid, ()) if self._kept.counts(half)]
         for part in dict.fromkeys(half.part for half in halves):
@@ -166,7 +166,7 @@ class MemoryLedger(MemoryTables):
         """Return the transaction that replays this one."""
         return self._kept.replays.get(txid)
 
-    def name(self, life: Life, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+    def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
         """Name a branch for each resource."""
         branches = self._kept.branches
         known = {place[1]: row for place, row in branches.items() if place[0] == life.txid}
@@ -177,7 +177,7 @@ class MemoryLedger(MemoryTables):
             branches.setdefault((life.txid, number, life.owner), row)
         return [numbers[resource] for resource in resources]
 
-    def elect(self, txid: int, votes: Sequence[Voted]) -> None:
+    def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
         """Note what branches voted."""
         for number, attempt, vote in votes:
             row, why = self._kept.branches[txid, number, attempt], NOTHING_DONE if vote is Vote.READ_ONLY else ""
@@ -188,7 +188,7 @@ class MemoryLedger(MemoryTables):
         poll = self._kept.ballots.setdefault((txid, ballot.name), Polled(ballot=ballot))
         require_same(poll.ballot, ballot)
 
-    def cast(self, txid: int, ballot: str, cast: Cast) -> bool:
+    def cast(self, txid: int, ballot: str, cast: CastVote) -> bool:
         """Cast a vote."""
         poll = self._kept.ballots[txid, ballot]
         if any(known.voter == cast.voter for known in poll.casts):
@@ -300,13 +300,13 @@ class MemoryLedger(MemoryTables):
         op = self._kept.ops.get(txid)
         return op.decision if op else None
 
-    def _life(self, txid: int) -> Life:
+    def _life(self, txid: int) -> TxRecord:
         life = self.lock(txid)
         if life is None:
             raise UnknownTransaction(f"there is no keyed transaction {txid}")
         return life
 
-    def _put(self, life: Life) -> Life:
+    def _put(self, life: TxRecord) -> TxRecord:
         now, known = self._home.now(), self._kept.lives.get(life.txid)
         self._kept.lives[life.txid] = Opened(life, known.born if known else now, now)
         return life

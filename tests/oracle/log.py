@@ -15,9 +15,9 @@ from typing import NamedTuple
 from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import StoredHalf
-from txsaga.model.decision import Decision
-from txsaga.model.overview import Dispatch
-from txsaga.model.records import Bounds, LogEntry, Ticked
+from txsaga.core.decision import Decision
+from txsaga.core.records import Bounds, LogEntry, TickResult
+from txsaga.inspect.overview import Dispatch
 
 
 class Given(NamedTuple):
@@ -44,13 +44,13 @@ class MemoryLog:
         self._news = Condition(home.lock)
         self._heard = local()
 
-    def tick(self, limit: int) -> Ticked | None:
+    def tick(self, limit: int) -> TickResult | None:
         """Give offsets to decisions in their order."""
         with self._news:
             kept, now = self._home.kept, self._home.now()
             batch = kept.order[self._taken : self._taken + limit]
             if not batch:
-                return Ticked(self._tick, 0, False)
+                return TickResult(self._tick, 0, False)
             halves = [half for txid in batch for half in kept.deliverable(txid)]
             for half in halves:
                 self._give(half, now)
@@ -61,7 +61,7 @@ class MemoryLog:
             if halves:
                 self._announced = self._tick
                 self._news.notify_all()
-            return Ticked(self._tick, len(halves), self._taken < len(kept.order))
+            return TickResult(self._tick, len(halves), self._taken < len(kept.order))
 
     def fetch(self, qid: int, offset: int, limit: int, end: int = 2**62) -> Sequence[LogEntry]:
         """Return chunks from the one that holds `offset` on."""

@@ -8,9 +8,9 @@ from itertools import count
 from uuid import UUID
 
 from tests.oracle.home import Home
+from txsaga.core.records import NOBODY, Group, RegisteredResource, Row
+from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import ConfigError, GroupKindMismatch, StoreError, TopicExists, UnknownProducerGroup, UnknownTopic
-from txsaga.model.records import NOBODY, Group, Resource, Row
-from txsaga.model.topic import Topic, TopicType
 
 
 class Names:
@@ -22,7 +22,7 @@ class Names:
         self._topics: dict[str, Topic] = {}
         self._places: dict[int, tuple[str, int]] = {}
         self._groups: dict[str, Group] = {}
-        self._resources: dict[tuple[str, UUID], Resource] = {}
+        self._resources: dict[tuple[str, UUID], RegisteredResource] = {}
         self._enlisted: set[int] = set()
 
     def create_topic(self, asked: Topic, queues: int) -> Topic:
@@ -123,21 +123,21 @@ class Names:
                     return group
         raise ConfigError(f"producer group {id} is not registered in this store")
 
-    def resource(self, name: str, database: UUID) -> Resource:
+    def resource(self, name: str, database: UUID) -> RegisteredResource:
         """Register a resource, or find it; under another uuid it is another resource."""
         with self._home.lock:
-            fresh = Resource(id=len(self._resources) + 1, name=name, database=database)
+            fresh = RegisteredResource(id=len(self._resources) + 1, name=name, database=database)
             return self._resources.setdefault((name, database), fresh)
 
     def enlist(self, id: int) -> None:
         """Note that branches may be prepared in a resource."""
         self._enlisted.add(id)
 
-    def enlisted(self) -> Sequence[Resource]:
+    def enlisted(self) -> Sequence[RegisteredResource]:
         """Return the resources in which branches may be prepared."""
         return [self.resource_by_id(id) for id in sorted(self._enlisted)]
 
-    def resource_by_id(self, id: int) -> Resource:
+    def resource_by_id(self, id: int) -> RegisteredResource:
         """Return a resource."""
         with self._home.lock:
             for resource in self._resources.values():

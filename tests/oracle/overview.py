@@ -13,12 +13,13 @@ from tests.oracle.log import MemoryLog
 from tests.oracle.names import Names
 from tests.oracle.queues import MemoryQueues
 from tests.oracle.traces import trace
-from txsaga.model.asking import Remark
-from txsaga.model.ballot import Polled
-from txsaga.model.branch import HEURISTIC, OPEN
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxState
-from txsaga.model.overview import (
+from txsaga.checkback.questions import Remark
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import Doubt, Group
+from txsaga.flows.ballot import Polled
+from txsaga.flows.branch import HEURISTIC, OPEN
+from txsaga.inspect.overview import (
     Audited,
     Backlog,
     BranchBacklog,
@@ -30,8 +31,7 @@ from txsaga.model.overview import (
     Reading,
     Undecided,
 )
-from txsaga.model.records import Doubt, Group
-from txsaga.model.trace import Trace
+from txsaga.inspect.trace import Trace
 
 
 class MemoryOverview:

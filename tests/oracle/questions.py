@@ -9,9 +9,9 @@ from tests.oracle.doubts import MemoryDoubts
 from tests.oracle.home import Home
 from tests.oracle.leases import MemoryLeases
 from tests.oracle.rows import Audit, Kept, Put
-from txsaga.model.asking import TURNS, Answer, Ask, Asked, Lead
-from txsaga.model.decision import LocalState
-from txsaga.model.records import HalfView
+from txsaga.checkback.questions import TURNS, Ask, Lead, OpenQuestion, QuestionAnswer
+from txsaga.core.decision import LocalState
+from txsaga.core.records import HalfView
 
 
 class MemoryQuestions:
@@ -39,7 +39,7 @@ class MemoryQuestions:
         with self._home.lock:
             return Counter(put.ask.member for put in self._home.kept.questions.values())
 
-    def take(self, member: str, limit: int) -> Sequence[Asked]:
+    def take(self, member: str, limit: int) -> Sequence[OpenQuestion]:
         """Take up questions put to a member."""
         with self._home.writing() as kept:
             mine = [p.ask for p in kept.questions.values() if p.ask.member == member and p.until is None][:limit]
@@ -47,9 +47,9 @@ class MemoryQuestions:
                 kept.questions[ask.txid] = kept.questions[ask.txid]._replace(until=self._home.now() + ask.patience)
             keys = {ask.txid: kept.lives[ask.txid].life.key for ask in mine if ask.txid in kept.lives}
             views = {ask.txid: tuple(self._views(ask.txid)) for ask in mine}
-            return [Asked(self._doubts.doubt(a.txid), keys.get(a.txid), views[a.txid], a.patience) for a in mine]
+            return [OpenQuestion(self._doubts.doubt(a.txid), keys.get(a.txid), views[a.txid], a.patience) for a in mine]
 
-    def answered(self, member: str, answers: Sequence[Answer]) -> None:
+    def answered(self, member: str, answers: Sequence[QuestionAnswer]) -> None:
         """Take questions away."""
         with self._home.writing() as kept:
             for each in answers:

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import ClaimRow, Cursor, Kept, Letter
+from txsaga.consume.claim import Burial
+from txsaga.core.records import ClaimedQueue, Intent
 from txsaga.errors import GroupInUse, LeaseLost
-from txsaga.model.claim import Burial
-from txsaga.model.records import Claimed, Intent
 
 
 class MemoryQueues:
@@ -50,7 +50,7 @@ class MemoryQueues:
             for qid, offset in starts.items():
                 kept.cursors.setdefault((group, qid), Cursor(offset))
 
-    def acquire(self, group: str, member: str, qid: int) -> Claimed | None:
+    def acquire(self, group: str, member: str, qid: int) -> ClaimedQueue | None:
         """Own a queue with a raised epoch, if it is free."""
         with self._home.writing() as kept:
             cursor, topic = kept.cursors.get((group, qid)), self._topic(qid)
@@ -59,7 +59,7 @@ class MemoryQueues:
             if cursor.owner not in (None, member) and self._lives(group, topic, cursor.owner):
                 return None
             owned = kept.cursors[group, qid] = Cursor(cursor.offset, member, cursor.epoch + 1)
-            return Claimed(group, qid, owned.offset, owned.epoch)
+            return ClaimedQueue(group, qid, owned.offset, owned.epoch)
 
     def release(self, group: str, member: str, qid: int) -> None:
         """Give a queue back."""
@@ -68,7 +68,7 @@ class MemoryQueues:
             if cursor is not None and cursor.owner == member:
                 kept.cursors[group, qid] = cursor._replace(owner=None)
 
-    def advance(self, claim: Claimed, member: str, offset: int) -> Claimed:
+    def advance(self, claim: ClaimedQueue, member: str, offset: int) -> ClaimedQueue:
         """Move a cursor that is still the claim's."""
         place = (claim.group, claim.qid)
         with self._home.writing() as kept:

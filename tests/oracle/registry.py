@@ -9,12 +9,12 @@ from tests.oracle.doubts import MemoryDoubts
 from tests.oracle.home import Home
 from tests.oracle.names import Names
 from tests.oracle.rows import Kept
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import SCHEDULED, Group, RegisteredResource, TxView
+from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import ConfigError
-from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import SCHEDULED, Group, Resource, TxView
-from txsaga.model.topic import Topic, TopicType
 
 DECIDED = {Decision.COMMIT: TxState.COMMITTED, Decision.ROLLBACK: TxState.ROLLED_BACK}
 
@@ -100,7 +100,7 @@ class MemoryRegistry:
         """Let a producer group say something otherwise than the engine."""
         return self._names.alter_checks(name, changes)
 
-    def resource(self, name: str, database: UUID) -> Resource:
+    def resource(self, name: str, database: UUID) -> RegisteredResource:
         """Register a resource, or find it."""
         return self._names.resource(name, database)
 
@@ -108,11 +108,11 @@ class MemoryRegistry:
         """Note that branches may be prepared in a resource."""
         self._names.enlist(id)
 
-    def enlisted(self) -> Sequence[Resource]:
+    def enlisted(self) -> Sequence[RegisteredResource]:
         """Return the resources in which branches may be prepared."""
         return self._names.enlisted()
 
-    def resource_by_id(self, id: int) -> Resource:
+    def resource_by_id(self, id: int) -> RegisteredResource:
         """Return a resource."""
         return self._names.resource_by_id(id)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.oracle.home import Home
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
-from txsaga.model.reservation import Reservation, ReservationState
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId
+from txsaga.resources.reservations import Reservation, ReservationState
 
 WAITING = (ReservationState.HELD, ReservationState.CANCELLING)
 SETTLED = {

@@ -13,17 +13,16 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from txsaga.model.amendment import Amendment
-from txsaga.model.asking import Ask, Remark
-from txsaga.model.ballot import Polled
-from txsaga.model.branch import BranchState
-from txsaga.model.claim import Burial, Claim
-from txsaga.model.dead_letter import Copy
-from txsaga.model.decision import Decision
-from txsaga.model.flow_step import Enrolled, FlowStep, FlowUnit, Journalled
-from txsaga.model.records import Intent, LateSlot, Life, Row
-from txsaga.model.step import StepRecord
-from txsaga.model.table import Effect, TableName
+from txsaga.checkback.questions import Ask, Remark
+from txsaga.consume.claim import Burial, Claim
+from txsaga.consume.dead_letter import Copy
+from txsaga.core.decision import Decision
+from txsaga.core.records import Intent, LateSlot, Row, TxRecord
+from txsaga.flows.ballot import Polled
+from txsaga.flows.branch import BranchState
+from txsaga.flows.step import StepRecord
+from txsaga.flows.step_records import Amendment, Enrolled, FlowStep, FlowUnit, Journalled
+from txsaga.lake.table import Effect, TableName
 
 
 class StoredHalf(NamedTuple):
@@ -56,7 +55,7 @@ class Op(NamedTuple):
 class Opened(NamedTuple):
     """A keyed life, when it was opened and when it last moved."""
 
-    life: Life
+    life: TxRecord
     born: datetime
     touched: datetime
 

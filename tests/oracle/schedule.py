@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.oracle.home import Home
 from tests.oracle.rows import Op
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
 
 
 class MemorySchedule:

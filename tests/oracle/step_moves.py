@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tests.oracle.rows import Kept
-from txsaga.model.step import STEP, TARGETS, Left, StepEvent, StepRecord, StepState
-from txsaga.ports.steps import Mark, Start
+from txsaga.flows.ports import Mark, Start
+from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepRecord, StepState
 
 
 def started(txid: int, owner: int, start: Start, now: datetime) -> StepRecord:

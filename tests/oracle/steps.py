@@ -12,6 +12,10 @@ from tests.oracle.home import Home
 from tests.oracle.ledger import MemoryLedger
 from tests.oracle.names import Names
 from tests.oracle.rows import Kept, Opened, SagaRow
+from txsaga.checkback.profile import LEASE
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
 from txsaga.errors import (
     DecidedOtherwise,
     Superseded,
@@ -20,16 +24,12 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.model.checks import LEASE
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life
-from txsaga.model.saga import Claimed, Sagas, SagaView
-from txsaga.model.step import StepRecord
-from txsaga.ports.steps import Answer, Call, Close, Mark, Open, Record, Rest, Settle, Start
+from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, Rest, Settle, Start, StepCall
+from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
+from txsaga.flows.step import StepRecord
 
 DECIDED = {TxState.COMMITTED: Decision.COMMIT, TxState.ROLLED_BACK: Decision.ROLLBACK}
-ORDER = (Open, Record, Mark, Settle, Rest, Close)
+ORDER = (OpenSaga, RecordStep, Mark, Settle, Rest, Close)
 
 
 class MemorySteps:
@@ -38,16 +38,16 @@ class MemorySteps:
     def __init__(self, home: Home, names: Names, branches: MemoryBranches) -> None:
         self._home, self._names, self._branches = home, names, branches
 
-    def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+    def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
         """Do calls of every kind, each with its own answer."""
         ordered = sorted(calls, key=lambda call: ORDER.index(type(call)))
-        steps = [call for call in ordered if isinstance(call, Open | Record)]
+        steps = [call for call in ordered if isinstance(call, OpenSaga | RecordStep)]
         answers = {id(call): self._one(call) for call in steps}
         for word in [call for call in calls if isinstance(call, Settle)]:
             if word.begin is not None and isinstance(refused := self._one(word.begin), UnknownTransaction):
                 answers[id(word)] = refused
             if word.begun:
-                self._one(Record(word.word.life, word.begun))
+                self._one(RecordStep(word.word.life, word.begun))
         with self._home.block() as kept:
             for call in calls:
                 for mark in getattr(call, "marks", ()):
@@ -65,10 +65,12 @@ class MemorySteps:
         with self._home.lock:
             return {txid: steps for txid in txids if (steps := self.of(txid))}
 
-    def claim(self, driver: str, *, limit: int, lease: timedelta = LEASE, txid: int | None = None) -> Sequence[Claimed]:
+    def claim(
+        self, driver: str, *, limit: int, lease: timedelta = LEASE, txid: int | None = None
+    ) -> Sequence[ClaimedSaga]:
         """Take over sagas whose driver is gone."""
         with self._home.block() as kept:
-            now, found = self._home.now(), list[Claimed]()
+            now, found = self._home.now(), list[ClaimedSaga]()
             for number, row in sorted(kept.sagas.items()):
                 opened = kept.lives[number]
                 if len(found) < limit and txid in (None, number) and _is_free(kept, row, opened, now):
@@ -89,27 +91,27 @@ class MemorySteps:
             rows = sorted(self._home.kept.sagas.items())
             return [self._view(number, row) for number, row in rows if txid in (None, number)][:limit]
 
-    def counted(self) -> Sagas:
+    def counted(self) -> SagaFigures:
         """Count the sagas that are not over."""
         views = self.listed(limit=1_000_000)
         going = [view for view in views if not view.stalled]
-        return Sagas(
+        return SagaFigures(
             running=sum(view.decision is None for view in views),
             driving=sum(view.decision is not None and not view.why for view in going),
             waiting=sum(bool(view.why) for view in going),
             stalled=sum(view.stalled for view in views),
         )
 
-    def _one(self, call: Call) -> Answer | TxSagaError:
+    def _one(self, call: StepCall) -> Answer | TxSagaError:
         if isinstance(call, Settle):
             return self._settle(call)
         try:
             with self._home.block() as kept:
                 now = self._home.now()
                 match call:
-                    case Open():
+                    case OpenSaga():
                         return self._open(kept, call)
-                    case Record():
+                    case RecordStep():
                         return self._record(kept, call)
                     case Mark():
                         return step_moves.marked(kept, call, now)
@@ -120,13 +122,13 @@ class MemorySteps:
         except TransactionError as wrong:
             return wrong
 
-    def _open(self, kept: Kept, call: Open) -> Answer:
+    def _open(self, kept: Kept, call: OpenSaga) -> Answer:
         ledger = MemoryLedger(self._home, self._names, kept)
         if call.life is not None:
             if call.life.given != self._home.token(-call.group, call.life.txid):
                 raise UnknownTransaction(f"transaction {call.life.txid} is not in this store")
             if call.life.txid in kept.lives:  # whoever fenced it was first, or its answer was lost
-                self._record(kept, Record(call.life, call.steps))
+                self._record(kept, RecordStep(call.life, call.steps))
                 return _numbered(call)
             ledger.open(_numbered(call))
         life = _numbered(call) if call.life else ledger.create(call.group, None, 1, call.run)
@@ -135,7 +137,7 @@ class MemorySteps:
         self._put(kept, life, call.steps)
         return life
 
-    def _record(self, kept: Kept, call: Record) -> Answer:
+    def _record(self, kept: Kept, call: RecordStep) -> Answer:
         opened = kept.lives.get(call.life.txid)
         if opened is None or opened.life.owner != call.life.owner:
             raise Superseded(call.life.txid)
@@ -162,22 +164,22 @@ class MemorySteps:
                     kept.sagas.pop(life.txid, None)
         return answer
 
-    def _see_to(self, kept: Kept, life: Life, decision: Decision, steps: Sequence[Start]) -> bool:
+    def _see_to(self, kept: Kept, life: TxRecord, decision: Decision, steps: Sequence[Start]) -> bool:
         if decision is Decision.COMMIT:
             self._put(kept, life, steps)
             return bool(steps)
         return step_moves.compensate(kept, life.txid, self._home.now())
 
-    def _claimed(self, kept: Kept, opened: Opened, driver: str, until: datetime) -> Claimed:
+    def _claimed(self, kept: Kept, opened: Opened, driver: str, until: datetime) -> ClaimedSaga:
         life, now = opened.life, self._home.now()
         owner = life.owner + (life.lease is None or life.state is not TxState.COMMITTED)  # its owner may still tell
         kept.lives[life.txid] = opened._replace(life=replace(life, owner=owner), touched=now)
         kept.sagas[life.txid] = kept.sagas[life.txid]._replace(until=until, driver=driver)
         if life.state is TxState.ROLLED_BACK:
             step_moves.compensate(kept, life.txid, now)
-        return Claimed(life.txid, life.group, owner, DECIDED.get(life.state), life.key)
+        return ClaimedSaga(life.txid, life.group, owner, DECIDED.get(life.state), life.key)
 
-    def _put(self, kept: Kept, life: Life, steps: Sequence[Start]) -> None:
+    def _put(self, kept: Kept, life: TxRecord, steps: Sequence[Start]) -> None:
         for start in steps:
             fresh = step_moves.started(life.txid, life.owner, start, self._home.now())
             kept.steps.setdefault((life.txid, start.number), fresh)
@@ -199,7 +201,7 @@ class MemorySteps:
         )
 
 
-def _numbered(begin: Open) -> Life:
+def _numbered(begin: OpenSaga) -> TxRecord:
     assert begin.life is not None
     return replace(begin.life, run=begin.run)
 

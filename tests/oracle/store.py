@@ -23,8 +23,8 @@ from tests.oracle.reservations import MemoryReservations
 from tests.oracle.rows import Audit
 from tests.oracle.schedule import MemorySchedule
 from tests.oracle.steps import MemorySteps
-from txsaga.adapters.clock import Clock, wall_clock
-from txsaga.model.rights import EVERY_RIGHT
+from txsaga.core.clock import Clock, wall_clock
+from txsaga.store.right import EVERY_RIGHT
 
 
 class MemoryStore:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.oracle.rows import Kept
 from txsaga.errors import PointerMoved, TransactionClosed
-from txsaga.model.table import Effect, Swap, TableName
+from txsaga.lake.table import Effect, Swap, TableName
 
 
 class MemoryTables:

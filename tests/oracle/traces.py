@@ -11,12 +11,12 @@ from tests.oracle.home import Home
 from tests.oracle.log import MemoryLog
 from tests.oracle.names import Names
 from tests.oracle.rows import Kept, Opened, StoredHalf
-from txsaga.model import trace as model
-from txsaga.model.branch import Branch
-from txsaga.model.lifecycle import TxState
-from txsaga.model.overview import Audited
-from txsaga.model.topic import TopicType
-from txsaga.model.trace import Amended, Bound, Given, Life, Listed, Op, Place, Sent, Trace
+from txsaga.core.lifecycle import TxState
+from txsaga.core.topic import TopicType
+from txsaga.flows.branch import Branch
+from txsaga.inspect import trace as model
+from txsaga.inspect.overview import Audited
+from txsaga.inspect.trace import Amended, ConsumedOffsets, Given, Life, Listed, Op, SentMessages, Trace, TracePlace
 
 
 def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: int) -> Trace | None:
@@ -34,7 +34,9 @@ def trace(home: Home, names: Names, doubts: MemoryDoubts, log: MemoryLog, txid: 
         life=opened and _life(opened),
         resource=None if first.evidence is None else names.resource_by_id(first.evidence),
         sent=tuple(_sent(kept, names, halves)),
-        kept=tuple(model.Kept(slot.slot, Place(*names.place(slot.qid))) for slot in kept.slots.get(txid, ())),
+        kept=tuple(
+            model.KeptEvidence(slot.slot, TracePlace(*names.place(slot.qid))) for slot in kept.slots.get(txid, ())
+        ),
         bound=tuple(sorted(_bound(kept, names, txid))),
         due=None if op else kept.scheduled.get(txid),
         # Remarks are told as soon as the list keeps some.
@@ -65,16 +67,16 @@ def _life(opened: Opened) -> Life:
     return Life(life.key, life.epoch, life.owner, life.state, opened.born, opened.touched, life.lease is not None)
 
 
-def _sent(kept: Kept, names: Names, halves: tuple[StoredHalf, ...]) -> Iterator[Sent]:
+def _sent(kept: Kept, names: Names, halves: tuple[StoredHalf, ...]) -> Iterator[SentMessages]:
     def of(half: StoredHalf) -> tuple[int, int, tuple[str, int]]:
         return half.part, half.attempt, names.place(half.row.qid)
 
     for (part, attempt, (topic, queue)), same in groupby(sorted(halves, key=of), of):
         together = list(same)
-        yield Sent(
+        yield SentMessages(
             part,
             attempt,
-            Place(topic, queue),
+            TracePlace(topic, queue),
             sum(half.row.count for half in together),
             min(half.born for half in together),
             kept.counts(together[0]),
@@ -82,15 +84,15 @@ def _sent(kept: Kept, names: Names, halves: tuple[StoredHalf, ...]) -> Iterator[
         )
 
 
-def _bound(kept: Kept, names: Names, txid: int) -> Iterator[Bound]:
+def _bound(kept: Kept, names: Names, txid: int) -> Iterator[ConsumedOffsets]:
     for intent in kept.intents.values():
         if intent.txid == txid:
-            place = Place(*names.place(intent.qid))
-            yield Bound(intent.group, intent.member, place, intent.start, intent.end - 1)
+            place = TracePlace(*names.place(intent.qid))
+            yield ConsumedOffsets(intent.group, intent.member, place, intent.start, intent.end - 1)
     for row in kept.claims.values():
         if row.txid == txid:
-            place = Place(*names.place(row.qid))
-            yield Bound(row.group, row.member or "", place, row.base, row.base + row.size - 1)
+            place = TracePlace(*names.place(row.qid))
+            yield ConsumedOffsets(row.group, row.member or "", place, row.base, row.base + row.size - 1)
 
 
 def _branches(kept: Kept, names: Names, txid: int) -> Iterator[Branch]:
@@ -104,5 +106,5 @@ def _given(names: Names, log: MemoryLog, txid: int) -> Iterator[Given]:
     for _, same in groupby(chunks, key=lambda each: (each.half.part, each.half.row.qid)):
         together = list(same)
         first, last = together[0], together[-1]
-        place = Place(*names.place(first.half.row.qid))
+        place = TracePlace(*names.place(first.half.row.qid))
         yield Given(place, first.base, last.base + last.half.row.count - 1, first.at)

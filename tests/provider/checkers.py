@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from threading import Event
 
-from txsaga.engine.checkers import Question
-from txsaga.model.decision import LocalState
+from txsaga.checkback.checkers import Question
+from txsaga.core.decision import LocalState
 
 PLACE = "TXSAGA_TEST_ASKED"
 

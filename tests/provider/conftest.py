@@ -100,7 +100,7 @@ def house(
 ) -> Iterator[House]:
     """Give a store with databases behind Airflow connections, and an Airflow to run DAGs in."""
     from txsaga.provider.ambient import AMBIENT
-    from txsaga.wiring import open_store
+    from txsaga.wiring.connecting import open_store
 
     open_store(home_url).close()
     monkeypatch.setattr("time.sleep", _shorter(__import__("time").sleep))

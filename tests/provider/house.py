@@ -13,7 +13,7 @@ from sqlalchemy import Engine, create_engine, text
 
 import txsaga
 from tests.services.databases import fresh_name
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -14,14 +14,13 @@ from airflow.sdk import DAG, task
 import txsaga
 from tests.provider.house import House
 from txsaga.errors import ConfigError
-from txsaga.model.ballot import Ballot
+from txsaga.flows.ballot import Ballot
 from txsaga.provider import message_flow, publish
-from txsaga.provider.operators.approval import Approval
-from txsaga.provider.operators.ballot import BallotVote
 from txsaga.provider.operators.half import HalfMessageCommit, HalfMessagePrepare, HalfMessageRollback
 from txsaga.provider.operators.http import HttpStep
 from txsaga.provider.operators.publish import Publish
 from txsaga.provider.operators.replay import Replay
+from txsaga.provider.operators.votes import Approval, BallotVote
 from txsaga.provider.sensors.transactions import CheckBackSensor
 from txsaga.provider.waits.kinds import wait_of
 

@@ -12,11 +12,11 @@ from airflow.sdk import task
 import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, FlowRefused
-from txsaga.model.decision import Decision
 from txsaga.provider import ConsumeStep, message_flow
+from txsaga.store.store import PostgresStore
 
 
 @pytest.fixture

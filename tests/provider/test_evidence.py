@@ -14,13 +14,13 @@ from sqlalchemy import create_engine, text
 import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError
-from txsaga.model.decision import Decision, LocalState
 from txsaga.provider import CheckBackSensor, DecisionSensor, FlowBegin, SqlStep, message_flow
-from txsaga.provider.sensors.answer import AnswerArg
+from txsaga.provider.sensors.waiting import AnswerArg
 from txsaga.provider.triggers.wait import WaitTrigger
-from txsaga.provider.waits.kinds import Answer, wait_of
+from txsaga.provider.waits.kinds import WaitAnswer, wait_of
 
 PATIENT: dict[str, Any] = {"interval": 0.1, "look_every": 0.05, "max_checks": 1000, "timeout": 60}
 
@@ -85,7 +85,7 @@ def test_a_sensor_that_may_fail_softly_is_skipped_in_the_triggerer_too(skips: bo
     assert made.start_trigger_args.trigger_kwargs is not None
     trigger = WaitTrigger(**made.start_trigger_args.trigger_kwargs)
     again = WaitTrigger(**trigger.serialize()[1])
-    answer = {wait_of("decision", {"transaction": 7}): Answer(good=False, told="no", value={"txid": 7})}
+    answer = {wait_of("decision", {"transaction": 7}): WaitAnswer(good=False, told="no", value={"txid": 7})}
 
     async def stream() -> AsyncIterator[Any]:
         yield answer
@@ -122,13 +122,13 @@ def test_the_output_of_a_sensor_is_a_dict_also_where_airflow_hands_on_a_text() -
 
 
 def test_what_is_parked_of_one_group_is_found_behind_a_hundred_of_others(house: House, booked: str) -> None:
-    from txsaga.provider.waits.looking import MOST_SHOWN, Looking
+    from txsaga.provider.waits.looking import MOST_SHOWN, StorePoll
 
     with txsaga.connect(house.home_url, roles=False, answering=False, env={}) as broker:
         others = [parked(broker, "others", booked) for _ in range(MOST_SHOWN + 1)]
         mine = parked(broker, "mine", booked)
         one, any_of_them = (wait_of("parked", {"group": group}) for group in ("mine", ""))
-        found = Looking(broker).look([one, any_of_them])
+        found = StorePoll(broker).look([one, any_of_them])
         assert found[one].value["parked"] == [mine]
         assert set(found[any_of_them].value["parked"]) <= {*others, mine}
 

@@ -14,7 +14,7 @@ from tests.provider.examples import FOLDER, example
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.provider.ambient import AMBIENT
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)

@@ -14,9 +14,9 @@ import txsaga
 from tests.adapters.airflow.fake import FakeAirflow, fake_airflow
 from tests.provider.house import House
 from tests.services.databases import fresh_name
-from txsaga.engine.flows.telling import Telling
-from txsaga.model.decision import LocalState
-from txsaga.model.follow_up import TOPIC, FollowUp
+from txsaga.core.decision import LocalState
+from txsaga.flows.follow_up import TOPIC, FollowUp
+from txsaga.flows.followers import Telling
 from txsaga.provider import FlowBegin, FlowEnd, Publish, enclose
 from txsaga.provider.reference import FlowReference
 
@@ -172,8 +172,8 @@ def test_an_end_that_is_run_again_makes_no_second_event(
 def test_a_login_that_may_not_make_the_topic_is_told_before_any_work(
     house: House, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from txsaga.engine.administration import Administration
     from txsaga.errors import RightsMissing
+    from txsaga.messages.administration import Administration
 
     def refused(*given: object, **said: object) -> None:
         raise RightsMissing("INSERT on topic")

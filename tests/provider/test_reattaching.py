@@ -22,13 +22,13 @@ from tests.provider.house import House
 from tests.provider.spark_task import LightStep
 from tests.provider.waiting_driver import STEP, TOPIC
 from txsaga import Broker, LocalState
-from txsaga.engine.flows.presence import place_of
-from txsaga.engine.lease import AT_WORK
+from txsaga.checkback.heartbeat import AT_WORK
 from txsaga.errors import ConfigError, StoreUnavailable, Superseded
-from txsaga.model.flow_step import StepState
+from txsaga.flows.presence import place_of
+from txsaga.flows.step_records import FlowStepState
 from txsaga.provider import SparkStep, message_flow
 from txsaga.provider.drivers import StepDriver
-from txsaga.spark.application import Driver, born
+from txsaga.spark.application import SparkDriver, born
 from txsaga.spark.detached import Superseding
 
 LONG = 240.0
@@ -76,13 +76,13 @@ class Tasks:
         """Let the driver go on."""
         (self.folder / "go").touch()
 
-    def driver(self, number: int = 1) -> Driver:
+    def driver(self, number: int = 1) -> SparkDriver:
         """Return the driver of an attempt, once its program has begun."""
         wait_for(lambda: len(self.begun()) >= number, f"driver {number} to begin", self.told)
         with self.broker.flow(self.txid) as flow:
             found = flow.attempt(STEP)
         assert found is not None and found.application is not None and found.number == number
-        driver = Driver.of(found.application.about)
+        driver = SparkDriver.of(found.application.about)
         assert driver is not None
         return driver
 
@@ -142,7 +142,7 @@ def wait_for(is_so: Callable[[], bool], what: str, told: Callable[[], str]) -> N
         time.sleep(0.02)
 
 
-def is_over(driver: Driver) -> bool:
+def is_over(driver: SparkDriver) -> bool:
     return born(driver.pid) != driver.born
 
 
@@ -151,7 +151,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def stopped(tasks: Tasks) -> tuple[Driver, Driver]:
+def stopped(tasks: Tasks) -> tuple[SparkDriver, SparkDriver]:
     """Stop a driver behind its killed task, and let the retry take its place; return both."""
     first = tasks.begin()
     zombie = tasks.driver()
@@ -221,7 +221,7 @@ def test_a_store_that_is_away_when_the_driver_ends_is_asked_again(
 
 @pytest.mark.rule("R4")
 def test_a_driver_whose_place_was_taken_at_once_finds_that(tasks: Tasks) -> None:
-    late, early = (Driver.here(name, f"/nowhere/{name}") for name in ("late", "early"))
+    late, early = (SparkDriver.here(name, f"/nowhere/{name}") for name in ("late", "early"))
     with tasks.broker.flow(tasks.txid) as flow, tasks.broker.flow(tasks.txid) as other, pytest.raises(Superseded):
         with flow.step(STEP, application=late._asdict()):
             with other.step(STEP, application=early._asdict()):
@@ -321,7 +321,7 @@ def test_what_a_driver_fails_with_is_the_failure_of_the_task_that_joined_it(task
     )
     with tasks.broker.flow(tasks.txid) as flow:
         found = flow.attempt(STEP)
-    assert found is not None and found.state is StepState.FAILED
+    assert found is not None and found.state is FlowStepState.FAILED
 
 
 def test_a_detached_step_hands_on_its_result_in_a_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

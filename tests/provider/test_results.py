@@ -161,7 +161,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import txsaga
-from txsaga.spark.result import hand_over
+from txsaga.spark.job import hand_over
 txid, name, result = sys.argv[1:]
 with txsaga.connect(roles=False, answering=False) as broker, broker.flow(int(txid)) as flow, flow.step(name):
     hand_over({"rows": 3}, Path(result), waits=True)

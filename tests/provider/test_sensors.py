@@ -15,14 +15,14 @@ import txsaga
 from tests.provider.checkers import PLACE, hold, third_time
 from tests.provider.house import House
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.broker import Broker
-from txsaga.engine.roles import Dispatcher
+from txsaga.broker import Broker
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import ConfigError
-from txsaga.model.decision import Decision, LocalState
-from txsaga.provider.waits.kinds import Answer, Kind, Wait, wait_of
-from txsaga.provider.waits.looking import Looking
-from txsaga.wiring import open_store
+from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind, wait_of
+from txsaga.provider.waits.looking import StorePoll
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def half(broker: Broker, topic: str | None = None) -> int:
     return broker.identity.own(sent.transaction_id)
 
 
-def wait(kind: Kind, **target: object) -> Wait:
+def wait(kind: WaitKind, **target: object) -> Wait:
     return wait_of(kind, target)
 
 
-def asked(kind: Kind, broker: Broker, **target: object) -> Answer | None:
+def asked(kind: WaitKind, broker: Broker, **target: object) -> WaitAnswer | None:
     found = wait(kind, **target)
-    return Looking(broker).look([found]).get(found)
+    return StorePoll(broker).look([found]).get(found)
 
 
 @pytest.mark.req("CARD-05")
@@ -60,8 +60,8 @@ def test_unknown_twice_then_commit_is_three_checks_and_success(
 ) -> None:
     monkeypatch.setenv(PLACE, str(tmp_path / "asked"))
     txid, clock = half(broker), iter(range(0, 1000, 60))
-    looking = Looking(broker, clock=lambda: float(next(clock)))
-    one = wait(Kind.CHECK_BACK, transaction=txid, checker="tests.provider.checkers:third_time", interval=1)
+    looking = StorePoll(broker, clock=lambda: float(next(clock)))
+    one = wait(WaitKind.CHECK_BACK, transaction=txid, checker="tests.provider.checkers:third_time", interval=1)
     rounds = [looking.look([one]) for _ in range(3)]
     assert rounds[:2] == [{}, {}]
     assert rounds[2][one].good
@@ -71,9 +71,9 @@ def test_unknown_twice_then_commit_is_three_checks_and_success(
 
 
 def test_a_checker_is_asked_no_oftener_than_its_interval(broker: Broker) -> None:
-    one = wait(Kind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:never", max_checks=2)
+    one = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:never", max_checks=2)
     now = [0.0]
-    looking = Looking(broker, clock=lambda: now[0])
+    looking = StorePoll(broker, clock=lambda: now[0])
     assert [looking.look([one]) for _ in range(10)] == [{}] * 10
     now[0] = 61.0
     answer = looking.look([one])[one]
@@ -83,7 +83,7 @@ def test_a_checker_is_asked_no_oftener_than_its_interval(broker: Broker) -> None
 
 def test_what_the_checker_refuses_is_rolled_back_and_fails(broker: Broker) -> None:
     txid = half(broker)
-    answer = asked(Kind.CHECK_BACK, broker, transaction=txid, checker="tests.provider.checkers:refuse")
+    answer = asked(WaitKind.CHECK_BACK, broker, transaction=txid, checker="tests.provider.checkers:refuse")
     assert answer is not None
     assert (answer.good, answer.value["state"]) == (False, "ROLLED_BACK")
 
@@ -94,16 +94,16 @@ def test_an_open_transaction_is_left_alone(broker: Broker) -> None:
     producer = broker.producer("open", checker=lambda question: LocalState.UNKNOWN)
     with producer.transaction(key="k") as tx:
         tx.send(topic, b"x")
-        assert asked(Kind.CHECK_BACK, broker, transaction=tx.txid, checker="tests.provider.checkers:refuse") is None
-    answer = asked(Kind.CHECK_BACK, broker, transaction=tx.txid)
+        assert asked(WaitKind.CHECK_BACK, broker, transaction=tx.txid, checker="tests.provider.checkers:refuse") is None
+    answer = asked(WaitKind.CHECK_BACK, broker, transaction=tx.txid)
     assert answer is not None
     assert answer.good
 
 
 def test_an_unknown_transaction_ends_its_own_wait_and_no_other(broker: Broker) -> None:
-    good, bad = half(broker), wait(Kind.CHECK_BACK, transaction=999_999_999)
-    one = wait(Kind.CHECK_BACK, transaction=good, checker="tests.provider.checkers:refuse")
-    found = Looking(broker).look([bad, one])
+    good, bad = half(broker), wait(WaitKind.CHECK_BACK, transaction=999_999_999)
+    one = wait(WaitKind.CHECK_BACK, transaction=good, checker="tests.provider.checkers:refuse")
+    found = StorePoll(broker).look([bad, one])
     assert "not in this store" in found[bad].told
     assert found[one].value["state"] == "ROLLED_BACK"
 
@@ -124,9 +124,9 @@ def test_a_checker_that_hangs_ends_its_own_wait_and_no_other(
     broker: Broker, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("txsaga.provider.waits.looking.AT_ONCE", 1)
-    hangs = wait(Kind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:hang")
-    good = wait(Kind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
-    looking, found = Looking(broker), dict[Wait, Answer]()
+    hangs = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:hang")
+    good = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
+    looking, found = StorePoll(broker), dict[Wait, WaitAnswer]()
     for _ in range(10):
         found |= looking.look([each for each in (hangs, good) if each not in found])
     assert found[good].value["state"] == "ROLLED_BACK"
@@ -142,20 +142,20 @@ def test_a_checker_that_hangs_ends_its_own_wait_and_no_other(
     ],
 )
 def test_a_checker_that_can_not_be_asked_ends_its_own_wait_and_no_other(broker: Broker, named: str, told: str) -> None:
-    bad = wait(Kind.CHECK_BACK, transaction=half(broker), checker=named)
-    good = wait(Kind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
-    found = Looking(broker).look([bad, good])
+    bad = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker=named)
+    good = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
+    found = StorePoll(broker).look([bad, good])
     assert told in found[bad].told
     assert found[good].value["state"] == "ROLLED_BACK"
 
 
-@pytest.mark.parametrize("kind", [Kind.DECISION, Kind.CHECK_BACK])
+@pytest.mark.parametrize("kind", [WaitKind.DECISION, WaitKind.CHECK_BACK])
 @pytest.mark.parametrize("named", ["9" * 30, "²", "-", "\0"])
-def test_what_names_no_transaction_ends_its_own_wait_and_no_other(broker: Broker, kind: Kind, named: str) -> None:
+def test_what_names_no_transaction_ends_its_own_wait_and_no_other(broker: Broker, kind: WaitKind, named: str) -> None:
     txid = half(broker)
-    assert asked(Kind.CHECK_BACK, broker, transaction=txid, checker="tests.provider.checkers:refuse") is not None
+    assert asked(WaitKind.CHECK_BACK, broker, transaction=txid, checker="tests.provider.checkers:refuse") is not None
     bad, good = wait(kind, transaction=named), wait(kind, transaction=txid)
-    found = Looking(broker).look([bad, good])
+    found = StorePoll(broker).look([bad, good])
     assert not found[bad].good
     assert found[good].value["state"] == "ROLLED_BACK"
 
@@ -164,9 +164,9 @@ def test_a_topic_that_no_store_can_name_ends_its_own_wait_and_no_other(broker: B
     topic = broker.create_topic(fresh_name("read"), queues=1).name
     broker.producer("sender").send(topic, b"x")
     Dispatcher(broker.kernel).run_once()
-    bad = wait(Kind.MESSAGES, topic="\0", group="late")
-    good = wait(Kind.MESSAGES, topic=topic, group="late")
-    found = Looking(broker).look([bad, good])
+    bad = wait(WaitKind.MESSAGES, topic="\0", group="late")
+    good = wait(WaitKind.MESSAGES, topic=topic, group="late")
+    found = StorePoll(broker).look([bad, good])
     assert not found[bad].good
     assert found[good].good
 
@@ -175,22 +175,22 @@ def test_a_look_that_fails_ends_no_wait(broker: Broker, monkeypatch: pytest.Monk
     from txsaga.provider.triggers.watch import watch_of
 
     watch, seen = watch_of(fresh_name("store"), 0.01), list[int]()
-    one = wait(Kind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
-    look = Looking.look
+    one = wait(WaitKind.CHECK_BACK, transaction=half(broker), checker="tests.provider.checkers:refuse")
+    look = StorePoll.look
 
-    def failing(looking: Looking, waits: Collection[Wait]) -> Mapping[Wait, Answer]:
+    def failing(looking: StorePoll, waits: Collection[Wait]) -> Mapping[Wait, WaitAnswer]:
         seen.append(len(waits))
         if len(seen) == 1:
             raise KeyError("a mistake")
         return look(looking, waits)
 
-    async def first() -> Mapping[Wait, Answer]:
+    async def first() -> Mapping[Wait, WaitAnswer]:
         with watch.waiting(one):
             async for answers in watch.rounds(lambda: broker, 0.01):
                 return answers
         raise AssertionError
 
-    monkeypatch.setattr(Looking, "look", failing)
+    monkeypatch.setattr(StorePoll, "look", failing)
     assert asyncio.run(first())[one].value["state"] == "ROLLED_BACK"
 
 
@@ -204,23 +204,23 @@ def test_two_hundred_waits_are_one_statement(broker: Broker, monkeypatch: pytest
         return decisions(txids)
 
     monkeypatch.setattr(type(broker.kernel.store.overview), "decisions", counted)
-    assert Looking(broker).look([wait(Kind.DECISION, transaction=n) for n in range(1, 201)]) == {}
+    assert StorePoll(broker).look([wait(WaitKind.DECISION, transaction=n) for n in range(1, 201)]) == {}
     assert seen == [200]
 
 
 def test_messages_are_seen_until_a_group_has_read_them(broker: Broker) -> None:
     topic = broker.create_topic(fresh_name("topic"), queues=1).name
-    assert asked(Kind.MESSAGES, broker, topic=topic, group="late") is None
+    assert asked(WaitKind.MESSAGES, broker, topic=topic, group="late") is None
     broker.producer("plain").send(topic, b"1")
     for role in broker.roles():
         role.run_once()
-    answer = asked(Kind.MESSAGES, broker, topic=topic, group="late")
+    answer = asked(WaitKind.MESSAGES, broker, topic=topic, group="late")
     assert answer is not None
     assert answer.value["messages"] == 1
     for message in broker.consumer("late", [topic]).receive():
         message.ack()
-    assert asked(Kind.MESSAGES, broker, topic=topic, group="late") is None
-    gone = asked(Kind.MESSAGES, broker, topic="nothing", group="late")
+    assert asked(WaitKind.MESSAGES, broker, topic=topic, group="late") is None
+    gone = asked(WaitKind.MESSAGES, broker, topic="nothing", group="late")
     assert gone is not None
     assert "txsaga topic create" in gone.told
 
@@ -229,8 +229,8 @@ def test_a_target_that_names_nothing_is_refused() -> None:
     nothings: list[object] = [None, "", {}, True]
     for nothing in nothings:
         with pytest.raises(ConfigError, match="names no transaction"):
-            wait(Kind.DECISION, transaction=nothing)
-    assert wait(Kind.DECISION, transaction={"txid": 7}).transaction == "7"
+            wait(WaitKind.DECISION, transaction=nothing)
+    assert wait(WaitKind.DECISION, transaction={"txid": 7}).transaction == "7"
 
 
 @pytest.mark.req("BEYOND-4")
@@ -327,13 +327,13 @@ def test_an_asset_of_messages_fires_while_there_are_some_and_again(
     assert asset.uri == "txsaga://txsaga_default/orders/billing"
     (watcher,) = asset.watchers
     made = wake.WakeUpTrigger(**watcher.trigger.serialize()[1])
-    one = wait(Kind.MESSAGES, topic="orders", group="billing", at_least=1)
+    one = wait(WaitKind.MESSAGES, topic="orders", group="billing", at_least=1)
 
-    def answer(new: int) -> dict[Wait, Answer]:
-        return {one: Answer(good=True, told="", value={"new": new})}
+    def answer(new: int) -> dict[Wait, WaitAnswer]:
+        return {one: WaitAnswer(good=True, told="", value={"new": new})}
 
-    async def fired(*rounds: dict[Wait, Answer]) -> int:
-        async def stream() -> AsyncIterator[dict[Wait, Answer]]:
+    async def fired(*rounds: dict[Wait, WaitAnswer]) -> int:
+        async def stream() -> AsyncIterator[dict[Wait, WaitAnswer]]:
             for each in rounds:
                 yield each
 

@@ -15,11 +15,11 @@ pytest.importorskip("airflow")
 import txsaga
 from tests.provider.house import House
 from tests.services.databases import fresh_name
-from txsaga.adapters.airflow.instance import run_name
+from txsaga.airflow_host.instance import run_name
+from txsaga.checkback.ports import RunState
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import StoreUnavailable
-from txsaga.model.decision import Decision, LocalState
-from txsaga.ports.runs import RunState
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 ROOT = Path(__file__).parents[2]
 SYSTEM = ("txsaga_engine", "txsaga_collect", "txsaga_doubt")
@@ -152,7 +152,7 @@ def answer(task: Any, choice: str) -> None:  # an operator
 
 
 def test_the_plugin_counts_the_ends_of_flows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from txsaga.provider import listener
+    from txsaga.provider import plugin as listener
     from txsaga.provider.plugin import TxSagaPlugin
     from txsaga.provider.refusing import FlowRolledBack
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.provider.verdict import Shape, Verdict, judge, left_behind
+from txsaga.provider.verdict import RunShape, RunVerdict, judge, left_behind
 
-SEALED = Shape(steps=["debit", "credit"], seal="seal")
+SEALED = RunShape(steps=["debit", "credit"], seal="seal")
 DONE = {"seal": "success", "debit": "success", "credit": "success"}
 
 
 def test_a_run_commits_when_every_step_is_done() -> None:
-    assert judge(DONE, SEALED) == Verdict(commit=True)
+    assert judge(DONE, SEALED) == RunVerdict(commit=True)
 
 
 @pytest.mark.parametrize("state", ["failed", "upstream_failed", "running", "awaiting_input", "up_for_retry", None])
@@ -32,7 +32,7 @@ def test_a_run_without_its_seal_was_ended_from_outside(seal: str | None) -> None
 
 def test_a_branch_may_leave_steps_out_where_there_is_a_seal() -> None:
     assert judge({**DONE, "credit": "skipped"}, SEALED).commit
-    assert not judge({"debit": "success", "credit": "skipped"}, Shape(steps=["debit", "credit"])).commit
+    assert not judge({"debit": "success", "credit": "skipped"}, RunShape(steps=["debit", "credit"])).commit
 
 
 def test_each_part_of_a_mapped_step_counts() -> None:
@@ -44,16 +44,16 @@ def test_each_part_of_a_mapped_step_counts() -> None:
 
 
 def test_a_step_is_not_taken_for_a_part_of_another() -> None:
-    shape = Shape(steps=["credit", "credit_note"], seal="seal")
+    shape = RunShape(steps=["credit", "credit_note"], seal="seal")
     assert not judge({"seal": "success", "credit_note": "success"}, shape).commit
 
 
 def test_a_failure_counts_as_dealt_with_when_its_handler_is_done() -> None:
-    shape = Shape(
+    shape = RunShape(
         steps=["debit", "credit", "handler"], seal="seal", handlers={"debit": "handler"}, behind={"debit": ["credit"]}
     )
     states = {"seal": "success", "debit": "failed", "credit": "upstream_failed", "handler": "success"}
-    assert judge(states, shape) == Verdict(commit=True, handled=("debit",))
+    assert judge(states, shape) == RunVerdict(commit=True, handled=("debit",))
     assert not judge({**states, "handler": "failed"}, shape).commit
     assert not judge({**states, "credit": "failed"}, shape).commit
 

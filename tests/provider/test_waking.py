@@ -19,19 +19,19 @@ from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.provider import ConsumeStep
 from txsaga.provider.triggers.wake import WakeUpTrigger
-from txsaga.provider.waits.kinds import Answer, Kind, Wait
+from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind
 from txsaga.provider.waking import WOKEN_BY_ASSET, wake_others
 
 
 def test_an_asset_fires_again_later_where_no_messages_were_added(monkeypatch: pytest.MonkeyPatch) -> None:
     made = WakeUpTrigger("orders", "billing", "txsaga_default", every=1.0)
-    wait, now = Wait(kind=Kind.MESSAGES, topic="orders", group="billing"), [0.0]
+    wait, now = Wait(kind=WaitKind.MESSAGES, topic="orders", group="billing"), [0.0]
 
     async def fired(*rounds: int) -> list[float]:
-        async def stream() -> AsyncIterator[dict[Wait, Answer]]:
+        async def stream() -> AsyncIterator[dict[Wait, WaitAnswer]]:
             for second, new in enumerate(rounds):
                 now[0] = float(second)
-                yield {wait: Answer(good=True, told="", value={"new": new})} if new else {}
+                yield {wait: WaitAnswer(good=True, told="", value={"new": new})} if new else {}
 
         with monkeypatch.context() as patched:
             patched.setattr(time, "monotonic", lambda: now[0])

@@ -13,7 +13,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import txsaga
-from txsaga.engine.flows.flow import Flow
+from txsaga.flows.flow import Flow
 from txsaga.spark.detached import StepTaken, detached
 
 TOPIC = "told"

@@ -6,7 +6,7 @@ import sys
 import threading
 
 import txsaga
-from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.broker import Broker, JoiningProducer
 
 
 def child(producer: JoiningProducer) -> None:

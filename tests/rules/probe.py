@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, NullPool, create_engine, text
 
 from tests.rules.patience import eventually
-from txsaga.adapters.postgres.connection import parse_url
+from txsaga.store.connection import parse_url
 
 
 class Probe:
@@ -23,7 +23,7 @@ class Probe:
         """Return the rows of a query."""
         return [tuple(row) for row in self._connection.execute(text(sql), parameters)]
 
-    def value(self, sql: str, **parameters: object) -> Any:  # noqa: ANN401  # whatever a test asks for
+    def value(self, sql: str, **parameters: object) -> Any:  # whatever a test asks for
         """Return the only value of a query."""
         return self._connection.execute(text(sql), parameters).scalar_one()
 

@@ -12,18 +12,18 @@ from tests.contracts.samples import drain, row
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.services.databases import DatabaseServer
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.stream import Stream
-from txsaga.engine.transaction import Transaction
-from txsaga.model.checks import CheckProfile
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.decision import LocalState
-from txsaga.model.layout import Batch
-from txsaga.model.records import Half
-from txsaga.ports.observer import Observer
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
+from txsaga.consume.stream import Stream
+from txsaga.core.announcer import Observer
+from txsaga.core.chunk import BODY, Chunk
+from txsaga.core.decision import LocalState
+from txsaga.core.layout import Batch
+from txsaga.core.records import Half
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 from txsaga.testing.checking import check_once
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 AT_ONCE = CheckProfile(min_age=timedelta(0), interval=timedelta(0))
 

@@ -11,14 +11,14 @@ from tests.contracts.samples import PATIENCE, start
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, check_back, entries_in, left_after_local, read, write_entry
-from txsaga.engine.broker import Broker
-from txsaga.engine.decide import By
-from txsaga.engine.producer import Producer
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.facts import Deciding, Fact
+from txsaga.core.records import Doubt
 from txsaga.errors import IllegalTransition, TransactionClosed
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.facts import Deciding, Fact
-from txsaga.model.records import Doubt
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
 @pytest.fixture
 def open_transaction(broker: Broker, shop: Producer, books: Engine, monkeypatch: pytest.MonkeyPatch) -> Transaction:
     """Give a transaction killed between its two sends, its evidence committed all the same."""
-    monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
     tx = shop.transaction(key="order-1").__enter__()
     tx.send("orders", b"a")
     assert tx.id is not None
@@ -54,7 +54,7 @@ def test_check_back_leaves_an_open_transaction_alone(broker: Broker, open_transa
 def test_nobody_else_commits_an_open_transaction(broker: Broker, open_transaction: Transaction) -> None:
     assert open_transaction.txid is not None
     with pytest.raises(IllegalTransition, match="still open"):
-        broker.kernel.decider.decide(open_transaction.txid, Decision.COMMIT, By(who="operator", why="test"))
+        broker.kernel.decider.decide(open_transaction.txid, Decision.COMMIT, DecidedBy(who="operator", why="test"))
     assert read(broker) == []
 
 

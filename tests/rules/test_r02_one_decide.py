@@ -12,13 +12,13 @@ from tests.contracts.samples import PATIENCE, drain, start
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.producer import Producer
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.checkback.role import CheckBack
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.records import End
 from txsaga.errors import EffectConflict, EndRefused
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.records import End
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.rule("R2"), pytest.mark.postgres]
 

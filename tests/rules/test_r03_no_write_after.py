@@ -14,12 +14,12 @@ from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, read
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.stream import Stream
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.consume.stream import Stream
+from txsaga.core.layout import Batch
 from txsaga.errors import DecidedOtherwise, Superseded, TransactionError
-from txsaga.model.layout import Batch
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.rule("R3"), pytest.mark.postgres]
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.rule("R3"), pytest.mark.postgres]
 @pytest.fixture(autouse=True)
 def store_each_send(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every send of a keyed transaction be stored at once."""
-    monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.model.cut import Cut
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.lake.cut import Cut
 
 pytestmark = [pytest.mark.rule("R7"), pytest.mark.postgres]
 

@@ -23,16 +23,16 @@ from tests.rules.scene import (
     read,
     write_entry,
 )
-from txsaga.adapters.postgres import founding
-from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
-from txsaga.engine.broker import Broker
-from txsaga.engine.ending import Endings
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.core.decision import LocalState
+from txsaga.core.identity import StoreId
 from txsaga.errors import DecidedOtherwise, EndRefused, IdentityChanged, OutcomeUnknown, UnknownTransaction
-from txsaga.model.decision import LocalState
-from txsaga.model.identity import StoreId
-from txsaga.model.sending import EndRequest
-from txsaga.wiring import open_store
+from txsaga.messages.end_request import EndRequest
+from txsaga.messages.ending import Endings
+from txsaga.messages.producer import Producer
+from txsaga.store import founding
+from txsaga.store.connection import make_engine, parse_url, transaction
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R8"), pytest.mark.postgres]
 
@@ -125,7 +125,7 @@ def test_after_adopting_each_decision_is_delivered_once(
     shop.commit(shop.prepare_now("orders", b"decided"))
     shop.roll_back(shop.prepare_now("orders", b"rolled back"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txsaga.engine.transaction.FLUSH", 0)
+        patch.setattr("txsaga.messages.transaction.FLUSH", 0)
         shop.transaction(key="order-1").__enter__().send("orders", b"superseded")
         with shop.transaction(key="order-1") as tx:
             tx.send("orders", b"keyed")

@@ -21,11 +21,11 @@ from tests.rules.scene import (
     read,
     write_entry,
 )
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.checkback.role import CheckBack
+from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, ResourceUnknown
-from txsaga.model.decision import Decision
+from txsaga.messages.producer import Producer
 
 pytestmark = [pytest.mark.rule("R10"), pytest.mark.postgres]
 

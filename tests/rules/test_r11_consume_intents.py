@@ -15,12 +15,12 @@ from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, batch_of, check_back, entries_in, expire, read, write_entry
 from txsaga import LocalState
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.stream import Stream
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.checkback.profile import LEASE
+from txsaga.consume.stream import Stream
 from txsaga.errors import DecidedOtherwise, LeaseLost, OutOfOrder
-from txsaga.model.checks import LEASE
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.rule("R11"), pytest.mark.postgres]
 

@@ -15,15 +15,15 @@ from tests.rules.gate import gate
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
 from tests.rules.scene import AT_ONCE, OpenBroker, check_back, read, write_entry
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.sweep import SECOND_LOOK
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.checkback.role import CheckBack
+from txsaga.checkback.sweep_statements import SECOND_LOOK
+from txsaga.core.decision import LocalState
+from txsaga.core.records import Receipt
 from txsaga.errors import OffsetOutOfRange, StoreUnavailable
-from txsaga.model.decision import LocalState
-from txsaga.model.records import Receipt
-from txsaga.wiring import open_store
+from txsaga.messages.producer import Producer
+from txsaga.store import schema
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R13"), pytest.mark.postgres]
 

@@ -16,15 +16,15 @@ from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.proxy import Proxy, proxied
 from tests.rules.scene import OpenBroker, read
-from txsaga.adapters.postgres import batch as hot_batch
-from txsaga.adapters.postgres import connection
-from txsaga.adapters.postgres.hot import TOKEN
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.core.decision import Decision
+from txsaga.core.records import DecisionOutcome, End, Half
+from txsaga.core.topic import SendKind
 from txsaga.errors import EndRefused, OutcomeUnknown, StoreError, StoreUnavailable, UnknownTransaction
-from txsaga.model.decision import Decision
-from txsaga.model.records import End, Half, Standing
-from txsaga.model.topic import Way
+from txsaga.messages import batch as hot_batch
+from txsaga.messages.hot_statements import TOKEN
+from txsaga.messages.producer import Producer
+from txsaga.store import connection
 
 pytestmark = [pytest.mark.rule("R14"), pytest.mark.postgres]
 
@@ -71,7 +71,7 @@ def test_batches_that_overlap_in_another_order_do_not_deadlock(
         eventually(lambda: probe.blocked_by(pid) or len(second_row.waiting()) == 2, "the rivals meet")
         second_row.open()
         answers = [decision.result(PATIENCE) for decision in deciding]
-    won = [[isinstance(answer, Standing) and answer.won for answer in each] for each in answers]
+    won = [[isinstance(answer, DecisionOutcome) and answer.won for answer in each] for each in answers]
     assert won == [[True, True], [False, False]]
 
 
@@ -129,7 +129,7 @@ def test_a_half_is_decided_with_its_own_group_and_token_only(
     )
     assert isinstance(wrong_group, EndRefused)
     assert isinstance(wrong_token, UnknownTransaction)
-    assert isinstance(right, Standing)
+    assert isinstance(right, DecisionOutcome)
     assert probe.rows("SELECT txid FROM op") == [(other.txid,)]
 
 
@@ -204,7 +204,7 @@ def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_i
     wire: Proxy, far: Broker, far_shop: JoiningProducer, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hot_batch, "PATIENCE", 0.0)
-    two = Half(far_shop.group.id, [row(far.kernel.topics.open("orders", Way.HALF).qids[0], "before")])
+    two = Half(far_shop.group.id, [row(far.kernel.topics.open("orders", SendKind.HALF).qids[0], "before")])
     far.kernel.store.halves.store([two, two])  # from now on the statement for many is prepared, too
     with gate(probe, "INSERT", "half") as shut:
         wire.lose_answer(skip=1)

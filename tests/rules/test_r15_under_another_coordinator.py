@@ -10,18 +10,17 @@ from tests.contracts.samples import read
 from tests.engine.stored import Stored
 from tests.rules.scene import AT_ONCE, OpenBroker
 from txsaga import Broker
-from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.brokers.handle import BrokerWork
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.case import Case
-from txsaga.engine.surrender import Surrender
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.exhaustion import Exhaustion
+from txsaga.checkback.profile import Exhausted
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
 from txsaga.errors import InDoubt
 from txsaga.errors.xa import ProtocolError, VotedNo
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.checks import Exhausted
-from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
-from txsaga.ports.participants import Enlisted
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.broker import BrokerWork, StoreParticipant
+from txsaga.resources.participant import EnlistedBranch
 from txsaga.testing.checking import check_once
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R15")]
@@ -51,7 +50,7 @@ def named() -> BranchId:
     return BranchId(StoreId(uuid4(), 1).transaction(7), 1)
 
 
-def working(participant: StoreParticipant, branch: BranchId) -> Enlisted:
+def working(participant: StoreParticipant, branch: BranchId) -> EnlistedBranch:
     enlisted = participant.enlist(branch)
     assert isinstance(enlisted.handle, BrokerWork)
     enlisted.handle.send("orders", b"one")
@@ -122,7 +121,7 @@ def test_whatever_its_group_says_it_is_not_given_up(
     assert doubt is not None
     stored.rows("INSERT INTO doubt (txid, pgroup, keyed) SELECT txid, pgroup, true FROM tx")
     with pytest.raises(InDoubt):
-        Surrender(broker.kernel)(Case(broker.kernel.store, doubt), "out of checks", on_exhausted)
+        Exhaustion(broker.kernel)(DoubtContext(broker.kernel.store, doubt), "out of checks", on_exhausted)
     assert list(participant.prepared(branch.store)) == [branch]
 
 

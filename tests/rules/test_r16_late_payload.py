@@ -12,14 +12,14 @@ from sqlalchemy import Engine, text
 
 from tests.rules.probe import Probe
 from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.producer import Producer
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.checkback.role import CheckBack
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.identity import HalfId
+from txsaga.core.message import MAX_BODY
 from txsaga.errors import EffectConflict, InvalidMessage, TransactionError
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.identity import HalfId
-from txsaga.model.message import MAX_BODY
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.rule("R16"), pytest.mark.postgres]
 

@@ -16,14 +16,14 @@ from tests.contracts.samples import PATIENCE, start
 from tests.rules.gate import gate
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, read
-from txsaga.adapters.postgres import connection
-from txsaga.adapters.postgres.connection import make_engine, parse_url
-from txsaga.adapters.postgres.line import Line
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision
 from txsaga.errors import StoreUnavailable, TopicTypeMismatch
-from txsaga.model.decision import Decision
-from txsaga.wiring import open_store
+from txsaga.messages.producer import Producer
+from txsaga.store import connection
+from txsaga.store.connection import make_engine, parse_url
+from txsaga.store.line import PipelineConnection
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R18"), pytest.mark.postgres]
 
@@ -57,7 +57,7 @@ def loose(request: pytest.FixtureRequest, foreign_databases: Callable[[], str]) 
 def test_our_sessions_are_durable_and_patient_whatever_the_database_says(loose: Loose) -> None:
     open_store(loose.url).close()
     engine = make_engine(*parse_url(loose.url))
-    line = Line(engine)
+    line = PipelineConnection(engine)
     try:
         with engine.connect() as session:
             assert session.execute(text(SHOW)).one() == ("on", "5s")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from txsaga.adapters.embedded import EmbeddedServer, StopMode
+from txsaga.embedded.launch import StopMode
+from txsaga.embedded.server import EmbeddedServer
 
 
 def removed(folder: Path) -> None:

@@ -21,7 +21,7 @@ def installed_by_script() -> Iterator[Install]:
     """Replace the migrations of a namespace that is empty; yield what does them one by one."""
     from alembic import command
 
-    from txsaga.adapters.postgres import functions, migrate, schema
+    from txsaga.store import functions, migrate, schema
 
     scripts: dict[int, tuple[str, str]] = {}
     one_by_one: Install = migrate._upgrade
@@ -49,7 +49,7 @@ def installed_by_script() -> Iterator[Install]:
 def _recorded(connection: Connection) -> Iterator[list[str]]:
     sent: list[str] = []
 
-    def record(_connection: object, _cursor: object, sql: str, parameters: object, context: Any, _many: bool) -> None:  # noqa: ANN401
+    def record(_connection: object, _cursor: object, sql: str, parameters: object, context: Any, _many: bool) -> None:
         if not sql.lstrip().upper().startswith("SELECT"):
             assert not parameters, f"{sql} can't be sent again as it is"
             sent.append((sql if context.no_parameters else sql.replace("%%", "%")).strip().rstrip(";"))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.services.absent import ci_or_skip
 from tests.services.embedded import temporary_home
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.adapters.embedded.account import server_account
+from txsaga.embedded.account import server_account
+from txsaga.embedded.server import EmbeddedServer
 
 INSTALL_LINE = "apt-get install -y --no-install-recommends postgresql openssl"
 SYSTEM = Path("/usr/lib/postgresql")

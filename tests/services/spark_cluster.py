@@ -16,7 +16,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from tests.services.free_port import free_port
-from txsaga.spark.java import java_home
+from txsaga.spark.sessions import java_home
 
 PATIENCE = 120.0
 PACKAGE = "org.apache.spark.deploy"

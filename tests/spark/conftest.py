@@ -83,7 +83,7 @@ def open_books(home_url: str, warehouse: Path) -> "Iterator[Callable[..., Books]
     """Give a factory of brokers whose catalog has a name that this JVM has not seen."""
     import txsaga
     from tests.adapters.lake.books import Books
-    from txsaga.wiring import open_store
+    from txsaga.wiring.connecting import open_store
 
     open_store(home_url).close()
     opened: list[Books] = []

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from txsaga.model.layout import lay_out_columns
-from txsaga.model.records import LogEntry
-from txsaga.spark.arrow import MOST, batches
+from txsaga.core.layout import lay_out_columns
+from txsaga.core.records import LogEntry
+from txsaga.spark.chunks import MOST, batches
 
 BORN = datetime(2025, 3, 3, tzinfo=UTC)
 Texts = list[str | None] | None

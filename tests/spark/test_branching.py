@@ -12,7 +12,7 @@ from tests.adapters.lake.test_flows import Opinion
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.errors import lake as errors
 from txsaga.gate import expect, stop
-from txsaga.model.table import WriteMode
+from txsaga.lake.table import WriteMode
 from txsaga.spark.branching import MARKED
 from txsaga.spark.job import Job
 

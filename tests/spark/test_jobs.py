@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs import ledger, publish_table, reconcile
 from tests.adapters.lake.books import LEDGER, Books, rows
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
 from txsaga.errors import ConfigError, NotCarried
 from txsaga.gate import expect, stop
 from txsaga.spark import read, send

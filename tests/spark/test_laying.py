@@ -5,12 +5,12 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
+from txsaga.core.chunk import BODY, KEY, MAX_BYTES, MAX_RECORDS, TAG, Chunk
+from txsaga.core.layout import lay_out_columns
+from txsaga.core.message import MAX_BODY
+from txsaga.core.topic import Topic, TopicType
 from txsaga.errors import InvalidMessage
-from txsaga.model.chunk import BODY, KEY, MAX_BYTES, MAX_RECORDS, TAG, Chunk
-from txsaga.model.layout import lay_out_columns
-from txsaga.model.message import MAX_BODY
-from txsaga.model.topic import Topic, TopicType
-from txsaga.spark.laying import FLUSH, Laying, together
+from txsaga.spark.chunks import FLUSH, Laying, together
 
 TOPIC = Topic(id=1, name="orders", type=TopicType.TRANSACTION, qids=(11, 12, 13))
 

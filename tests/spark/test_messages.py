@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.adapters.lake.books import LEDGER, Books, rows
-from txsaga.engine.roles import Dispatcher
-from txsaga.engine.transaction import Transaction
+from txsaga.consume.dispatcher import Dispatcher
 from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
+from txsaga.messages.transaction import Transaction
 from txsaga.spark import Messages, each_batch, read, read_stream, send
 
 if TYPE_CHECKING:

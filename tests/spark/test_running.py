@@ -12,7 +12,7 @@ import pytest
 
 import txsaga
 from txsaga.spark.progress import stages
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 PARENT = """
 import subprocess, sys

@@ -10,7 +10,8 @@ import pyspark
 import pytest
 
 from txsaga.errors.lake import LakeMissing
-from txsaga.spark import daemon, java, sessions
+from txsaga.spark import daemon, sessions
+from txsaga.spark import sessions as java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

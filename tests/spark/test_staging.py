@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, TUESDAY, Books, rows
+from txsaga.core.decision import Decision
 from txsaga.errors import TxSagaError, lake
-from txsaga.model.decision import Decision
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

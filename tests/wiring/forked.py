@@ -10,7 +10,7 @@ from collections.abc import Callable
 from sqlalchemy import Engine, create_engine, text
 
 import txsaga
-from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.broker import Broker, JoiningProducer
 
 
 def transfer(producer: JoiningProducer) -> int:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from sqlalchemy import create_engine, text
 
 import txsaga
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.producer import Producer
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.coordinated import Coordinated
+from txsaga.messages.producer import Producer
 
 NAMES = ("books", "ledger")
 

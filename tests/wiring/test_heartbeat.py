@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 
 import txsaga
-from txsaga.engine.broker import Broker
-from txsaga.engine.lease import Heartbeat
-from txsaga.engine.pace import Pace
-from txsaga.model import facts
-from txsaga.wiring import connecting, open_store
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.core import facts
+from txsaga.core.role_loop import Pace
+from txsaga.wiring import connecting
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -39,7 +40,7 @@ def watched(home_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Br
 def test_a_process_that_answers_nobody_still_holds_what_it_works_on(
     watched: tuple[Broker, threading.Event, list[str]], key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.running.TYPICAL", 0.0)
+    monkeypatch.setattr("txsaga.checkback.running.TYPICAL", 0.0)
     broker, held, seen = watched
     with broker.producer("shop", checker=lambda _: None).transaction(key=key) as tx:
         tx.send("orders", b"a chair")

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 import txsaga
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

@@ -10,12 +10,12 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.oracle import MemoryStore
 from txsaga import Folder
-from txsaga.adapters.enlisting import Participants
 from txsaga.config import Settings
 from txsaga.errors import ConfigError, ResourceUnknown
-from txsaga.ports.participants import Participant
-from txsaga.ports.store import Store
-from txsaga.wiring import Resources, open_store
+from txsaga.resources.participant import HomeStore, Participant
+from txsaga.resources.registered import Participants
+from txsaga.wiring.connecting import open_store
+from txsaga.wiring.resources import Resources
 
 REPORTS = Folder("reports")
 PLACE = f"{__name__}:REPORTS"
@@ -30,7 +30,7 @@ class Closing(Folder):
 
     closed = 0
 
-    def participant(self, name: str, store: Store) -> Participant:  # type: ignore[override]
+    def participant(self, name: str, store: HomeStore) -> Participant:  # type: ignore[override]
         participant = super().participant(name, store)
         participant.close = self.count  # type: ignore[method-assign]
         return participant

@@ -12,11 +12,10 @@ import pytest
 
 import txsaga
 from tests.services.embedded import temporary_home
-from txsaga.adapters.embedded import EmbeddedServer, StopMode
-from txsaga.adapters.embedded.home import Home
-from txsaga.adapters.embedded.port import free_port
-from txsaga.adapters.embedded.secret import Secret
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.embedded.home import Secret, ServerHome
+from txsaga.embedded.launch import StopMode, free_port
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import StoreUnavailable
 
 pytestmark = pytest.mark.postgres
@@ -77,7 +76,7 @@ def test_the_roles_of_an_idle_program_bring_it_back(server: EmbeddedServer, brok
 
 def test_a_server_that_comes_back_on_another_port_is_found(server: EmbeddedServer, broker: Broker) -> None:
     server.stop()
-    home = Home(root=server.home)
+    home = ServerHome(root=server.home)
     known = Secret.read(home)
     assert known is not None
     moved = replace(known, port=free_port())

@@ -21,8 +21,8 @@ from txsaga.cli.printing import document, fields, say, table
 from txsaga.config import Settings
 
 if TYPE_CHECKING:
-    from txsaga.adapters.airflow.home import Keys
-    from txsaga.adapters.airflow.running import Host, PartStatus
+    from txsaga.airflow_host.home import Keys
+    from txsaga.airflow_host.running import Host, PartStatus
 
 app = typer.Typer(help="An Airflow on this machine: database, four parts, engine.")
 PATIENCE = timedelta(minutes=3)
@@ -50,7 +50,7 @@ def up(
         env=os.environ,
         tell=lambda text: _tell(text, options),
     )
-    from txsaga.adapters.airflow.home import LOGIN
+    from txsaga.airflow_host.home import LOGIN
 
     shown = {
         "url": keys.url(),
@@ -97,7 +97,7 @@ def status(context: typer.Context) -> None:
 @app.command()
 def keys(context: typer.Context) -> None:
     """Print fresh secrets for docker-compose.yml: `txsaga airflow keys > .env`, once."""
-    from txsaga.adapters.airflow.home import Keys
+    from txsaga.airflow_host.home import Keys
 
     made = Keys.new(Path("dags"))
     secrets = {
@@ -114,7 +114,7 @@ def keys(context: typer.Context) -> None:
 
 
 def _shown(host: Host, keys: Keys | None, parts: list[PartStatus], *, brief: bool = False) -> dict[str, object]:
-    from txsaga.adapters.embedded import EmbeddedServer
+    from txsaga.embedded.server import EmbeddedServer
 
     database = EmbeddedServer.from_env(Settings.from_env(os.environ).embedded).status()
     shown: dict[str, object] = {
@@ -138,9 +138,9 @@ def _word(part: PartStatus) -> str:
 
 
 def _host() -> Host:
-    from txsaga.adapters.airflow.home import AirflowHome
-    from txsaga.adapters.airflow.running import Host
-    from txsaga.adapters.embedded import EmbeddedServer
+    from txsaga.airflow_host.home import AirflowHome
+    from txsaga.airflow_host.running import Host
+    from txsaga.embedded.server import EmbeddedServer
 
     return Host(AirflowHome.from_env(), EmbeddedServer.from_env(Settings.from_env(os.environ).embedded))
 
@@ -149,7 +149,7 @@ def _store(options: Options) -> str | None:
     """Return the URL of the store where it is not the embedded one, which is brought to its schema here."""
     if (url := given_url(options, os.environ)) is not None:
         return url
-    from txsaga.wiring import embedded_url, open_store
+    from txsaga.wiring.connecting import embedded_url, open_store
 
     address = embedded_url(Settings.from_env(os.environ))
     named = with_namespace(address, options.namespace)

@@ -16,7 +16,7 @@ from txsaga.errors import ConfigError, VotedOtherwise
 from txsaga.gate import report
 
 if TYPE_CHECKING:
-    from txsaga.model.ballot import Polled
+    from txsaga.flows.ballot import Polled
 
 
 class Word(StrEnum):

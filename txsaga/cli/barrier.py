@@ -11,7 +11,7 @@ import typer
 
 from txsaga.cli.options import options_of, span_of
 from txsaga.cli.printing import document, say
-from txsaga.model.redacting import redacted
+from txsaga.core.redacting import redacted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -26,9 +26,9 @@ def ddl(
     dialect: Annotated[str, typer.Argument(help="postgresql, mysql, mariadb or sqlite.")],
 ) -> None:
     """Print the SQL for an administrator who creates the tables."""
-    from txsaga.adapters import evidence
+    from txsaga.evidence.schema import ddl
 
-    sql = evidence.ddl(dialect)
+    sql = ddl(dialect)
     if options_of(context).json:
         document({"dialect": dialect, "sql": sql})
     else:
@@ -38,10 +38,10 @@ def ddl(
 @app.command()
 def create(context: typer.Context, url: Url) -> None:
     """Create the tables in a database, unless they are there."""
-    from txsaga.adapters import evidence
+    from txsaga.evidence.location import create
 
     with engine_of(url) as engine:
-        uuid, name = evidence.create(engine), name_of(engine)
+        uuid, name = create(engine), name_of(engine)
     if options_of(context).json:
         document({"database": uuid, "url": name})
     else:
@@ -57,10 +57,10 @@ def forget(
     ],
 ) -> None:
     """Forget messages that the inbox of a database has known for long; one that still comes is done again."""
-    from txsaga.adapters import evidence
+    from txsaga.evidence.inbox import forget
 
     with engine_of(url) as engine:
-        forgotten, name = evidence.forget(engine, older_than), name_of(engine)
+        forgotten, name = forget(engine, older_than), name_of(engine)
     if options_of(context).json:
         document({"forgotten": forgotten, "url": name})
     else:
@@ -70,7 +70,7 @@ def forget(
 @contextmanager
 def engine_of(url: str) -> Iterator[Engine]:
     """Give the engine of a URL, and dispose of it."""
-    from txsaga.wiring import resource_engine
+    from txsaga.wiring.resources import resource_engine
 
     engine = resource_engine(url, "the URL")
     try:

@@ -12,18 +12,39 @@ import typer
 
 from txsaga.cli import exits, tx
 from txsaga.cli.home import opened
-from txsaga.cli.mending import look, say_looks
 from txsaga.cli.options import MOST, options_of, span_of, whole
 from txsaga.cli.printing import document, say, table
+from txsaga.core.arguments import read_number
 from txsaga.errors import UnknownProducerGroup
-from txsaga.model.arguments import read_number
-from txsaga.model.branch import HEURISTIC, OPEN, BranchId, BranchState
+from txsaga.flows.branch import HEURISTIC, OPEN, BranchId, BranchState
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.coordinator.by_hand import Forgotten
-    from txsaga.engine.coordinator.recovery import Recovery
-    from txsaga.model.branch import Branch
+    from txsaga.broker import Broker
+    from txsaga.flows.branch import Branch
+    from txsaga.flows.branches_by_hand import Forgotten
+    from txsaga.flows.recovery import Recovery
+
+
+FOUND = {
+    BranchState.HEURISTIC_ROLLED_BACK: "what branch {gid} wrote is not in resource {resource!r}: do it by hand there",
+    BranchState.HEURISTIC_COMMITTED: "what branch {gid} wrote stands in resource {resource!r}: undo it by hand there",
+    BranchState.HEURISTIC_MIXED: "a part of what branch {gid} wrote stands in resource {resource!r}: look which there",
+    BranchState.HEURISTIC_HAZARD: "look what became of branch {gid} in resource {resource!r}: nobody else can tell",
+}
+
+
+def look(said: Mapping[str, object]) -> str:
+    """Tell what to look at, of a heuristic as it is written for programs."""
+    return FOUND[BranchState(str(said["state"]))].format(gid=said["gid"], resource=said["resource"])
+
+
+def say_looks(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print a line for each heuristic, and what comes behind all of them."""
+    for row in rows:
+        say(f"{row['branch']}: {row['look']}")
+    if rows:
+        say("then `txsaga forget ID BRANCH --reason WHY`; `txsaga tx show ID` tells what was decided")
+
 
 PATIENCE = 60.0
 """Seconds that a person waits for a resource that is slow."""
@@ -51,8 +72,8 @@ def recover(
     ] = None,
 ) -> None:
     """Tell resources now what is decided, with those that TXSAGA_RESOURCE_… name; exits with 6 when one is left."""
-    from txsaga.engine.coordinator.orphans import LONE
-    from txsaga.engine.coordinator.recovery import Recovery
+    from txsaga.flows.orphans import LONE
+    from txsaga.flows.recovery import Recovery
 
     options, until = options_of(context), time.monotonic() + (wait.total_seconds() if wait else 0)
     with opened(options) as broker:
@@ -117,7 +138,7 @@ def forget(
     all: Annotated[bool, typer.Option("--all", help="Every heuristic of the store.")] = False,
 ) -> None:
     """Forget what stands against its decision, once you have dealt with it; whatever is prepared is refused."""
-    from txsaga.engine.coordinator.by_hand import BranchesByHand
+    from txsaga.flows.branches_by_hand import BranchesByHand
 
     if all == (id is not None):
         raise typer.BadParameter("name one transaction, or say --all", param_hint="ID")
@@ -189,7 +210,7 @@ def _show_told(recovery: Recovery, waiting: Counter[str], lone: timedelta, *, as
 
 
 def _show_held(broker: Broker, group: str | None, resource: str | None, *, as_json: bool) -> None:
-    from txsaga.engine.coordinator.search import Search
+    from txsaga.flows.search import Search
 
     known = None if group is None else broker.kernel.store.registry.find_group(group)
     if group is not None and known is None:

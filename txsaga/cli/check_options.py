@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from txsaga.checkback.profile import Exhausted
 from txsaga.cli.options import span_of, whole
-from txsaga.model.checks import Exhausted
 
 SHORTEST = timedelta(seconds=0.1)
 """Between two checks; with less a round would do nothing but ask."""

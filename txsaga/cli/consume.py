@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import options_of
-from txsaga.cli.printing import one_line
+from txsaga.cli.printing import line_of, message_document, one_line
 from txsaga.cli.tail import Count, dispatching, start_of
 
 QUIET = 1.0

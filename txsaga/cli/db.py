@@ -10,13 +10,12 @@ import typer
 from txsaga.cli import rights
 from txsaga.cli.home import home_url, with_namespace
 from txsaga.cli.options import Options, options_of
-from txsaga.cli.printing import document, fields, say
-from txsaga.cli.progress import progress
+from txsaga.cli.printing import document, fields, progress, say
 from txsaga.config import Settings
 from txsaga.errors import ConfigError
 
 if TYPE_CHECKING:
-    from txsaga.adapters.embedded import EmbeddedServer
+    from txsaga.embedded.server import EmbeddedServer
 
 app = typer.Typer(help="The embedded database, and schema and rights of any home database.")
 app.add_typer(rights.app)
@@ -25,7 +24,7 @@ app.add_typer(rights.app)
 @app.command()
 def start(context: typer.Context) -> None:
     """Start the embedded database, unless it runs."""
-    from txsaga.adapters.embedded import DATABASE
+    from txsaga.embedded.probe import DATABASE
 
     options = options_of(context)
     server = _embedded(options).ensure()
@@ -56,7 +55,7 @@ def url(
     socket: Annotated[bool, typer.Option("--socket", help="By the unix socket.")] = False,
 ) -> None:
     """Print the URL of the embedded database, with its password, and start it unless it runs."""
-    from txsaga.adapters.embedded import DATABASE
+    from txsaga.embedded.probe import DATABASE
 
     options = options_of(context)
     if jdbc and socket:
@@ -86,8 +85,8 @@ def reset(
 @app.command()
 def migrate(context: typer.Context) -> None:
     """Bring the home database to the schema of this program."""
-    from txsaga.adapters.postgres import migrate as schema
-    from txsaga.adapters.postgres.connection import make_engine, parse_url
+    from txsaga.store import migrate as schema
+    from txsaga.store.connection import make_engine, parse_url
 
     options = options_of(context)
     address, namespace = parse_url(home_url(options))
@@ -112,10 +111,10 @@ def adopt(
     force: Annotated[bool, typer.Option("--force", help="Also on the server that it was made on.")] = False,
 ) -> None:
     """Make the store at home on this server after a restore or a failover: ids from before are void."""
-    from txsaga.adapters.postgres import founding
-    from txsaga.adapters.postgres import migrate as schema
-    from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
     from txsaga.errors import IdentityChanged
+    from txsaga.store import founding
+    from txsaga.store import migrate as schema
+    from txsaga.store.connection import make_engine, parse_url, transaction
 
     options = options_of(context)
     address, namespace = parse_url(home_url(options))
@@ -139,7 +138,7 @@ def adopt(
 
 
 def _embedded(options: Options) -> EmbeddedServer:
-    from txsaga.adapters.embedded import EmbeddedServer
+    from txsaga.embedded.server import EmbeddedServer
 
     if options.url is not None:
         raise ConfigError("this is about the embedded database; leave --url out")

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from txsaga.cli.home import opened
-from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import MOST, Options, options_of, whole
-from txsaga.cli.printing import document, fields, say, table
-from txsaga.cli.progress import progress
-from txsaga.engine.groups import DeadLetters
+from txsaga.cli.printing import document, fields, line_of, message_document, progress, say, table
+from txsaga.consume.groups import DeadLetters
+from txsaga.core.identity import LAST
 from txsaga.errors import ChunkDamaged, UnknownGroup, UnknownLetter
-from txsaga.model.identity import LAST
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.model.dead_letter import DeadLetter
+    from txsaga.broker import Broker
+    from txsaga.consume.dead_letter import DeadLetter
 
 app = typer.Typer(help="List, show, replay and purge dead letters.")
 Ids = Annotated[

@@ -13,9 +13,9 @@ from txsaga.cli.printing import document, fields, say, table
 from txsaga.errors import DecidedOtherwise, NotParked, TransactionError, UnknownProducerGroup, UnknownTransaction
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.model.asking import Remark
-    from txsaga.model.overview import DoubtView
+    from txsaga.broker import Broker
+    from txsaga.checkback.questions import Remark
+    from txsaga.inspect.overview import DoubtView
 
 app = typer.Typer(help="List what is in doubt, have it asked about again, settle it.")
 app.command()(tx.commit)
@@ -135,7 +135,7 @@ def _require(broker: Broker, group: str | None) -> None:
 
 
 def _resume(broker: Broker, txid: int, reason: str) -> None:
-    from txsaga.engine.by_hand import ByHand
+    from txsaga.checkback.by_hand import ByHand
 
     ByHand(broker.kernel).resume(txid, who=tx.os_user(), why=reason)
 

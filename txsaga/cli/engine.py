@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from txsaga.checkback.profile import PROFILES, CheckProfile
 from txsaga.cli.check_options import CheckInterval, MaxChecks, MinAge, OnExhausted, ReplyTimeout, TotalLimit, said
 from txsaga.cli.home import Rest, may_dispatch, opened
 from txsaga.cli.journal import LogFormat, to_stderr
 from txsaga.cli.options import Options, options_of, whole
 from txsaga.cli.printing import document, table
 from txsaga.errors import ConfigError, RightsMissing
-from txsaga.model.checks import PROFILES, CheckProfile
 
 if TYPE_CHECKING:
+    from txsaga.broker import Broker
     from txsaga.cli.metrics import Metrics
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.roles import Role
+    from txsaga.core.role_loop import Role
 
 logger = logging.getLogger("txsaga")
 NO_RIGHT = "this login has no engine right; ask the owner of the namespace for `txsaga db grant engine --to` its role"
@@ -113,7 +113,7 @@ def until(stop: threading.Event) -> Rest:
 
 def load_code(modules: Sequence[str]) -> None:
     """Load what sagas name, and say what can't be loaded: sagas that need it wait."""
-    from txsaga.engine.saga.code import CODE
+    from txsaga.flows.saga_code import CODE
 
     CODE.load(modules)
     for module, reason in CODE.unloaded.items():
@@ -132,8 +132,7 @@ def watching() -> Metrics:
 @contextmanager
 def exposed(watch: Metrics, broker: Broker, profile: CheckProfile, port: int, address: str) -> Iterator[None]:
     """Serve metrics, and say where."""
-    from txsaga.cli.gauges import Gauges
-    from txsaga.cli.metrics import served
+    from txsaga.cli.metrics import Gauges, served
 
     with served(watch, Gauges(broker.kernel.store, profile.min_age), port, address) as found:
         logger.info("metrics are at http://%s:%d/metrics", address, found)
@@ -156,7 +155,7 @@ def described(profile: CheckProfile) -> str:
 
 def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
     """Load the handlers, or the checkers, of groups."""
-    from txsaga.wiring import load
+    from txsaga.wiring.loading import load
 
     functions: dict[str, Any] = {}
     for text in given:
@@ -170,7 +169,7 @@ def functions_of(given: Sequence[str], what: str) -> dict[str, Any]:
 
 def run_once(roles: list[Role], options: Options) -> None:
     """Run each role once and say how much it did; what the scheduler commits is dispatched in the same go."""
-    from txsaga.engine.scheduler import Scheduler
+    from txsaga.messages.scheduler import Scheduler
 
     done = {role.name: role.run_once() for role in sorted(roles, key=lambda role: role.name != Scheduler.name)}
     if options.json:
@@ -181,7 +180,7 @@ def run_once(roles: list[Role], options: Options) -> None:
 
 def run(roles: list[Role], told: str, stop: threading.Event) -> None:
     """Run the roles until the stop is asked for, then let each finish its round; say for what in the log."""
-    from txsaga.engine.loop import Loop
+    from txsaga.core.role_loop import Loop
 
     loop = Loop(roles)
     loop.start()

@@ -17,11 +17,11 @@ from urllib.parse import quote_plus
 from txsaga.cli.options import Options
 from txsaga.config import Settings
 from txsaga.errors import ConfigError, StoreUnavailable
-from txsaga.model.rights import Right
+from txsaga.store.right import Right
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.ports.observer import Observer
+    from txsaga.broker import Broker
+    from txsaga.core.announcer import Observer
 
 logger = logging.getLogger("txsaga")
 
@@ -45,7 +45,7 @@ def opened(
     rest: Rest | None = None,
 ) -> Iterator[Broker]:
     """Open the broker of these options; no role runs in it. Who has a `rest` waits for a database that is down."""
-    from txsaga.wiring import connect, open_store
+    from txsaga.wiring.connecting import connect, open_store
 
     url = given_url(options, env)
     if url is not None and rest is not None:
@@ -59,7 +59,7 @@ def opened(
 
 def wait_for(url: str, rest: Rest) -> None:
     """Wait until a home database answers; only what runs for ever has so much time."""
-    from txsaga.adapters.postgres.store import PostgresStore
+    from txsaga.store.store import PostgresStore
 
     seconds = FIRST_REST
     while True:
@@ -89,7 +89,7 @@ def given_url(options: Options, env: Mapping[str, str] = os.environ) -> str | No
 
 def embedded_url(options: Options, env: Mapping[str, str] = os.environ) -> str:
     """Find or start the embedded database."""
-    from txsaga.wiring import embedded_url
+    from txsaga.wiring.connecting import embedded_url
 
     return with_namespace(embedded_url(Settings.from_env(env)), options.namespace)
 
@@ -112,8 +112,8 @@ def may_dispatch(broker: Broker) -> bool:
 
 def dispatch(broker: Broker) -> None:
     """Give offsets to what is decided or due, so that it can be read even where no engine runs."""
-    from txsaga.engine.roles import Dispatcher
-    from txsaga.engine.scheduler import Scheduler
+    from txsaga.consume.dispatcher import Dispatcher
+    from txsaga.messages.scheduler import Scheduler
 
     if not may_dispatch(broker):
         return

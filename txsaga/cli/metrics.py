@@ -6,20 +6,195 @@ They only look. A scrape that finds no store says so and fails nothing. If nobod
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from txsaga.cli.gauges import Gauges, ResourceGauges
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.roles import Role
-from txsaga.errors import ConfigError
-from txsaga.model import facts
-from txsaga.model.facts import AFTER, Fact
+from txsaga.checkback.profile import PROFILES
+from txsaga.cli.store_state import CHECK_BACK
+from txsaga.core import facts
+from txsaga.core.facts import AFTER, Fact
+from txsaga.core.role_loop import Role
+from txsaga.core.store import Store
+from txsaga.errors import ConfigError, TxSagaError
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.saga_values import SagaFigures
+from txsaga.flows.step_records import HeldLocks
+from txsaga.inspect.overview import ANSWERS, Backlog, BranchBacklog, Reading
+
+UP = "txsaga_store_up"
+STORE: Mapping[str, str] = {
+    "txsaga_undecided": "Transactions without a decision, parked ones included.",
+    "txsaga_undecided_oldest_seconds": "Age of the oldest transaction without a decision; 0 when there is none.",
+    "txsaga_parked": "Transactions that are out of checks: somebody must decide them.",
+    "txsaga_dispatch_waiting": "Committed transactions that wait for a tick.",
+    "txsaga_tick_age_seconds": "Age of the last tick; it grows too while there is nothing to do.",
+}
+GROUP: Mapping[str, str] = {
+    "txsaga_group_lag": "Messages that nobody of the group has had yet.",
+    "txsaga_group_held": "Messages in the hands of members or bound to transactions.",
+    "txsaga_group_resting": "Messages that will come again.",
+    "txsaga_group_members": "Living members.",
+    "txsaga_group_oldest_seconds": "Age of the oldest message that is not done; 0 when there is none.",
+}
+PRODUCER: Mapping[str, str] = {
+    "txsaga_producer_undecided": "Transactions of a producer group without a decision, parked ones included.",
+    "txsaga_producer_oldest_seconds": "Age of the oldest of them; 0 when there is none.",
+    "txsaga_producer_parked": "Those of them that are out of checks: somebody must decide them.",
+    "txsaga_producer_asked": "Those of them that a member is being asked about.",
+    "txsaga_producer_members": "Living members that answer for the group.",
+}
+ANSWERED = "txsaga_check_answers"
+ROUND: Mapping[str, str] = {
+    "txsaga_check_waiting": "1 when a round of check-back would find something to do.",
+    "txsaga_check_round_age_seconds": "Age of the last round of check-back; it grows too while nothing is to do.",
+}
+BRANCHES: Mapping[str, str] = {
+    "txsaga_branches_undecided": "Branches whose transaction is not decided.",
+    "txsaga_branches_waiting": "Branches whose transaction is decided and whose resource was not told yet.",
+    "txsaga_branches_oldest_seconds": "Age of the oldest of those that wait; 0 when there is none.",
+    "txsaga_branches_heuristic": "Branches that somebody decided over our head, until they are forgotten.",
+}
+HELD: Mapping[str, str] = {
+    "txsaga_flow_held": "Steps of undecided flows that hold locks.",
+    "txsaga_flow_over_budget": "Those of them that hold locks for longer than their budget.",
+    "txsaga_flow_held_oldest_seconds": "For how long the oldest of them does; 0 when there is none.",
+}
+RECOVERY: Mapping[str, str] = {
+    "txsaga_resource_away": "1 when this process could not reach the resource.",
+    "txsaga_branches_earlier": "Prepared branches of an earlier life of the store: nobody here may presume anything.",
+}
+SAGAS: Mapping[str, str] = {
+    "txsaga_sagas_running": "Sagas that are not decided.",
+    "txsaga_sagas_driving": "Decided sagas that are being undone, or done behind the point of no return.",
+    "txsaga_sagas_waiting": "Decided sagas that wait: for code, for a resource, or to try again.",
+    "txsaga_sagas_stalled": "Sagas that stand still: somebody must resume or skip a step.",
+}
+DEAD = "txsaga_dead_letters"
+MIN_AGE = PROFILES["classic"].min_age
+
+
+class Gauges(Collector):
+    """Reads a store whenever somebody scrapes."""
+
+    def __init__(self, store: Store, min_age: timedelta = MIN_AGE) -> None:
+        self._store, self._min_age = store, min_age
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the figures; of a store that does not answer there is only that to tell."""
+        try:
+            overview = self._store.overview
+            found: list[Metric] = [
+                *self._of_store(),
+                *self._of_rounds(),
+                *_of_producers(overview.backlogs()),
+                *_of_groups(overview.readings()),
+                *_of_branches(backlogs := overview.branches()),
+                *_of_flows(self._store.flows.held(), [each.resource for each in backlogs]),
+                *_of_sagas(self._store.steps.counted()),
+                self._dead_letters(),
+            ]
+        except TxSagaError:
+            found = []
+        yield GaugeMetricFamily(UP, "1 when the store answered this scrape.", value=1 if found else 0)
+        yield from found
+
+    def _of_store(self) -> Iterator[GaugeMetricFamily]:
+        undecided, dispatch = self._store.overview.undecided(), self._store.overview.dispatch()
+        oldest = 0.0 if undecided.oldest is None else undecided.oldest.total_seconds()
+        values = (undecided.count, oldest, undecided.parked, dispatch.waiting, dispatch.age.total_seconds())
+        for (name, said), value in zip(STORE.items(), values, strict=True):
+            yield GaugeMetricFamily(name, said, value=value)
+
+    def _of_rounds(self) -> Iterator[GaugeMetricFamily]:
+        last = self._store.overview.last_round(CHECK_BACK)
+        ago = math.inf if last is None else last.ago.total_seconds()
+        for (name, said), value in zip(ROUND.items(), (self._store.doubts.waiting(self._min_age), ago), strict=True):
+            yield GaugeMetricFamily(name, said, value=value)
+
+    def _dead_letters(self) -> GaugeMetricFamily:
+        dead = self._store.overview.dead_letters()
+        # A group without any stands at nought: else an alert would not end when they are gone.
+        names = {group.name for group in self._store.groups.all()} | dead.keys()
+        family = GaugeMetricFamily(DEAD, "Messages that a group gave up.", labels=["group"])
+        for name in sorted(names):
+            family.add_metric([name], dead.get(name, 0))
+        return family
+
+
+def _of_producers(backlogs: Sequence[Backlog]) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, said, labels=["group"]) for name, said in PRODUCER.items()]
+    answers = CounterMetricFamily(ANSWERED, "What came of checks, by answer.", labels=["group", "answer"])
+    for backlog in backlogs:
+        oldest = 0.0 if backlog.oldest is None else backlog.oldest.total_seconds()
+        values = (backlog.undecided, oldest, backlog.parked, backlog.asked, backlog.members)
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([backlog.group], value)
+        for answer in ANSWERS:  # those without any stand at nought: a counter that appears at 1 has no increase
+            answers.add_metric([backlog.group, answer], backlog.answers.get(answer, 0))
+    yield from (*families, answers)
+
+
+def _of_branches(backlogs: Sequence[BranchBacklog]) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in BRANCHES.items()]
+    for backlog in backlogs:
+        oldest = 0.0 if backlog.oldest is None else backlog.oldest.total_seconds()
+        values = (backlog.undecided, backlog.waiting, oldest, backlog.heuristics)
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([backlog.resource], value)
+    yield from families
+
+
+def _of_sagas(found: SagaFigures) -> Iterator[Metric]:
+    values = (found.running, found.driving, found.waiting, found.stalled)
+    for (name, said), value in zip(SAGAS.items(), values, strict=True):
+        yield GaugeMetricFamily(name, said, value=value)
+
+
+def _of_flows(held: Sequence[HeldLocks], resources: Sequence[str]) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in HELD.items()]
+    found = {each.resource: each for each in held}
+    for resource in resources:  # those without any stand at nought: else an alert would not end
+        each = found.get(resource, HeldLocks(resource, 0, 0, None))
+        values = (each.held, each.over, 0.0 if each.oldest is None else each.oldest.total_seconds())
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([resource], value)
+    yield from families
+
+
+class ResourceGauges(Collector):
+    """Tells what recovery in this process sees of resources; it asks nobody."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+
+    def collect(self) -> Iterator[Metric]:
+        """Tell what the last round saw."""
+        families = [GaugeMetricFamily(name, said, labels=["resource"]) for name, said in RECOVERY.items()]
+        for resource, seen in sorted(self._recovery.seen.copy().items()):
+            for family, value in zip(families, (seen.away, len(seen.earlier)), strict=True):
+                family.add_metric([resource], value)
+        yield from families
+
+
+def _of_groups(readings: Iterable[Reading]) -> Iterator[GaugeMetricFamily]:
+    families = [GaugeMetricFamily(name, said, labels=["group", "topic"]) for name, said in GROUP.items()]
+    for reading in readings:
+        oldest = 0.0 if reading.oldest is None else reading.oldest.total_seconds()
+        values = (reading.lag, reading.held, reading.resting, reading.members, oldest)
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([reading.group, reading.topic], value)
+    yield from families
+
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 

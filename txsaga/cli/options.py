@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 
 import typer
 
-from txsaga.model.arguments import read_number
-from txsaga.model.topic import MAX_RETENTION
+from txsaga.core.arguments import read_number
+from txsaga.core.topic import MAX_RETENTION
 
 WITH_VALUE = ("--url", "--namespace")
 FLAGS = ("--json", "--debug")

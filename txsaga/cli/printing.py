@@ -6,10 +6,19 @@ Text that came from a message can't move the cursor or break a line: what is not
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from txsaga.inspect.timeline import TimelineStep, draw
+
+if TYPE_CHECKING:
+    from txsaga.core.message import Delivered
+
 
 Value = object
 WIDE = 100_000
@@ -86,3 +95,75 @@ def _plain(value: object) -> object:
             return value.total_seconds()
         case _:
             return str(value)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block is at work, gone behind it; the block tells what is done, if anybody can know."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    counted = [] if total is None else [MofNCompleteColumn()]
+    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True, markup=False), transient=True) as shown:
+        task = shown.add_task(what, total=total)
+        yield lambda count: shown.advance(task, count)
+
+
+def line_of(message: Delivered) -> str:
+    """Write a message for people."""
+    marks = {"key": message.key, "tag": message.tag, **message.headers}
+    words = [f"{printable(name)}={printable(value)}" for name, value in marks.items() if value is not None]
+    text, encoding = _readable(message.body)
+    body = printable(text) if encoding == "utf-8" else f"base64:{text}"
+    return " ".join([f"{message.topic}/{message.queue}@{message.offset}", *words, body])
+
+
+def message_document(message: Delivered) -> dict[str, object]:
+    """Write a message for programs."""
+    text, encoding = _readable(message.body)
+    return {
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "id": message.id,
+        "tx_id": message.tx_id,
+        "key": message.key,
+        "tag": message.tag,
+        "headers": dict(message.headers),
+        "ordering_key": message.ordering_key,
+        "born": message.born,
+        "body": text,
+        "encoding": encoding,
+    }
+
+
+def _readable(body: bytes) -> tuple[str, str]:
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+COLUMNS = ("step", "at", "lane", "what", "who", "why")
+
+
+def say_timeline(steps: Sequence[TimelineStep]) -> None:
+    """Print a timeline."""
+    for line in draw(steps):
+        say(printable(line))
+    say()
+    rows = enumerate(steps, 1)
+    table(COLUMNS, [(number, _when(step), step.lane, step.what, step.who, step.why) for number, step in rows])
+
+
+def _when(step: TimelineStep) -> str:
+    """Write a moment; one that nobody wrote down has at most an end."""
+    moment = step.at or step.before
+    if moment is None:
+        return shown(None)
+    written = moment.isoformat(sep=" ", timespec="milliseconds")
+    return written if step.at else f"before {written}"

@@ -21,12 +21,12 @@ from txsaga.cli.home import opened
 from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, table
 from txsaga.errors import UnknownProducerGroup
-from txsaga.model.overview import ANSWERS
+from txsaga.inspect.overview import ANSWERS
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.model.overview import Backlog
-    from txsaga.model.records import Group
+    from txsaga.broker import Broker
+    from txsaga.core.records import Group
+    from txsaga.inspect.overview import Backlog
 
 app = typer.Typer(help="List, show and alter producer groups.")
 Name = Annotated[str, typer.Argument(help="Name of the producer group.")]
@@ -110,7 +110,7 @@ def group_document(group: Group, backlog: Backlog | None) -> dict[str, object]:
 
 
 def _show(broker: Broker, group: Group, *, as_json: bool) -> None:
-    from txsaga.engine.lease import checkers_of
+    from txsaga.checkback.heartbeat import checkers_of
 
     kind = checkers_of(group.id)
     names = list(broker.kernel.store.leases.alive([kind])[kind])

@@ -13,7 +13,7 @@ from txsaga.cli.printing import document, say, table
 from txsaga.cli.tx import Id, number_of, os_user
 
 if TYPE_CHECKING:
-    from txsaga.model.replay import Replay
+    from txsaga.messages.replay import ReplayResult
 
 
 def replay(
@@ -38,7 +38,7 @@ def replay(
         _tell(done)
 
 
-def _tell(done: Replay) -> None:
+def _tell(done: ReplayResult) -> None:
     table(("topic", "queue", "messages"), done.messages)
     if done.left_out:
         say("\nwhat a replay does not do:")

@@ -12,7 +12,7 @@ from txsaga.cli.home import home_url
 from txsaga.cli.options import Options, options_of
 from txsaga.cli.printing import document, say, table
 from txsaga.errors import RightsMissing
-from txsaga.model.rights import Right
+from txsaga.store.right import Right
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -25,7 +25,7 @@ Printed = Annotated[bool, typer.Option("--print", help="Only print the SQL, for 
 @app.command()
 def rights(context: typer.Context) -> None:
     """Show which role has which right, where it has it from, and which producer groups are its own."""
-    from txsaga.adapters.postgres.granting import holders
+    from txsaga.store.granting import holders
 
     options = options_of(context)
     with _home(options) as (connection, namespace):
@@ -48,7 +48,7 @@ def grant(
     printed: Printed = False,
 ) -> None:
     """Give a role a right: producer, consumer, operator or engine."""
-    from txsaga.adapters.postgres import granting
+    from txsaga.store import granting
 
     groups = group or []
     if groups and right is not Right.PRODUCER:
@@ -66,13 +66,13 @@ def revoke(
     printed: Printed = False,
 ) -> None:
     """Take a right from a role."""
-    from txsaga.adapters.postgres import granting
+    from txsaga.store import granting
 
     _change(context, lambda connection, namespace: granting.revoke(connection, namespace, right, role), printed=printed)
 
 
 def _change(context: typer.Context, write: Callable[[Connection, str], Sequence[str]], *, printed: bool) -> None:
-    from txsaga.adapters.postgres import granting
+    from txsaga.store import granting
 
     options = options_of(context)
     with _home(options) as (connection, namespace):
@@ -93,8 +93,8 @@ def _change(context: typer.Context, write: Callable[[Connection, str], Sequence[
 
 @contextmanager
 def _home(options: Options) -> Iterator[tuple[Connection, str]]:
-    from txsaga.adapters.postgres import migrate
-    from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
+    from txsaga.store import migrate
+    from txsaga.store.connection import make_engine, parse_url, transaction
 
     address, namespace = parse_url(home_url(options))
     engine = make_engine(address, namespace)

@@ -11,12 +11,12 @@ from txsaga.cli.home import opened
 from txsaga.cli.options import MOST, options_of, whole
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.tx import Id, Reason, number_of, os_user
+from txsaga.core.identity import LAST
 from txsaga.errors import UnknownTransaction
-from txsaga.model.identity import LAST
 
 if TYPE_CHECKING:
-    from txsaga.model.saga import SagaView
-    from txsaga.model.step import StepRecord
+    from txsaga.flows.saga_values import SagaView
+    from txsaga.flows.step import StepRecord
 
 app = typer.Typer(help="Look at sagas that are not over, and go on with those that stand still.")
 Step = Annotated[
@@ -67,7 +67,7 @@ def show(context: typer.Context, id: Id) -> None:
 @app.command()
 def resume(context: typer.Context, id: Id, reason: Reason, step: Step = None) -> None:
     """Let steps that are out of retries be tried again; the engine does it at once."""
-    from txsaga.engine.saga.by_hand import SagasByHand
+    from txsaga.flows.sagas_by_hand import SagasByHand
 
     options = options_of(context)
     with opened(options) as broker:
@@ -89,7 +89,7 @@ def skip(
     ],
 ) -> None:
     """Leave a step as it is, once you have seen to it yourself; its saga goes on."""
-    from txsaga.engine.saga.by_hand import SagasByHand
+    from txsaga.flows.sagas_by_hand import SagasByHand
 
     options = options_of(context)
     with opened(options) as broker:

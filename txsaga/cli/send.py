@@ -34,7 +34,7 @@ def send(
     ] = None,
 ) -> None:
     """Send a plain message; it is durable when this returns."""
-    from txsaga.model.message import Message
+    from txsaga.core.message import Message
 
     options = options_of(context)
     headers = dict(_pair(text) for text in header or ())

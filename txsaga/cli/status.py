@@ -13,11 +13,11 @@ from txsaga.cli.options import options_of
 from txsaga.cli.printing import document, fields, say, table
 from txsaga.cli.producer import COLUMNS, backlog_document, backlog_row
 from txsaga.cli.topic import topic_document
-from txsaga.model.overview import ANSWERS
+from txsaga.inspect.overview import ANSWERS
 
 if TYPE_CHECKING:
     from txsaga.cli.store_state import Status
-    from txsaga.model.overview import LastRound
+    from txsaga.inspect.overview import LastRound
 
 
 def status(context: typer.Context) -> None:

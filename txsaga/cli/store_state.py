@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from txsaga.model.flow_step import HeldLocks
-from txsaga.model.identity import StoreId
-from txsaga.model.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
-from txsaga.model.records import Bounds
-from txsaga.model.saga import Sagas
-from txsaga.model.topic import Topic
-from txsaga.ports.store import Store
+from txsaga.core.identity import StoreId
+from txsaga.core.records import Bounds
+from txsaga.core.store import Store
+from txsaga.core.topic import Topic
+from txsaga.flows.saga_values import SagaFigures
+from txsaga.flows.step_records import HeldLocks
+from txsaga.inspect.overview import Backlog, BranchBacklog, Dispatch, LastRound, Reading, Undecided
 
 CHECK_BACK = "check-back"
 """The role whose rounds are looked at."""
@@ -46,7 +46,7 @@ class Status:
     undecided: Undecided
     backlogs: tuple[Backlog, ...]
     branches: tuple[BranchBacklog, ...]
-    sagas: Sagas
+    sagas: SagaFigures
     held: tuple[HeldLocks, ...]
     last_round: LastRound | None
     dispatch: Dispatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import islice
@@ -13,16 +13,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txsaga.cli.home import dispatch, may_dispatch, opened
-from txsaga.cli.message import line_of, message_document
 from txsaga.cli.options import Options, options_of, whole
-from txsaga.cli.printing import one_line, say
-from txsaga.model.arguments import read_number
-from txsaga.model.identity import LAST
+from txsaga.cli.printing import line_of, message_document, one_line, say
+from txsaga.consume.queue_reader import QueueReader
+from txsaga.consume.start import Start, first_offset
+from txsaga.consume.stream import Stream
+from txsaga.core.arguments import read_number
+from txsaga.core.identity import LAST
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
+from txsaga.core.message import Delivered
+from txsaga.core.topic import check_name
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.start import Start
-    from txsaga.model.message import Delivered
+    from txsaga.broker import Broker
+    from txsaga.consume.start import Start
+    from txsaga.core.message import Delivered
+
 
 Count = Annotated[
     int | None, typer.Option(parser=whole(1, sys.maxsize), metavar="NUMBER", help="Stop after so many messages.")
@@ -78,8 +85,8 @@ def start_of(text: str, hint: str = "--from") -> Start:
 @contextmanager
 def dispatching(broker: Broker, follow: bool) -> Iterator[None]:
     """Give offsets to what is decided: once, or all the while."""
-    from txsaga.engine.loop import Loop
-    from txsaga.engine.roles import Dispatcher
+    from txsaga.consume.dispatcher import Dispatcher
+    from txsaga.core.role_loop import Loop
 
     dispatch(broker)
     with ExitStack() as leaving:
@@ -94,8 +101,6 @@ def of_log(
     broker: Broker, topics: list[str], start: Start, *, follow: bool, tag: str | None, count: int | None
 ) -> Generator[Delivered]:
     """Read without a group."""
-    from txsaga.cli.log_reader import Tail
-
     messages = Tail(broker.kernel, topics, start=start).messages(follow=follow)
     yield from islice((message for message in messages if tag is None or message.tag == tag), count)
 
@@ -111,8 +116,6 @@ def of_group(
     count: int | None,
 ) -> Generator[Delivered]:
     """Read as a member of a group."""
-    from txsaga.cli.log_reader import taken
-
     with closing(broker.stream(group, topics, start=start)) as stream:
         yield from taken(stream, wait=None if follow else QUIET, tag=tag, count=count)
 
@@ -137,3 +140,72 @@ def show(messages: Iterator[Delivered], options: Options, *, follow: bool, at_on
 def as_json(message: Delivered) -> str:
     """Write a message for programs, on one line."""
     return one_line(message_document(message))
+
+
+IDLE = 0.5
+"""Seconds between two looks when no tick announces news."""
+
+
+class Tail:
+    """Reads topics from a start on, without a group."""
+
+    def __init__(self, kernel: Kernel, topics: Sequence[str], *, start: Start = "earliest") -> None:
+        for name in topics:
+            check_name(name)
+        self._log = kernel.store.log
+        places = kernel.topics.by_queue(list(dict.fromkeys(topics)))
+        self._heads = {qid: bounds.head for qid, bounds in self._log.bounds(list(places)).items()}
+        self._readers = {
+            qid: QueueReader(
+                self._log,
+                qid,
+                topic.name,
+                index,
+                kernel.store.registry.identity,
+                first_offset(self._log, qid, start),
+                past="txsaga tail '{topic}' --from {behind}",
+            )
+            for qid, (topic, index) in places.items()
+        }
+
+    def messages(self, *, follow: bool = False) -> Generator[Delivered]:
+        """Yield what is there now, queue by queue in turns; with `follow`, go on with what comes."""
+        while True:
+            news = False
+            for qid, reader in list(self._readers.items()):
+                batch = reader.next()
+                if batch is not None:
+                    news = True
+                    yield from self._wanted(batch, follow)
+                elif not follow:
+                    del self._readers[qid]
+            if not self._readers:
+                return
+            if not news:
+                self._log.wait(IDLE)
+
+    def _wanted(self, batch: Batch, follow: bool) -> Iterator[Delivered]:
+        head = self._heads[batch.qid]
+        if not follow and batch.end >= head:
+            self._readers.pop(batch.qid, None)
+        return (message for message in batch.messages() if follow or message.offset < head)
+
+
+def taken(
+    stream: Stream, *, wait: float | None, tag: str | None = None, count: int | None = None
+) -> Generator[Delivered]:
+    """Yield a group's messages, at most `count`; each is committed when the next one is asked for."""
+    left = count
+    for batch in stream.batches(wait=wait):
+        done = batch.offset
+        try:
+            for message in batch.messages():
+                if tag is None or message.tag == tag:
+                    yield message
+                    left = None if left is None else left - 1
+                done = message.offset + 1
+                if left == 0:
+                    return
+        finally:
+            if done > batch.offset:
+                stream.commit(batch, upto=done)

@@ -10,7 +10,7 @@ import typer
 from txsaga.cli.home import opened
 from txsaga.cli.options import options_of, span_of, whole
 from txsaga.cli.printing import document, fields, say, table
-from txsaga.model.topic import MAX_RETENTION_BYTES, TopicType
+from txsaga.core.topic import MAX_RETENTION_BYTES, TopicType
 
 if TYPE_CHECKING:
     from txsaga.cli.store_state import TopicState

@@ -15,23 +15,22 @@ import typer
 from txsaga.cli.check_options import MinAge
 from txsaga.cli.home import dispatch, opened
 from txsaga.cli.options import MOST, options_of, whole
-from txsaga.cli.printing import document, fields, say, table
-from txsaga.cli.timeline import say_timeline
+from txsaga.cli.printing import document, fields, say, say_timeline, table
+from txsaga.core.arguments import read_number
+from txsaga.core.decision import Decision
+from txsaga.core.identity import LAST, HalfId, StoreId
 from txsaga.errors import UnknownTransaction
-from txsaga.model.application import read_application
-from txsaga.model.arguments import read_number
-from txsaga.model.decision import Decision
-from txsaga.model.identity import LAST, HalfId, StoreId
-from txsaga.model.timeline import documented
+from txsaga.flows.step_records import read_application
+from txsaga.inspect.timeline import documented
 
 if TYPE_CHECKING:
-    from txsaga.engine.kernel import Kernel
-    from txsaga.model.branch import Branch
-    from txsaga.model.flow_step import FlowStep
-    from txsaga.model.overview import Checks
-    from txsaga.model.records import HalfView, TxView
-    from txsaga.model.timeline import Step
-    from txsaga.model.trace import Trace
+    from txsaga.core.kernel import Kernel
+    from txsaga.core.records import HalfView, TxView
+    from txsaga.flows.branch import Branch
+    from txsaga.flows.step_records import FlowStep
+    from txsaga.inspect.overview import Checks
+    from txsaga.inspect.timeline import TimelineStep
+    from txsaga.inspect.trace import Trace
 
 app = typer.Typer(help="Look at transactions, and settle those that nobody decided.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id or number of a transaction, or the id of a message.")]
@@ -87,7 +86,7 @@ def preview(
     undo: Annotated[bool, typer.Option("--undo", help="What ROLLBACK would do, not COMMIT.")] = False,
 ) -> None:
     """Tell what COMMIT would do with a transaction, or ROLLBACK, in that order; nothing is decided by it."""
-    from txsaga.model.preview import Preview, preview_of
+    from txsaga.inspect.preview import Preview, preview_of
 
     options = options_of(context)
     with opened(options) as broker:
@@ -122,8 +121,8 @@ def settle(
     min_age: MinAge = None,
 ) -> None:
     """Run one round of check-back now, with the resources that TXSAGA_RESOURCE_… name."""
-    from txsaga.engine.check_back import CheckBack
-    from txsaga.model.checks import CheckProfile
+    from txsaga.checkback.profile import CheckProfile
+    from txsaga.checkback.role import CheckBack
 
     options = options_of(context)
     with opened(options) as broker:
@@ -175,7 +174,7 @@ class Shown:
     halves: list[dict[str, object]]
     history: list[dict[str, object]]
     links: dict[str, object]
-    steps: list[Step]
+    steps: list[TimelineStep]
     work: list[dict[str, object]]
     branches: list[dict[str, object]]
     undo: list[dict[str, object]]
@@ -183,9 +182,9 @@ class Shown:
     @classmethod
     def of(cls, kernel: Kernel, txid: int, *, evidence: bool) -> Shown:
         """Look it up."""
-        from txsaga.engine.looking import look
-        from txsaga.model.steps import steps_of
-        from txsaga.model.undo import undo_of
+        from txsaga.checkback.one_check import look
+        from txsaga.inspect.preview import undo_of
+        from txsaga.inspect.timeline_steps import steps_of
 
         store = kernel.store
         view, trace = store.registry.transaction(txid), store.overview.trace(txid)
@@ -224,7 +223,7 @@ def os_user(name_of: Callable[[int], str] = lambda uid: pwd.getpwuid(uid).pw_nam
 
 
 def _decide(context: typer.Context, id: str, decision: Decision, reason: str, force: bool) -> None:
-    from txsaga.engine.by_hand import ByHand
+    from txsaga.checkback.by_hand import ByHand
 
     options = options_of(context)
     with opened(options) as broker:

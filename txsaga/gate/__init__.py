@@ -10,8 +10,7 @@ this, or a flow with gates, loads nothing of it. A gate that crashes, or takes t
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from txsaga.gate.expecting import every, expect, quorum
-    from txsaga.gate.page import report
+    from txsaga.gate.expecting import every, expect, quorum, report
     from txsaga.gate.process import stop
 
 __all__ = ["every", "expect", "quorum", "report", "stop"]
@@ -28,7 +27,7 @@ def __getattr__(name: str) -> object:
 
         return stop
     if name == "report":
-        from txsaga.gate.page import report
+        from txsaga.gate.expecting import report
 
         return report
     raise AttributeError(f"module 'txsaga.gate' has no attribute {name!r}")

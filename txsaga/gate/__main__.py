@@ -19,7 +19,7 @@ IDLE = 600.0
 """Seconds after which it is not worth its memory."""
 
 
-class Judge(Thread):
+class GateJudge(Thread):
     """Judges beside the thread that watches for the parent."""
 
     def __init__(self, answers: int) -> None:
@@ -49,7 +49,7 @@ class Judge(Thread):
 
 def main() -> None:
     """Take questions until nobody asks."""
-    judge = Judge(os.dup(1))
+    judge = GateJudge(os.dup(1))
     os.dup2(2, 1)  # libraries print
     judge.start()
     held = b""

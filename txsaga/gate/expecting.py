@@ -16,13 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
+from txsaga.core.arguments import check_kind
 from txsaga.errors import ConfigError
+from txsaga.flows.ballot import Ballot, CastVote, Polled, Rule
 from txsaga.gate import process, suites
-from txsaga.model.arguments import check_kind
-from txsaga.model.ballot import Ballot, Cast, Rule
-from txsaga.model.gate import Subject
+from txsaga.lake.gates import Subject
+
+if TYPE_CHECKING:
+    from txsaga.broker import Broker
+
 
 INLINE = "expectations"
 """The name of a suite that is a list."""
@@ -59,7 +64,7 @@ class SuiteGate:
         """Return its ballot: it is the only voter."""
         return Ballot(name=name, voters=(self.suite,), rule=Rule.WARN if self.warn else Rule.ALL)
 
-    def judge(self, subject: Subject) -> Sequence[Cast]:
+    def judge(self, subject: Subject) -> Sequence[CastVote]:
         """Vote."""
         evidence: dict[str, Any] = {"suite": self.suite, "about": subject.about}
         if subject.count == 0:
@@ -71,9 +76,9 @@ class SuiteGate:
             return [self._cast(self._empty(), evidence)]
         return [self._cast(evidence.pop("why", "") or self._drifted(evidence["rows"], subject.published), evidence)]
 
-    def _cast(self, why: str, evidence: Mapping[str, Any]) -> Cast:
+    def _cast(self, why: str, evidence: Mapping[str, Any]) -> CastVote:
         told = {**evidence, "why": why} if why else dict(evidence)
-        return Cast(voter=self.suite, yes=not why, evidence=told)
+        return CastVote(voter=self.suite, yes=not why, evidence=told)
 
     def _empty(self) -> str:
         return "" if self.allow_empty else "there are no rows to look at; pass allow_empty=True where none is right"
@@ -104,7 +109,7 @@ class Gates:
         """Return the ballot of all."""
         return Ballot(name=name, voters=tuple(each.suite for each in self.members), rule=self.rule, needed=self.needed)
 
-    def judge(self, subject: Subject) -> Sequence[Cast]:
+    def judge(self, subject: Subject) -> Sequence[CastVote]:
         """Vote, one after the other."""
         return [cast for each in self.members for cast in each.judge(subject)]
 
@@ -158,3 +163,61 @@ def _members(gates: Sequence[SuiteGate]) -> tuple[SuiteGate, ...]:
     if len(set(names)) != len(names) or not names:
         raise ConfigError(f"gates that vote together need names of their own, not {names}; pass name=… to expect")
     return tuple(gates)
+
+
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem;color:#1b1f24}
+table{border-collapse:collapse;width:100%;margin:.5rem 0 1.5rem}td,th{border:1px solid #d0d7de;padding:.3rem .6rem;
+text-align:left;vertical-align:top}th{background:#f6f8fa}.yes{color:#116329}.no{color:#a40e26}code{font-size:.9em}"""
+
+
+def report(broker: Broker, txid: int) -> str:
+    """Return the votes on a transaction as a page."""
+    return page(broker.identity.transaction(txid), broker.ballots(txid))
+
+
+def page(title: str, polls: Sequence[Polled]) -> str:
+    """Write the page."""
+    body = "".join(map(_ballot, polls)) or "<p>Nobody voted on it.</p>"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Votes on {escape(title)}</title>'
+        f"<style>{STYLE}</style></head><body><h1>Votes on transaction {escape(title)}</h1>{body}</body></html>"
+    )
+
+
+def _ballot(poll: Polled) -> str:
+    said, result = poll.ballot, poll.result.name.lower()
+    rule = f"{said.rule} {said.needed}" if said.needed is not None else str(said.rule)
+    votes = "".join(map(_vote, poll.casts)) or "<p>No vote yet.</p>"
+    head = (
+        f"<h2>{escape(said.name)}: {result}</h2><p>Rule: {escape(rule)}; voters: {escape(', '.join(said.voters))}</p>"
+    )
+    return head + votes
+
+
+def _vote(cast: CastVote) -> str:
+    word = "yes" if cast.yes else "no"
+    facts = [f"{cast.evidence[key]} {what}" for key, what in FACTS if cast.evidence.get(key) is not None]
+    when = "" if cast.at is None else f", {cast.at.isoformat(timespec='seconds')}"
+    why = cast.evidence.get("why") or cast.evidence.get("reason")
+    lines = [f'<h3><span class="{word}">{word}</span> of {escape(cast.voter)}{when}</h3>']
+    lines += [f"<p>{escape(', '.join(facts))}</p>"] if facts else []
+    lines += [f'<p class="{word}">{escape(str(why))}</p>'] if why else []
+    results = cast.evidence.get("results")
+    return "".join(lines) + (_results(results) if isinstance(results, Sequence) else "")
+
+
+FACTS = (("rows", "rows"), ("engine", "read them"), ("seconds", "seconds"))
+
+
+def _results(results: Sequence[Mapping[str, Any]]) -> str:
+    head = "<tr><th>expectation</th><th>of</th><th>holds</th><th>found</th></tr>"
+    return f"<table>{head}{''.join(map(_row, results))}</table>"
+
+
+def _row(each: Mapping[str, Any]) -> str:
+    word = "yes" if each["success"] else "no" if each.get("severity", "critical") == "critical" else each["severity"]
+    kwargs = ", ".join(f"{key}={value!r}" for key, value in each["kwargs"].items())
+    cells = (f"<code>{escape(each['type'])}</code>", f"<code>{escape(kwargs)}</code>")
+    found = escape(str(each.get("why", "")))
+    mark = "yes" if each["success"] else "no"
+    return f'<tr><td>{cells[0]}</td><td>{cells[1]}</td><td class="{mark}">{word}</td><td>{found}</td></tr>'

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Any
 
 from txsaga.gate.rows import written
-from txsaga.model.gate import Subject
+from txsaga.lake.gates import Subject
 
 QUIET = {"GX_ANALYTICS_ENABLED": "false", "PYTHONWARNINGS": "ignore"}
 TAIL = 2_000
@@ -87,7 +87,7 @@ class GateProcess:
         return lines[-1] if lines else "it said nothing"
 
 
-class _Idle:
+class _IdleProcesses:
     """The process that waits for the next question."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class _Idle:
         self._lock, self._parents, self._waiting = Lock(), [*self._parents, *self._waiting], []
 
 
-_idle = _Idle()
+_idle = _IdleProcesses()
 os.register_at_fork(after_in_child=_idle.leave_to_parent)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from txsaga.core.message import Message
 from txsaga.errors import ConfigError
-from txsaga.model.gate import Subject
-from txsaga.model.message import Message
+from txsaga.lake.gates import Subject
 
 KINDS = "give an Arrow table, a pandas or Spark DataFrame, mappings, or messages"
 

@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from txsaga.provider.flow_dag import message_flow as message_flow
     from txsaga.provider.hook import TxSagaHook as TxSagaHook
     from txsaga.provider.info import get_provider_info as get_provider_info
-    from txsaga.provider.lanes import lane as lane
     from txsaga.provider.notification import MessageNotifier as MessageNotifier
-    from txsaga.provider.operators.approval import Approval as Approval
-    from txsaga.provider.operators.ballot import BallotVote as BallotVote
     from txsaga.provider.operators.begin import FlowBegin as FlowBegin
-    from txsaga.provider.operators.call import CallStep as CallStep
-    from txsaga.provider.operators.cluster import ClusterPublish as ClusterPublish
     from txsaga.provider.operators.consume import ConsumeStep as ConsumeStep
     from txsaga.provider.operators.doubt import ListParked as ListParked
     from txsaga.provider.operators.doubt import SettleParked as SettleParked
@@ -35,8 +30,11 @@ if TYPE_CHECKING:
     from txsaga.provider.operators.http import HttpStep as HttpStep
     from txsaga.provider.operators.lane import LaneCommit as LaneCommit
     from txsaga.provider.operators.lane import LaneRollback as LaneRollback
+    from txsaga.provider.operators.lane import lane as lane
     from txsaga.provider.operators.local_transaction import LocalTransaction as LocalTransaction
+    from txsaga.provider.operators.publish import ClusterPublish as ClusterPublish
     from txsaga.provider.operators.publish import Publish as Publish
+    from txsaga.provider.operators.python import CallStep as CallStep
     from txsaga.provider.operators.python import PythonStep as PythonStep
     from txsaga.provider.operators.replay import Replay as Replay
     from txsaga.provider.operators.roles import CollectStaged as CollectStaged
@@ -44,11 +42,13 @@ if TYPE_CHECKING:
     from txsaga.provider.operators.spark import SparkStep as SparkStep
     from txsaga.provider.operators.sql import SqlStep as SqlStep
     from txsaga.provider.operators.step import StepOperator as StepOperator
+    from txsaga.provider.operators.votes import Approval as Approval
+    from txsaga.provider.operators.votes import BallotVote as BallotVote
     from txsaga.provider.resources import local as local
     from txsaga.provider.resources import main as main
-    from txsaga.provider.sensors.messages import MessagesSensor as MessagesSensor
     from txsaga.provider.sensors.transactions import CheckBackSensor as CheckBackSensor
     from txsaga.provider.sensors.transactions import DecisionSensor as DecisionSensor
+    from txsaga.provider.sensors.transactions import MessagesSensor as MessagesSensor
     from txsaga.provider.sensors.transactions import ParkedSensor as ParkedSensor
     from txsaga.provider.steps import approve as approve
     from txsaga.provider.steps import catch as catch
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from txsaga.provider.tx_step import tx_step as tx_step
 
 _PLACES = {
-    "Approval": "operators.approval",
-    "BallotVote": "operators.ballot",
-    "CallStep": "operators.call",
+    "Approval": "operators.votes",
+    "BallotVote": "operators.votes",
+    "CallStep": "operators.python",
     "CheckBackSensor": "sensors.transactions",
-    "ClusterPublish": "operators.cluster",
+    "ClusterPublish": "operators.publish",
     "CollectStaged": "operators.roles",
     "ConsumeStep": "operators.consume",
     "DecisionSensor": "sensors.transactions",
@@ -80,7 +80,7 @@ _PLACES = {
     "ListParked": "operators.doubt",
     "LocalTransaction": "operators.local_transaction",
     "MessageNotifier": "notification",
-    "MessagesSensor": "sensors.messages",
+    "MessagesSensor": "sensors.transactions",
     "ParkedSensor": "sensors.transactions",
     "Publish": "operators.publish",
     "PythonStep": "operators.python",
@@ -94,7 +94,7 @@ _PLACES = {
     "catch": "steps",
     "enclose": "enclosing",
     "get_provider_info": "info",
-    "lane": "lanes",
+    "lane": "operators.lane",
     "local": "resources",
     "main": "resources",
     "message_flow": "flow_dag",

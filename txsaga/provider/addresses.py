@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from txsaga.errors import ConfigError
-from txsaga.model.capabilities import Kind
+from txsaga.resources.capabilities import ResourceKind
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
     from sqlalchemy import URL
 
 
-class Driver(NamedTuple):
+class AddressDriver(NamedTuple):
     """How a type of connections is reached."""
 
     name: str
-    kind: Kind
+    kind: ResourceKind
     file: bool = False
 
 
 DRIVERS = {
-    "postgres": Driver("postgresql+psycopg", Kind.POSTGRESQL),
-    "postgresql": Driver("postgresql+psycopg", Kind.POSTGRESQL),
-    "mysql": Driver("mysql+pymysql", Kind.MYSQL),
-    "mariadb": Driver("mariadb+pymysql", Kind.MARIADB),
-    "sqlite": Driver("sqlite", Kind.SQLITE, file=True),
+    "postgres": AddressDriver("postgresql+psycopg", ResourceKind.POSTGRESQL),
+    "postgresql": AddressDriver("postgresql+psycopg", ResourceKind.POSTGRESQL),
+    "mysql": AddressDriver("mysql+pymysql", ResourceKind.MYSQL),
+    "mariadb": AddressDriver("mariadb+pymysql", ResourceKind.MARIADB),
+    "sqlite": AddressDriver("sqlite", ResourceKind.SQLITE, file=True),
 }
 
 

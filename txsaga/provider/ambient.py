@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from sqlalchemy import Engine
 
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.producer import Producer
+    from txsaga.broker import Broker
+    from txsaga.messages.producer import Producer
 
 
 Place = tuple[str, str | None]
@@ -119,7 +119,7 @@ class Ambient:
         return store_url(connection)
 
     def _register(self, place: Place, connection: str) -> None:
-        from txsaga.wiring import resource_engine
+        from txsaga.wiring.resources import resource_engine
 
         name = stored_name(connection)
         if f"{RESOURCE}{name.upper()}" in os.environ:
@@ -149,7 +149,7 @@ def connection_of(name: str) -> Connection:
 
 def producer_of(broker: Broker, group: str) -> Producer:
     """Return the producer of a group; what is asked of it is answered by others: a task lives for its work only."""
-    from txsaga.model.decision import LocalState
+    from txsaga.core.decision import LocalState
 
     return broker.producer(group, checker=lambda question: LocalState.UNKNOWN)
 

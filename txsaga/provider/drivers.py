@@ -26,14 +26,36 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txsaga.engine.flows.applications import Attempted
-from txsaga.engine.flows.flow import Flow
 from txsaga.errors import DecidedOtherwise, TxSagaError
-from txsaga.model.flow_step import StepState
-from txsaga.provider.lines import Lines
+from txsaga.flows.flow import Flow
+from txsaga.flows.step_attempts import Attempted
+from txsaga.flows.step_records import FlowStepState
 
 if TYPE_CHECKING:
-    from txsaga.spark.application import Driver
+    from txsaga.spark.application import SparkDriver
+
+
+class DriverLines:
+    """One file that is written to."""
+
+    def __init__(self, place: Path, log: Any) -> None:
+        self.place, self.last = place, ""
+        self._log, self._begun = log, ""
+        self._file = place.open(encoding="utf-8", errors="replace")
+
+    def show(self, *, rest: bool = False) -> None:
+        """Tell what was added; with `rest` a line that has no end too."""
+        *whole, self._begun = (self._begun + self._file.read()).split("\n")
+        if rest and self._begun:
+            whole, self._begun = [*whole, self._begun], ""
+        for line in whole:
+            self.last = line.rstrip() or self.last
+            self._log.info("%s", line.rstrip())
+
+    def close(self) -> None:
+        """Read no more."""
+        self._file.close()
+
 
 LOOK = 2.0
 """Seconds between two looks at the store."""
@@ -56,11 +78,11 @@ class StepDriver:
     def __init__(self, flow: Flow, step: str, log: Any, start: Callable[[], Started]) -> None:
         self._flow, self._step, self._log, self._start = flow, step, log, start
         self._process: subprocess.Popen[str] | None = None
-        self._joined: Driver | None = None
+        self._joined: SparkDriver | None = None
         self._place: Path | None = None
         self._wanted = True
         self._away: float | None = None  # since when the store says nothing
-        self._lines: Lines | None = None
+        self._lines: DriverLines | None = None
 
     def run(self) -> str | None:
         """Join the driver that is at work, or start one; return what the step returned, as JSON."""
@@ -68,7 +90,7 @@ class StepDriver:
 
         while True:
             found = self._flow.attempt(self._step)
-            if found is not None and found.state is StepState.DONE:
+            if found is not None and found.state is FlowStepState.DONE:
                 return None if found.application is None else found.application.result
             self._require_wanted()
             clear_behind(found)
@@ -78,7 +100,7 @@ class StepDriver:
                 self._join(self._joined)
             else:
                 self._process, self._place = self._start()
-                self._lines = Lines(self._place, self._log)
+                self._lines = DriverLines(self._place, self._log)
                 if not self._wanted:  # it was ended meanwhile
                     self.end()
             try:
@@ -100,11 +122,11 @@ class StepDriver:
             ending.start()
             ending.join(HURRY)
 
-    def _join(self, driver: Driver) -> None:
+    def _join(self, driver: SparkDriver) -> None:
         self._place = Path(driver.lines) if driver.is_near else None
         self._log.info("joining application %s of an attempt before: process %d on %s", *_where(driver))
         if self._place is not None and self._place.is_file():
-            self._lines = Lines(self._place, self._log)
+            self._lines = DriverLines(self._place, self._log)
         else:
             self._log.info("its lines are in %s there", driver.lines)
 
@@ -118,10 +140,10 @@ class StepDriver:
             over = self._process is not None and self._process.poll() is not None
             found = self._look()
             self._show()
-            if found is not None and found.state is StepState.DONE:
+            if found is not None and found.state is FlowStepState.DONE:
                 self._wait()
                 return
-            if found is not None and found.state is StepState.FAILED and self._is_mine(found):
+            if found is not None and found.state is FlowStepState.FAILED and self._is_mine(found):
                 self._wait()
                 over = True
             if over and self._away is None:
@@ -155,9 +177,9 @@ class StepDriver:
 
     def _is_mine(self, found: Attempted) -> bool:
         """Tell whether an attempt is that of the process that was started here."""
-        from txsaga.spark.application import Driver
+        from txsaga.spark.application import SparkDriver
 
-        driver = None if found.application is None else Driver.of(found.application.about)
+        driver = None if found.application is None else SparkDriver.of(found.application.about)
         return self._process is not None and driver is not None and driver.lines == str(self._place)
 
     def _require_another(self, found: Attempted | None) -> None:
@@ -173,13 +195,13 @@ class StepDriver:
             raise AirflowFailException(last)
         raise AirflowException(f"the driver of step {self._step} ended with {code}: {last}")
 
-    def _is_over(self, driver: Driver, found: Attempted | None) -> bool:
+    def _is_over(self, driver: SparkDriver, found: Attempted | None) -> bool:
         """Tell whether a driver that was joined works no more; what it failed with is the task's."""
         from txsaga.spark.application import driver_at_work
 
         if found is None or driver_at_work(found) == driver:
             return False  # nothing is known for now, or it works
-        if found.state is StepState.FAILED and found.application is not None:
+        if found.state is FlowStepState.FAILED and found.application is not None:
             self._show(rest=True)
             raise AirflowException(f"application {found.application.name}, joined by this task, failed: {found.why}")
         self._log.warning("application %s is gone, or nothing was heard of it: process %d on %s", *_where(driver))
@@ -239,10 +261,10 @@ def end_group(process: subprocess.Popen[str], patience: float = PATIENCE) -> Non
 
 def clear_behind(found: Attempted | None) -> None:
     """Remove the lines of a driver that is known to be over."""
-    from txsaga.spark.application import Driver
+    from txsaga.spark.application import SparkDriver
 
     if found is not None and found.application is not None:
-        driver = Driver.of(found.application.about)
+        driver = SparkDriver.of(found.application.about)
         if driver is not None and driver.is_gone:
             _remove(Path(driver.lines))
 
@@ -257,5 +279,5 @@ def read_result(kept: str | None) -> object:
     return None if kept is None else json.loads(kept)
 
 
-def _where(driver: Driver) -> tuple[str, int, str]:
+def _where(driver: SparkDriver) -> tuple[str, int, str]:
     return driver.id, driver.pid, driver.machine.partition("/")[0]

@@ -32,7 +32,7 @@ def enclose(begin: FlowBegin, end: FlowEnd, *, seal: str = SEAL, place: str | No
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     from txsaga.provider.outlets import assets_of
-    from txsaga.provider.planning import planned
+    from txsaga.provider.planning.dag import planned
 
     dag = begin.get_dag()
     if dag is None:

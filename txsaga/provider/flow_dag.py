@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, overload
 
 from txsaga.errors import ConfigError, FlowRefused
-from txsaga.model.ballot import Ballot
-from txsaga.provider.moments import require_zones
+from txsaga.flows.ballot import Ballot
+from txsaga.provider.options import require_zones
 from txsaga.provider.reference import BEGIN
 from txsaga.provider.resources import Said
 

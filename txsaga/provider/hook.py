@@ -17,7 +17,7 @@ from txsaga.provider.ambient import AMBIENT, connection_of
 from txsaga.provider.options import CONN_ID, store_of
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
 
 
 class TxSagaHook(BaseHook):

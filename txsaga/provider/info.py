@@ -8,11 +8,7 @@ from txsaga.provider.options import OPTIONS, SECTION
 
 ABOUT = "What flows, sensors and assets of txsaga do where a DAG does not say it."
 OPERATORS = (
-    "approval",
-    "ballot",
     "begin",
-    "call",
-    "cluster",
     "consume",
     "doubt",
     "end",
@@ -27,8 +23,9 @@ OPERATORS = (
     "roles",
     "spark",
     "sql",
+    "votes",
 )
-SENSORS = ("messages", "transactions")
+SENSORS = ("transactions",)
 TRIGGERS = ["txsaga.provider.triggers.wait", "txsaga.provider.triggers.wake"]
 
 
@@ -53,7 +50,7 @@ def get_provider_info() -> dict[str, object]:
         "asset-uris": [{"schemes": ["txsaga"], "handler": "txsaga.provider.assets.sanitize_uri"}],
         "queues": ["txsaga.provider.queues.TxSagaQueues"],
         "notifications": ["txsaga.provider.notification.MessageNotifier"],
-        "extra-links": ["txsaga.provider.links.TransactionLink"],
+        "extra-links": ["txsaga.provider.reference.TransactionLink"],
         "hooks": [{"integration-name": "TxSaga", "python-modules": ["txsaga.provider.hook"]}],
         "connection-types": [_connection_type()],
         "config": {SECTION: {"description": ABOUT, "options": {each.name: each.entry() for each in OPTIONS}}},

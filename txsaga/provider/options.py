@@ -7,11 +7,12 @@ that is none is told when the first task, sensor or trigger reads it, with the n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from txsaga.errors import ConfigError
-from txsaga.model.flow_step import BUDGET
+from txsaga.flows.step_records import BUDGET
 
 SECTION = "txsaga"
 
@@ -96,3 +97,38 @@ def every(said: float | None = None) -> float:
 def seconds_of(said: timedelta | None, option: Option) -> timedelta:
     """Return a time: the one that was said, or that of the section."""
     return timedelta(seconds=option.number(least=1.0)) if said is None else said
+
+
+ADVICE = "give pendulum.datetime(…, tz=…), or a text like 2026-03-01T08:00:00+01:00"
+
+
+def require_zone(moment: object, what: str) -> None:
+    """Refuse a moment without a time zone; texts are looked at when they are rendered."""
+    if isinstance(moment, datetime) and moment.utcoffset() is None:
+        raise ConfigError(f"{what} is {moment}, without a time zone; {ADVICE}")
+
+
+def moment_of(said: object, what: str) -> datetime | None:
+    """Read a moment as it was given, or rendered."""
+    if said is None or said == "":
+        return None
+    try:
+        moment = datetime.fromisoformat(said) if isinstance(said, str) else said
+    except ValueError:
+        moment = None
+    if not isinstance(moment, datetime):
+        raise ConfigError(f"{what} is {said!r}, which is no moment; {ADVICE}")
+    require_zone(moment, what)
+    return moment
+
+
+def require_zones(options: Mapping[str, object], *names: str) -> None:
+    """Refuse moments without a time zone among what is said of a DAG, and of its tasks."""
+    tasks = options.get("default_args")
+    for said, where in ((options, ""), (tasks if isinstance(tasks, Mapping) else {}, " in default_args")):
+        for name in names:
+            require_zone(said.get(name), f"{name}{where}")
+
+
+RETRIES = 5
+RETRY_DELAY = timedelta(seconds=10)

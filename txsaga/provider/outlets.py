@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, Context
 from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
+from txsaga.core.topic import TopicType
 from txsaga.errors import ConfigError, RightsMissing, UnknownTopic
 from txsaga.errors.flows import StepDone
-from txsaga.model.follow_up import SKEW, TOPIC, AssetName, FollowUp, carries
-from txsaga.model.topic import TopicType
+from txsaga.flows.follow_up import SKEW, TOPIC, AssetName, FollowUp, carries
 from txsaga.provider.reference import run_name_of
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
     from txsaga.provider.operators.flow_task import JoinedFlow
 
 STEP = "asset events of {task}"

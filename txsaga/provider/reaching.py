@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from txsaga.errors import ConfigError, ResourceUnknown
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.ports.evidence import Evidence
+    from txsaga.broker import Broker
+    from txsaga.evidence.ports import Evidence
 
 Register = Callable[[str, str], None]
 """Register the database of a connection under a name, or raise `ConfigError`."""

@@ -12,11 +12,14 @@ import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseOperatorLink
 
 from txsaga.config import AIRFLOW_NAME, AIRFLOW_URL
+from txsaga.core.topic import MAX_NAME
 from txsaga.errors import ConfigError
-from txsaga.model.topic import MAX_NAME
-from txsaga.provider.resources import Kept
+from txsaga.provider.resources import KeptResources
 
 BEGIN = "begin"
 """The id of the task that begins a flow, unless a DAG says otherwise."""
@@ -33,7 +36,7 @@ class FlowReference(TypedDict):
     group: str
     store: str  # the Airflow connection of the store
     coordinated: bool
-    resources: dict[str, Kept]
+    resources: dict[str, KeptResources]
 
 
 def read_reference(found: object, task: str) -> FlowReference:
@@ -57,7 +60,7 @@ def this_airflow() -> str:
     """Return the name of the Airflow of this task, the same one that its engine has; nothing where none can be had."""
     from airflow.sdk.configuration import conf
 
-    from txsaga.adapters.airflow.instance import airflow_name
+    from txsaga.airflow_host.instance import airflow_name
 
     address = AIRFLOW_URL.of(os.environ) or str(conf.get("api", "base_url", fallback="") or "")
     return airflow_name(AIRFLOW_NAME.of(os.environ), address)
@@ -65,7 +68,7 @@ def this_airflow() -> str:
 
 def run_name_of(ti: Any) -> str:  # a task instance
     """Return the name by which the host of a flow is asked about the run of a task (R5)."""
-    from txsaga.adapters.airflow.instance import run_name
+    from txsaga.airflow_host.instance import run_name
 
     return run_name(ti.dag_id, ti.run_id, this_airflow())
 
@@ -102,3 +105,43 @@ def _run_of(ti: Any, airflow: str | None) -> str:
 def step_name(task: str, map_index: int) -> str:
     """Return the name of the step that a task does."""
     return f"{task}[{map_index}]" if map_index >= 0 else task
+
+
+KEY = "return_value"
+
+
+class TransactionLink(BaseOperatorLink):
+    """A link to the transaction that a task began, decided or stored, among the XComs of that task.
+
+    An end that rolled back hands nothing on: its link leads to the task that began the flow.
+    """
+
+    name = "Transaction"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return where the transaction can be looked at; nothing before it is begun."""
+        from airflow.sdk.execution_time.xcom import XCom
+
+        run = {"dag_id": ti_key.dag_id, "run_id": ti_key.run_id}
+        if _names_one(XCom.get_value(ti_key=ti_key, key=KEY)):
+            mapped = getattr(ti_key, "map_index", None)
+            return _place(run, ti_key.task_id, "" if mapped is None or mapped < 0 else f"/mapped/{mapped}")
+        begin = getattr(operator, "flow", None)
+        if isinstance(begin, str) and _names_one(XCom.get_one(key=KEY, task_id=begin, **run)):
+            return _place(run, begin)
+        return ""
+
+
+def _names_one(found: object) -> bool:
+    return isinstance(found, dict) and found.get("txid") is not None
+
+
+def _place(run: Mapping[str, str], task: str, part: str = "") -> str:
+    return f"{_below()}/dags/{run['dag_id']}/runs/{run['run_id']}/tasks/{task}{part}/xcom"
+
+
+def _below() -> str:
+    """Return the path below which this Airflow is, where it has its host for itself nothing."""
+    from airflow.sdk.configuration import conf
+
+    return urlsplit(str(conf.get("api", "base_url", fallback="") or "")).path.rstrip("/")

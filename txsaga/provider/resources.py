@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from txsaga.errors import ConfigError
-from txsaga.model.flow import ResourceMode
-from txsaga.model.flow_step import HOME
+from txsaga.flows.declaration import ResourceMode
+from txsaga.flows.step_records import HOME
 
 UNNAMEABLE = re.compile(r"[^a-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredResources:
     """A connection, and what it is for in a flow."""
 
     connection: str
@@ -30,34 +30,34 @@ class Declared:
     kind: str | None = None  # of the database, where the connection's type can't be known when the DAG is parsed
 
 
-class Kept(TypedDict):
+class KeptResources(TypedDict):
     """The same as it travels in an XCom."""
 
     connection: str
     mode: str
 
 
-Said = Mapping[str, str | Declared] | Sequence[str]
+Said = Mapping[str, str | DeclaredResources] | Sequence[str]
 """What a user may write: connections by name, or connection ids that are names as well."""
 
 
-def local(connection: str, *, kind: str | None = None) -> Declared:
+def local(connection: str, *, kind: str | None = None) -> DeclaredResources:
     """Name a connection whose work is settled when its step ends, whatever becomes of the flow."""
-    return Declared(connection=connection, mode=ResourceMode.LOCAL, kind=kind)
+    return DeclaredResources(connection=connection, mode=ResourceMode.LOCAL, kind=kind)
 
 
-def main(connection: str, *, kind: str | None = None) -> Declared:
+def main(connection: str, *, kind: str | None = None) -> DeclaredResources:
     """Name a connection whose work is settled with the flow; `kind` says which database it is."""
-    return Declared(connection=connection, kind=kind)
+    return DeclaredResources(connection=connection, kind=kind)
 
 
-def declared(said: Said) -> dict[str, Declared]:
+def declared(said: Said) -> dict[str, DeclaredResources]:
     """Read what a user wrote."""
     named = said if isinstance(said, Mapping) else {each: each for each in said}
-    found: dict[str, Declared] = {}
+    found: dict[str, DeclaredResources] = {}
     for name, each in named.items():
-        read = Declared(connection=each) if isinstance(each, str) else each
-        if not isinstance(name, str) or not name or not isinstance(read, Declared) or not read.connection:
+        read = DeclaredResources(connection=each) if isinstance(each, str) else each
+        if not isinstance(name, str) or not name or not isinstance(read, DeclaredResources) or not read.connection:
             raise ConfigError(f"resource {name!r} is {each!r}; give an Airflow connection id, or lane(…) of one")
         if name == HOME:
             raise ConfigError(f"resource {name!r} is always there and not named: it is the store's own database")
@@ -66,7 +66,7 @@ def declared(said: Said) -> dict[str, Declared]:
     return found
 
 
-def _require_apart(resources: Iterable[Declared]) -> None:
+def _require_apart(resources: Iterable[DeclaredResources]) -> None:
     stored: dict[str, str] = {}
     for each in resources:
         other = stored.setdefault(stored_name(each.connection), each.connection)
@@ -77,9 +77,9 @@ def _require_apart(resources: Iterable[Declared]) -> None:
             )
 
 
-def kept(resources: Mapping[str, Declared]) -> dict[str, Kept]:
+def kept(resources: Mapping[str, DeclaredResources]) -> dict[str, KeptResources]:
     """Make it plain, for an XCom."""
-    return {name: Kept(connection=each.connection, mode=each.mode.value) for name, each in resources.items()}
+    return {name: KeptResources(connection=each.connection, mode=each.mode.value) for name, each in resources.items()}
 
 
 def stored_name(connection: str) -> str:

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow.sdk.bases.operator import BaseOperator
 
-    from txsaga.ports.gates import Gate
-    from txsaga.provider.operators.approval import Approval
-    from txsaga.provider.operators.ballot import BallotVote
-    from txsaga.provider.operators.call import CallStep
+    from txsaga.lake.gates import Gate
     from txsaga.provider.operators.gate import GateStep
     from txsaga.provider.operators.http import HttpStep
     from txsaga.provider.operators.publish import Publish
+    from txsaga.provider.operators.python import CallStep
     from txsaga.provider.operators.spark import SparkStep
     from txsaga.provider.operators.sql import SqlStep
+    from txsaga.provider.operators.votes import Approval, BallotVote
 
 
-class Step:
+class FlowSteps:
     """What `step` is."""
 
     def sql(
@@ -60,7 +59,7 @@ class Step:
         self, name: str, function: Callable[..., Any], input: Mapping[str, object] | None = None, **options: Any
     ) -> CallStep:
         """Make a step of a function that commits by itself; `compensate=` undoes it."""
-        from txsaga.provider.operators.call import CallStep
+        from txsaga.provider.operators.python import CallStep
 
         return CallStep(task_id=name, python_callable=function, input=input, **options)
 
@@ -83,7 +82,7 @@ class Step:
         return operator(task_id=name, **options)
 
 
-step = Step()
+step = FlowSteps()
 
 
 def publish(topic: str, body: object = "", *, name: str | None = None, **options: Any) -> Publish:
@@ -95,14 +94,14 @@ def publish(topic: str, body: object = "", *, name: str | None = None, **options
 
 def approve(subject: str, *, ballot: str, name: str = "approve", **options: Any) -> Approval:
     """Make the task that asks a person, whose answer is a vote."""
-    from txsaga.provider.operators.approval import Approval
+    from txsaga.provider.operators.votes import Approval
 
     return Approval(task_id=name, subject=subject, ballot=ballot, **options)
 
 
 def vote(name: str, *, ballot: str, **options: Any) -> BallotVote:
     """Make the task that looks and votes."""
-    from txsaga.provider.operators.ballot import BallotVote
+    from txsaga.provider.operators.votes import BallotVote
 
     return BallotVote(task_id=name, ballot=ballot, **options)
 

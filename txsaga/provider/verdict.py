@@ -17,7 +17,7 @@ DROPPED = frozenset({"upstream_failed", "skipped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class RunShape:
     """What the flow's tasks are to each other."""
 
     steps: Collection[str]
@@ -27,7 +27,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """Whether the flow commits, and why not."""
 
     commit: bool
@@ -36,10 +36,10 @@ class Verdict:
     left_out: frozenset[str] = frozenset()  # the steps of tasks that were skipped
 
 
-def judge(states: Mapping[str, str | None], shape: Shape) -> Verdict:
+def judge(states: Mapping[str, str | None], shape: RunShape) -> RunVerdict:
     """Judge a run by the states of its tasks; a mapped task has one state for each of its parts."""
     if shape.seal is not None and states.get(shape.seal) != "success":
-        return Verdict(commit=False, why="the run was ended from outside before all of its steps were over")
+        return RunVerdict(commit=False, why="the run was ended from outside before all of its steps were over")
     parts = {step: _parts(states, step, shape.steps) for step in shape.steps}
     handled = _handled(parts, shape)
     excused = set(handled).union(*((shape.behind or {}).get(each, ()) for each in handled))
@@ -53,9 +53,9 @@ def judge(states: Mapping[str, str | None], shape: Shape) -> Verdict:
             wrong[name] = state or "not run"
     if wrong:
         first = [name for name, state in wrong.items() if state != "upstream_failed"] or list(wrong)
-        return Verdict(commit=False, why=", ".join(f"task {name!r} is {wrong[name]}" for name in first))
+        return RunVerdict(commit=False, why=", ".join(f"task {name!r} is {wrong[name]}" for name in first))
     left_out = {_step_of(step, name) for step, found in parts.items() for name in found if found[name] == "skipped"}
-    return Verdict(commit=True, handled=tuple(handled), left_out=frozenset(left_out))
+    return RunVerdict(commit=True, handled=tuple(handled), left_out=frozenset(left_out))
 
 
 def left_behind(states: Mapping[str, str | None], earlier: Collection[str], here: Collection[str]) -> list[str]:
@@ -64,7 +64,7 @@ def left_behind(states: Mapping[str, str | None], earlier: Collection[str], here
     return [name for name in names if states.get(name) == "success"]
 
 
-def _handled(parts: Mapping[str, Mapping[str, str | None]], shape: Shape) -> list[str]:
+def _handled(parts: Mapping[str, Mapping[str, str | None]], shape: RunShape) -> list[str]:
     return [
         step
         for step, handler in (shape.handlers or {}).items()

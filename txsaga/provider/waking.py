@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 
 from txsaga.provider.reference import group_of
-from txsaga.provider.waits.kinds import Kind, Wait
-from txsaga.provider.waits.looking import Looking
+from txsaga.provider.waits.kinds import Wait, WaitKind
+from txsaga.provider.waits.looking import StorePoll
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,11 @@ def _needed(dag: Any, broker: Broker) -> Iterator[int]:
     """Yield for each task that takes messages how many runs those would fill that wait for it."""
     from txsaga.provider.operators.consume import ConsumeStep
 
-    looking = Looking(broker)
+    looking = StorePoll(broker)
     for task in dag.tasks:
         if isinstance(task, ConsumeStep):
             group = task.consumer_group or group_of(dag.dag_id)
-            waits = [Wait(kind=Kind.MESSAGES, topic=topic, group=group) for topic in task.topics]
+            waits = [Wait(kind=WaitKind.MESSAGES, topic=topic, group=group) for topic in task.topics]
             waiting = sum(answer.value.get("new", 0) for answer in looking.look(waits).values())
             yield -(-waiting // task.batch)
 

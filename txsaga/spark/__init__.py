@@ -8,10 +8,9 @@ PySpark; the functions do.
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from txsaga.spark.messages import read, read_stream, send
+    from txsaga.spark.messages import each_batch, read, read_stream, send
     from txsaga.spark.sessions import session
     from txsaga.spark.source import Messages
-    from txsaga.spark.streaming import each_batch
 
 __all__ = ["Messages", "each_batch", "read", "read_stream", "send", "session"]
 
@@ -27,7 +26,7 @@ def __getattr__(name: str) -> object:
 
         return Messages
     if name == "each_batch":
-        from txsaga.spark.streaming import each_batch
+        from txsaga.spark.messages import each_batch
 
         return each_batch
     if name in ("read", "read_stream", "send"):

@@ -20,14 +20,13 @@ from pathlib import Path
 from threading import Thread
 
 import txsaga
-from txsaga.engine.broker import Broker
-from txsaga.engine.flows.flow import Flow
+from txsaga.broker import Broker
+from txsaga.core.decision import LocalState
 from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError
-from txsaga.model.decision import LocalState
+from txsaga.flows.flow import Flow
 from txsaga.spark.detached import StepTaken, detached
-from txsaga.spark.job import Job, Run, found
-from txsaga.spark.progress import Progress
-from txsaga.spark.result import hand_over
+from txsaga.spark.job import Job, Run, found, hand_over
+from txsaga.spark.progress import StageProgress
 from txsaga.spark.sessions import application_id, quiet, session
 
 REFUSED = 3
@@ -63,7 +62,7 @@ def _run(broker: Broker, program: Run, said: argparse.Namespace) -> object:
     _tell(f"session {application_id(spark)} on {quiet(spark)}")
     given = dict(each.partition("=")[::2] for each in said.arguments)
     try:
-        with Progress(spark, _tell):
+        with StageProgress(spark, _tell):
             if said.flow is None:
                 producer = broker.producer(said.group, checker=lambda question: LocalState.UNKNOWN)
                 with producer.transaction(key=said.key) as transaction:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from txsaga.engine.flows.applications import Attempted
+    from txsaga.flows.step_attempts import Attempted
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 BORN = 18
@@ -25,7 +25,7 @@ BORN = 18
 NUMBERS = ("pid", "group")
 
 
-class Driver(NamedTuple):
+class SparkDriver(NamedTuple):
     """The process of a driver, and of all that it started."""
 
     id: str  # of the application
@@ -64,11 +64,11 @@ class Driver(NamedTuple):
                 os.killpg(self.group, signal.SIGKILL)
 
 
-def driver_at_work(found: Attempted | None) -> Driver | None:
+def driver_at_work(found: Attempted | None) -> SparkDriver | None:
     """Return the driver that is at work in a step, as far as is known."""
     if found is None or not found.alive or found.application is None:
         return None
-    driver = Driver.of(found.application.about)
+    driver = SparkDriver.of(found.application.about)
     return None if driver is None or driver.is_gone else driver
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from txsaga.adapters.lake.branch_names import APPLICATION, MARK, mark_of
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import LakeMissing, OtherCatalog
-from txsaga.model.table import BranchStart, TableName
+from txsaga.lake.branch_names import APPLICATION, MARK, mark_of
+from txsaga.lake.table import BranchStart, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

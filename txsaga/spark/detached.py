@@ -11,14 +11,46 @@ from __future__ import annotations
 import json
 import os
 import signal
+from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
 
-from txsaga.engine.flows.flow import Flow
 from txsaga.errors import ConfigError, DecidedOtherwise, TxSagaError
-from txsaga.model.flow_step import StepState
-from txsaga.spark.application import Driver, driver_at_work
-from txsaga.spark.beside import Beside
+from txsaga.flows.flow import Flow
+from txsaga.flows.step_records import FlowStepState
+from txsaga.spark.application import SparkDriver, driver_at_work
+
+
+class Beside(ABC):
+    """Looks as long as the block lasts."""
+
+    def __init__(self, every: float) -> None:
+        self._every, self._over = every, Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look once."""
+
+    def __enter__(self) -> Self:
+        """Begin to look."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every):
+            self.look()
+
 
 EVERY = 5.0
 """Seconds between two questions."""
@@ -32,7 +64,7 @@ class StepTaken(Exception):
 
 def detached(flow: Flow, program: Callable[[], object], said: Namespace, application: str, tell: Tell) -> object:
     """Do a step, recorded so that another task finds it."""
-    driver = Driver.here(application, str(said.detached))
+    driver = SparkDriver.here(application, str(said.detached))
     other = driver_at_work(flow.attempt(said.step))
     if other is not None:
         raise StepTaken(f"application {other.id} is at work in step {said.step!r} already; this one does nothing")
@@ -56,7 +88,7 @@ def _require_small(result: object, most: int) -> None:
 class Superseding(Beside):
     """Asks as long as the block lasts, and ends this process and its JVM where its attempt counts no more."""
 
-    def __init__(self, flow: Flow, step: str, driver: Driver, tell: Tell) -> None:
+    def __init__(self, flow: Flow, step: str, driver: SparkDriver, tell: Tell) -> None:
         super().__init__(EVERY)
         self._flow, self._step, self._driver, self._tell = flow, step, driver, tell
 
@@ -78,6 +110,6 @@ class Superseding(Beside):
         if found is None:
             return None
         about = {} if found.application is None else found.application.about
-        if Driver.of(about) == self._driver and found.state is StepState.STARTED:
+        if SparkDriver.of(about) == self._driver and found.state is FlowStepState.STARTED:
             return None
         return f"attempt {found.number} of step {self._step!r} has taken the place of application {self._driver.id}"

@@ -14,7 +14,7 @@ from txsaga.errors import StoreError
 from txsaga.errors.lake import FormatRefused, LakeMissing
 
 if TYPE_CHECKING:
-    from txsaga.adapters.postgres.home_rows import Access
+    from txsaga.lake.home_rows_store import Access
 
 DRIVER = "org.postgresql.Driver"
 BATCH = 5000

@@ -11,7 +11,10 @@ A job reads one moment, and writes what nobody sees before the decision. It deci
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,27 +24,27 @@ from typing import TYPE_CHECKING, Protocol
 
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import UnknownTable
-from txsaga.ports.gates import Gate
+from txsaga.lake.gates import Gate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.table import Table
-    from txsaga.engine.table_branch import TableBranch
-    from txsaga.model.records import Life
+    from txsaga.broker import Broker
+    from txsaga.core.records import TxRecord
+    from txsaga.lake.table_writes import Table, TableBranch
+
 
 ENTRY = "run"
 Run = Callable[["Job"], object]
 
 
-class Writing(Protocol):
+class StagedWrite(Protocol):
     """A transaction, or a flow in one of its steps."""
 
     def table(self, name: str) -> Table:
         """Return a table to write to."""
 
-    def join_life(self) -> Life:
+    def join_life(self) -> TxRecord:
         """Return its row."""
 
 
@@ -51,7 +54,7 @@ class Job:
 
     broker: Broker
     spark: SparkSession
-    transaction: Writing
+    transaction: StagedWrite
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, name: str, default: str | None = None) -> str:
@@ -128,3 +131,31 @@ def _loaded(place: str) -> ModuleType:
     sys.modules.setdefault(path.stem, module)
     specification.loader.exec_module(module)
     return module
+
+
+PATIENCE = 60.0
+"""Seconds in which a task keeps a result."""
+HANDED_OVER = "txsaga: the result is handed over"
+"""The line that says so."""
+PAUSE = 0.02
+
+
+def hand_over(result: object, place: Path, *, waits: bool) -> None:
+    """Write a result; where a task waits for it, go on when it is kept."""
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(result, default=str), "utf-8")
+    fresh.replace(place)
+    if not waits:
+        return
+    sys.stdout.write(f"{HANDED_OVER}\n")
+    sys.stdout.flush()
+    until = time.monotonic() + PATIENCE
+    while not kept_place(place).exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"the task has not kept the result in {PATIENCE:.0f} s; run the step again")
+        time.sleep(PAUSE)
+
+
+def kept_place(place: Path) -> Path:
+    """Return the file by which a task says that it has kept a result."""
+    return place.with_name(f"{place.name}.kept")

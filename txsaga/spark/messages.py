@@ -7,40 +7,45 @@ What is sent is half until the transaction is decided: its rows are one more con
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-from txsaga.engine.flows.flow import Flow
-from txsaga.errors import ConfigError
-from txsaga.model import facts
-from txsaga.model.records import FRAMES
-from txsaga.model.topic import Way
+from txsaga.core import facts
+from txsaga.core.records import FRAMES
+from txsaga.core.topic import SendKind
+from txsaga.core.validation import validate_key
+from txsaga.errors import AlreadyCommitted, ConfigError
+from txsaga.flows.flow import Flow
 from txsaga.spark.source import FORMAT, Messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from txsaga.engine.broker import Broker
-    from txsaga.model.records import Life
+    from txsaga.broker import Broker
+    from txsaga.core.records import TxRecord
+    from txsaga.messages.producer import Producer
+    from txsaga.messages.transaction import Transaction
+
 
 _sent: WeakKeyDictionary[object, count[int]] = WeakKeyDictionary()
 
 
-class Open(Protocol):
+class OpenTransaction(Protocol):
     """An open transaction."""
 
-    def join_life(self) -> Life:
+    def join_life(self) -> TxRecord:
         """Return its row."""
 
 
-def send(broker: Broker, transaction: Open, topic: str, frame: DataFrame) -> None:
+def send(broker: Broker, transaction: OpenTransaction, topic: str, frame: DataFrame) -> None:
     """Send the rows of a frame (body, and key and tag if need be) as messages of an open transaction, or flow."""
     life = transaction.join_life()
-    broker.kernel.topics.admit_many(topic, Way.HALF)
+    broker.kernel.topics.admit_many(topic, SendKind.HALF)
     frame.sparkSession.dataSource.register(Messages)
     options: dict[str, str | int] = {
         "url": broker.kernel.tables.home_url(),
@@ -97,3 +102,22 @@ def read_stream(broker: Broker, spark: SparkSession, topic: str, *, tag: str | N
 def _options(broker: Broker, topic: str, tag: str | None) -> dict[str, str]:
     options = {"url": broker.kernel.tables.home_url(), "topic": topic}
     return options if tag is None else {**options, "tag": tag}
+
+
+logger = logging.getLogger("txsaga")
+
+
+def each_batch(
+    producer: Producer, query: str, write: Callable[[Transaction, DataFrame], object]
+) -> Callable[[DataFrame, int], None]:
+    """Return what `foreachBatch` takes: it writes each batch in a transaction with the key `query/number`, once."""
+    validate_key(query)
+
+    def batch(frame: DataFrame, number: int) -> None:
+        try:
+            with producer.transaction(key=f"{query}/{number}") as transaction:
+                write(transaction, frame)
+        except AlreadyCommitted:
+            logger.info("batch %d of %s was committed before; it is passed over", number, query)
+
+    return batch

@@ -37,7 +37,7 @@ from pyiceberg.types import (
 )
 
 from txsaga.errors.lake import FormatRefused
-from txsaga.model.table import TableName
+from txsaga.lake.table import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

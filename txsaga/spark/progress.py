@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from txsaga.spark.beside import Beside
+from txsaga.spark.detached import Beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EVERY = 5.0
 
 
-class Progress(Beside):
+class StageProgress(Beside):
     """Tells about a session as long as the block lasts."""
 
     def __init__(self, spark: SparkSession, tell: Callable[[str], None], every: float = EVERY) -> None:

@@ -14,8 +14,7 @@ from pyiceberg.table import StaticTable
 
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import FormatRefused
-from txsaga.model.naming import read_name
-from txsaga.model.table import TableName
+from txsaga.lake.table import TableName, read_name
 from txsaga.spark.staging import with_ids
 
 if TYPE_CHECKING:

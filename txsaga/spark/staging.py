@@ -33,11 +33,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from txsaga.adapters.lake.columns import require_columns, require_type
-from txsaga.adapters.lake.files import Staged
-from txsaga.adapters.lake.storage import files_below
 from txsaga.errors.lake import FormatRefused
-from txsaga.model.table import TableName
+from txsaga.lake.columns import require_columns, require_type
+from txsaga.lake.files import Staged
+from txsaga.lake.storage import files_below
+from txsaga.lake.table import TableName
 from txsaga.spark.partitioning import copied, read_value
 
 if TYPE_CHECKING:

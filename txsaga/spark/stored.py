@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.announce import Announcer
-from txsaga.engine.topics import Topics
+from txsaga.core.announcer import Announcer
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import LogEntry, Row, TxRecord
+from txsaga.core.topic import SendKind
 from txsaga.errors import Superseded, TransactionClosed, UnknownTransaction
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life, LogEntry, Row
-from txsaga.model.topic import Way
-from txsaga.ports.ledger import Ledger, Ledgers
-from txsaga.spark import arrow
-from txsaga.spark.laying import Laying, together
+from txsaga.messages.ports import Ledger, Ledgers
+from txsaga.messages.topics import Topics
+from txsaga.spark import chunks as arrow
+from txsaga.spark.chunks import Laying, together
+from txsaga.store.store import PostgresStore
 
 ENTRIES = 64
 """Chunks that are read at a time."""
@@ -41,7 +41,7 @@ class Contribution:
         count = 0
         with opened(url) as store:
             topics = Topics(store.registry, Announcer())
-            laying = Laying(topics.admit_many(topic, Way.HALF), topics.turn)
+            laying = Laying(topics.admit_many(topic, SendKind.HALF), topics.turn)
             for rows in map(laying.rows, together(batches)):
                 self._add(store.ledgers, part, attempt, rows)
                 count += sum(row.count for row in rows)
@@ -58,7 +58,7 @@ class Contribution:
         with ledgers.open() as ledger:
             ledger.add(replace(self._hold(ledger), owner=attempt), part, rows)
 
-    def _hold(self, ledger: Ledger) -> Life:
+    def _hold(self, ledger: Ledger) -> TxRecord:
         life = ledger.share(self.txid)
         if life is None:
             raise UnknownTransaction(f"transaction {self.txid} is not in this store")

@@ -28,7 +28,7 @@ __all__ = ["FakeClock", "ParticipantContract", "Shelf"]
 _MODULES = {"FakeClock": "clock", "ParticipantContract": "participant_contract", "Shelf": "shelf"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # a class
+def __getattr__(name: str) -> Any:  # a class
     """Import a class on first use."""
     if name not in _MODULES:
         raise AttributeError(f"module 'txsaga.testing' has no attribute {name!r}")

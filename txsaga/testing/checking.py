@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from txsaga.engine.answering import Answering
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.lease import Heartbeat
-from txsaga.model.checks import CheckProfile
+from txsaga.checkback.answering import AnswerRole
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.core.kernel import Kernel
 
 
 def check_once(kernel: Kernel, profile: CheckProfile | None = None) -> int:
     """Enlist this process, run a round, answer what it asks here; return how many transactions the round dealt with."""
     Heartbeat(kernel).enlist()  # it holds nothing: what is open here plays what a dead process left
     done = CheckBack(kernel, profile).run_once()
-    answering = Answering(kernel)
+    answering = AnswerRole(kernel)
     while answering.run_once():
         pass
     return done

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from txsaga import config
+from txsaga.core.facts import Fact
 from txsaga.errors import ConfigError
-from txsaga.model.facts import Fact
 
 T = TypeVar("T")
 

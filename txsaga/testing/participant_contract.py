@@ -31,11 +31,11 @@ from uuid import uuid4
 
 import pytest
 
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
 from txsaga.errors import xa
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
-from txsaga.ports.participants import Ages, Enlisted, Participant
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.participant import Ages, EnlistedBranch, Participant
 from txsaga.testing.shelf import Shelf
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
@@ -49,14 +49,14 @@ def new_branch(number: int = 1, attempt: int = 1, *, beside: BranchId | None = N
     return BranchId(beside.transaction if beside else StoreId(uuid4(), 1).transaction(7), number, attempt)
 
 
-def begun(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 1) -> Enlisted:
+def begun(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 1) -> EnlistedBranch:
     """Enlist a branch and write an item in it."""
     enlisted = participant.enlist(branch)
     shelf.put(enlisted.handle, item)
     return enlisted
 
 
-def voted(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 1) -> Enlisted:
+def voted(participant: Participant, shelf: Shelf, branch: BranchId, item: int = 1) -> EnlistedBranch:
     """Enlist a branch, write an item and get a yes."""
     enlisted = begun(participant, shelf, branch, item)
     assert enlisted.prepare()() is Vote.PREPARED

@@ -12,18 +12,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
 
-from txsaga.adapters.brokers import LoggedParticipant, StoreParticipant
-from txsaga.engine.broker import Broker
-from txsaga.engine.cluster.facade import BrokerCluster
-from txsaga.engine.cluster.members import RETRY, Members
+from txsaga.broker import Broker
+from txsaga.clusters.broker_cluster import BrokerCluster
+from txsaga.clusters.config import ClusterConfig, check, check_one, check_stores, read
+from txsaga.clusters.members import RETRY, Members
+from txsaga.core.arguments import check_kind, check_seconds
 from txsaga.errors import ConfigError
-from txsaga.model.arguments import check_kind, check_seconds
-from txsaga.model.cluster import Cluster, check, check_one, check_stores, read
+from txsaga.resources.broker import StoreParticipant
+from txsaga.resources.broker_log import LoggedParticipant
 from txsaga.wiring.connecting import one_of_many
 
 
 def cluster(
-    definition: Cluster | Mapping[str, object],
+    definition: ClusterConfig | Mapping[str, object],
     brokers: Mapping[str, str | Broker],
     *,
     name: str = "cluster",
@@ -37,7 +38,7 @@ def cluster(
     A broker that is away is looked at again after `retry` seconds. With `tx_log` each step of two-phase commit is
     written to a file per broker in that folder. `seed` makes the random policy repeatable.
     """
-    found = definition if isinstance(definition, Cluster) else read(name, definition)
+    found = definition if isinstance(definition, ClusterConfig) else read(name, definition)
     check(found)
     check_brokers(found, brokers, coordinator)
     check_seconds(retry, "retry")
@@ -73,7 +74,7 @@ def cluster(
     )
 
 
-def check_brokers(definition: Cluster, brokers: Mapping[str, str | Broker], coordinator: object) -> None:
+def check_brokers(definition: ClusterConfig, brokers: Mapping[str, str | Broker], coordinator: object) -> None:
     """Raise `ConfigError` unless every broker can be reached and there is one coordinator where it takes one."""
     check_kind(brokers, Mapping, "brokers", "give a URL or an open broker by each name")
     for broker in brokers.values():

@@ -18,29 +18,28 @@ from typing import Any, overload
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from txsaga.adapters.aio import in_loop
-from txsaga.adapters.airflow.followers import airflow_at
-from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.embedded.server import EmbeddedServer
-from txsaga.adapters.enlisting import Participants
-from txsaga.adapters.lake.opening import open_lake, reachable
-from txsaga.adapters.postgres.cuts import PostgresCuts
-from txsaga.adapters.postgres.home_rows import PostgresHomeRows
-from txsaga.adapters.postgres.joining import JoinedSends, sync_of
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.adapters.services import call_service
+from txsaga.aio.in_loop import in_loop
+from txsaga.airflow_host.followers import airflow_at
+from txsaga.broker import Broker
 from txsaga.config import Settings
-from txsaga.engine.announce import Announcer
-from txsaga.engine.async_joined import AsyncJoined
-from txsaga.engine.broker import Broker
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.patience import PATIENCE, patiently
-from txsaga.engine.saga.code import CODE
+from txsaga.core.announcer import Announcer, Observer
+from txsaga.core.arguments import check_count, check_function, check_kind, check_seconds, list_of
+from txsaga.core.kernel import Kernel
+from txsaga.core.retry import PATIENCE, patiently
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
-from txsaga.model.arguments import check_count, check_function, check_kind, check_seconds, list_of
-from txsaga.model.table import ROWS_EFFECT, TABLE_EFFECT
-from txsaga.ports.observer import Observer
-from txsaga.ports.participants import Enlistable, Participant
+from txsaga.flows.saga_code import CODE
+from txsaga.lake.cuts_store import PostgresCuts
+from txsaga.lake.home_rows_store import PostgresHomeRows
+from txsaga.lake.opening import open_lake, reachable
+from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT
+from txsaga.messages.home import AsyncJoined
+from txsaga.messages.joined_sends import JoinedSends, sync_of
+from txsaga.resources.broker import StoreParticipant
+from txsaga.resources.participant import Enlistable, Participant
+from txsaga.resources.registered import Participants
+from txsaga.resources.services import call_service
+from txsaga.store.store import PostgresStore
 from txsaga.wiring.loading import load
 from txsaga.wiring.resources import Resources
 

@@ -8,7 +8,7 @@ from typing import Any
 from txsaga.errors import ConfigError
 
 
-def load(name: str, what: str) -> Any:  # noqa: ANN401  # whoever asks for it knows what it must be
+def load(name: str, what: str) -> Any:  # whoever asks for it knows what it must be
     """Load a function named module:callable."""
     module, _, attribute = name.partition(":")
     try:

@@ -14,16 +14,16 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from txsaga.adapters.evidence import SqlEvidence
-from txsaga.adapters.evidence.whereabouts import Whereabouts
-from txsaga.adapters.postgres.connection import require_readable
-from txsaga.adapters.xa import participant_for
 from txsaga.config import RESOURCE
+from txsaga.core.arguments import check_kind
+from txsaga.core.redacting import redacted
 from txsaga.errors import ConfigError, ResourceUnknown
-from txsaga.model.arguments import check_kind
-from txsaga.model.redacting import redacted
-from txsaga.ports.evidence import Evidence
-from txsaga.ports.participants import Participant
+from txsaga.evidence.database import SqlEvidence
+from txsaga.evidence.location import Whereabouts
+from txsaga.evidence.ports import Evidence
+from txsaga.resources.databases import participant_for
+from txsaga.resources.participant import Participant
+from txsaga.store.connection import require_readable
 
 CONNECT = {"psycopg": 10, "psycopg2": 10, "pymysql": 10, "mysqldb": 10}
 """Seconds by driver: a host that does not answer keeps nobody for longer, unless the URL says otherwise."""

@@ -9,12 +9,12 @@ import pendulum
 import pytest
 
 from tests.adapters.airflow.fake import FakeAirflow, fake_airflow
-from txsaga.adapters.airflow.followers import PAGE, AirflowFollowers
-from txsaga.adapters.airflow.instance import run_name
-from txsaga.adapters.airflow.rest import Airflow
-from txsaga.adapters.airflow.runs import AirflowRuns
+from txsaga.airflow_host.followers import PAGE, AirflowFollowers
+from txsaga.airflow_host.instance import run_name
+from txsaga.airflow_host.rest import Airflow
+from txsaga.airflow_host.runs import AirflowRuns
 from txsaga.errors.host import HostFailed
-from txsaga.model.follow_up import AssetName, FollowUp
+from txsaga.flows.follow_up import AssetName, FollowUp
 
 pytestmark = pytest.mark.rule("R18")
 SINCE = pendulum.now("UTC")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from txsaga.adapters.airflow.home import AirflowHome
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.record import Record, RunningPart
-from txsaga.adapters.airflow.running import Host
-from txsaga.adapters.airflow.settings import MARK, environment
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.airflow_host.environment import MARK, environment
+from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import PartRecord, RunningPart
+from txsaga.airflow_host.running import Host
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError
 from txsaga.errors.host import HostFailed
 
@@ -84,16 +84,16 @@ def test_dags_that_are_not_there_are_refused(home: AirflowHome, tmp_path: Path) 
 
 def test_nothing_runs_in_a_fresh_home(home: AirflowHome) -> None:
     assert host(home).down() == 0
-    assert [part.healthy for part in host(home).status()] == [False] * len(Part)
+    assert [part.healthy for part in host(home).status()] == [False] * len(AirflowPart)
 
 
 def test_the_record_of_a_dead_supervisor_counts_for_nothing(home: AirflowHome) -> None:
     home.create()
-    Record(pid=os.getpid(), started=1.0, parts={"engine": RunningPart(pid=1, since=1.0)}).write(home)
-    assert Record.read(home) is not None
+    PartRecord(pid=os.getpid(), started=1.0, parts={"engine": RunningPart(pid=1, since=1.0)}).write(home)
+    assert PartRecord.read(home) is not None
     assert host(home).supervisor() is None  # that process lives, but it is none of this home
     home.record_file.write_text("[]")
-    assert Record.read(home) is None
+    assert PartRecord.read(home) is None
 
 
 def test_the_parts_agree_on_address_database_and_keys(home: AirflowHome) -> None:
@@ -142,5 +142,5 @@ def test_an_airflow_keeps_its_name_when_its_port_changes(home: AirflowHome) -> N
 
 
 def test_no_part_serves_its_logs_to_the_network() -> None:
-    for part in (Part.SCHEDULER, Part.TRIGGERER):
+    for part in (AirflowPart.SCHEDULER, AirflowPart.TRIGGERER):
         assert part.command == ("airflow", part.value, "--skip-serve-logs")

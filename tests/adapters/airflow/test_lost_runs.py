@@ -10,12 +10,12 @@ import pytest
 
 import txsaga
 from tests.adapters.airflow.fake import FakeAirflow, fake_airflow
-from txsaga.adapters.airflow.instance import run_name
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
-from txsaga.wiring import open_store
+from txsaga.airflow_host.instance import run_name
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.core.decision import Decision, LocalState
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.rule("R5"), pytest.mark.postgres]
 SHORT = timedelta(seconds=0.2)

@@ -8,12 +8,12 @@ import pytest
 
 from tests.adapters.airflow.fake import FakeAirflow, fake_airflow
 from tests.services.free_port import free_port
-from txsaga.adapters.airflow.instance import airflow_name, run_name, run_of
-from txsaga.adapters.airflow.rest import Airflow
-from txsaga.adapters.airflow.runs import SILENCE, AirflowRuns
+from txsaga.airflow_host.instance import airflow_name, run_name, run_of
+from txsaga.airflow_host.rest import Airflow
+from txsaga.airflow_host.runs import SILENCE, AirflowRuns
+from txsaga.checkback.ports import RunState
 from txsaga.errors import ConfigError
 from txsaga.errors.host import HostFailed
-from txsaga.ports.runs import RunState
 
 pytestmark = pytest.mark.rule("R5")
 RUN = "airflow:bank/manual__1"

@@ -10,15 +10,14 @@ from typing import Any
 from uuid import uuid4
 
 from txsaga import Broker
-from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.brokers.handle import BrokerWork
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.roles import Dispatcher
+from txsaga.checkback.by_hand import ByHand
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
+from txsaga.core.store import Store
 from txsaga.errors import StoreUnavailable
-from txsaga.model.branch import BranchId, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
-from txsaga.ports.store import Store
+from txsaga.flows.branch import BranchId, Vote
+from txsaga.resources.broker import BrokerWork, StoreParticipant
 from txsaga.testing.checking import check_once
 
 ITEMS = "items"
@@ -28,11 +27,11 @@ _readers = count()
 class CutOnce:
     """Ledgers behind a line that breaks at the next call, and is back at the one after it."""
 
-    def __init__(self, ledgers: Any) -> None:  # noqa: ANN401  # those of any store
+    def __init__(self, ledgers: Any) -> None:  # those of any store
         self._ledgers = ledgers
         self.cut = False
 
-    def open(self) -> Any:  # noqa: ANN401  # whatever the store's gives
+    def open(self) -> Any:  # whatever the store's gives
         """Open a block, or fail once."""
         if self.cut:
             self.cut = False

@@ -10,9 +10,9 @@ from tests.engine.fakes import broker_on
 from tests.oracle import MemoryStore
 from tests.services.databases import fresh_name
 from txsaga import Broker
-from txsaga.adapters.brokers import StoreParticipant
+from txsaga.resources.broker import StoreParticipant
 from txsaga.testing import ParticipantContract
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 Open = Callable[[str], Broker]
 

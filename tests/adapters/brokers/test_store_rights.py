@@ -18,15 +18,14 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
 )
 from tests.engine.stored import Stored
 from txsaga import Broker
-from txsaga.adapters.brokers import StoreParticipant
-from txsaga.adapters.brokers.handle import BrokerWork
-from txsaga.engine.by_hand import ByHand
+from txsaga.checkback.by_hand import ByHand
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
 from txsaga.errors import ConfigError, RightsMissing, TxSagaError
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.identity import StoreId
-from txsaga.model.rights import Right
-from txsaga.ports.participants import Enlisted
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.broker import BrokerWork, StoreParticipant
+from txsaga.resources.participant import EnlistedBranch
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 
@@ -35,7 +34,7 @@ def named() -> BranchId:
     return BranchId(StoreId(uuid4(), 1).transaction(7), 1)
 
 
-def sent(participant: StoreParticipant, branch: BranchId) -> Enlisted:
+def sent(participant: StoreParticipant, branch: BranchId) -> EnlistedBranch:
     enlisted = participant.enlist(branch)
     assert isinstance(enlisted.handle, BrokerWork)
     enlisted.handle.send("orders", b"one")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.embedded.private_binaries import copy_of_the_binaries
-from txsaga.adapters.embedded.account import Account
-from txsaga.adapters.embedded.binaries import find_binaries
+from txsaga.embedded.account import Account
+from txsaga.embedded.binaries import find_binaries
 
 PROGRAM = Path(__file__).with_name("starter.py")
 IS_ROOT = os.geteuid() == 0

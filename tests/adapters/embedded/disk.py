@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.adapters.embedded.statements import execute
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
 FILLER = "filler"

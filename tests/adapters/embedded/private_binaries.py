@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from txsaga.adapters.embedded.binaries import find_binaries
+from txsaga.embedded.binaries import find_binaries
 
 
 def copy_of_the_binaries(target: Path) -> Path:

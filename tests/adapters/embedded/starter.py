@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
 

@@ -5,7 +5,7 @@ import threading
 import psycopg
 import pytest
 
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 
 
 def execute(server: EmbeddedServer, statement: str) -> list[tuple[object, ...]]:

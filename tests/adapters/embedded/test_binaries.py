@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from txsaga.adapters.embedded.binaries import find_binaries
+from txsaga.embedded.binaries import find_binaries
 from txsaga.errors import EmbeddedDatabaseError
 
 

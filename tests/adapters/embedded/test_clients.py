@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.adapters.embedded.statements import execute
 from tests.services.embedded import embedded_server, temporary_home
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
 pytestmark = pytest.mark.postgres

@@ -12,9 +12,10 @@ import pytest
 from tests.adapters.embedded.callers import NEEDS_ROOT, ORDINARY
 from tests.adapters.embedded.statements import execute
 from tests.services.embedded import embedded_server, temporary_home
-from txsaga.adapters.embedded import EmbeddedServer, port
-from txsaga.adapters.embedded.account import server_account
-from txsaga.adapters.embedded.binaries import find_binaries, reachable
+from txsaga.embedded import launch as port
+from txsaga.embedded.account import server_account
+from txsaga.embedded.binaries import find_binaries, reachable
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 
 pytestmark = pytest.mark.postgres

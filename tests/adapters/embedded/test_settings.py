@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.embedded.callers import IS_ROOT
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError
 
 

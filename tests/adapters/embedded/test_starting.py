@@ -13,8 +13,8 @@ from tests.adapters.embedded.callers import CALLERS, ME, NEEDS_ROOT, Caller, Out
 from tests.adapters.embedded.private_binaries import copy_of_the_binaries
 from tests.adapters.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import temporary_home
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.adapters.embedded.locks import LifeLock
+from txsaga.embedded.locks import LifeLock
+from txsaga.embedded.server import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 STRANGE = "my 'home' is not \"$HOME\""

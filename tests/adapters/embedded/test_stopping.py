@@ -13,7 +13,9 @@ import pytest
 from tests.adapters.embedded.callers import ME, NEEDS_ROOT
 from tests.adapters.embedded.statements import execute, keep_a_backend_busy, prepare_a_transaction
 from tests.services.embedded import embedded_server, temporary_home
-from txsaga.adapters.embedded import EmbeddedServer, ServerStatus, StopMode, processes
+from txsaga.embedded import processes
+from txsaga.embedded.launch import StopMode
+from txsaga.embedded.server import EmbeddedServer, ServerStatus
 from txsaga.errors import EmbeddedDatabaseError
 
 pytestmark = pytest.mark.postgres

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, text
 
-from txsaga.adapters.evidence import SqlEvidence
-from txsaga.model.identity import StoreId
+from txsaga.core.identity import StoreId
+from txsaga.evidence.database import SqlEvidence
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ def open_engine(kind: str, request: pytest.FixtureRequest) -> Iterator[OpenEngin
     url = request.getfixturevalue(f"{kind.removesuffix('-wal')}_url")
     made: list[Engine] = []
 
-    def make(**settings: Any) -> Engine:  # noqa: ANN401  # whatever create_engine takes
+    def make(**settings: Any) -> Engine:  # whatever create_engine takes
         made.append(create_engine(url, **settings))
         if kind == "sqlite-wal":
             event.listen(made[-1], "connect", _write_ahead)
@@ -65,5 +65,5 @@ def books(open_engine: OpenEngine) -> Books:
     return Books(open_engine(pool_size=20)).open()
 
 
-def _write_ahead(connection: Any, record: object) -> None:  # noqa: ANN401  # a driver's connection
+def _write_ahead(connection: Any, record: object) -> None:  # a driver's connection
     connection.execute("PRAGMA journal_mode = WAL").close()

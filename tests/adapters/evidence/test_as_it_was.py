@@ -10,10 +10,10 @@ from sqlalchemy import event, text
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
-from txsaga.adapters.xa import participant_for
+from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
-from txsaga.model.branch import Finish
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import Finish
+from txsaga.resources.databases import participant_for
 from txsaga.testing.participant_contract import new_branch
 
 COMMIT = Decision.COMMIT
@@ -46,7 +46,7 @@ def serializable(driver: psycopg.Connection[Any], _: object) -> None:
     driver.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
 
 
-def of_the_session(driver: Any, _: object) -> None:  # noqa: ANN401  # pymysql's connection
+def of_the_session(driver: Any, _: object) -> None:  # pymysql's connection
     driver.cursor().execute("set session transaction isolation level serializable")
 
 
@@ -62,7 +62,9 @@ def test_a_level_that_the_pool_was_given_stays(open_engine: OpenEngine, kind: st
 
 @SERVERS
 @pytest.mark.parametrize("level", ["AUTOCOMMIT", "SERIALIZABLE"])
-def test_what_an_engine_on_the_same_pool_asks_for_stays_with_it(open_engine: OpenEngine, level: Any) -> None:  # noqa: ANN401  # one of its words
+def test_what_an_engine_on_the_same_pool_asks_for_stays_with_it(
+    open_engine: OpenEngine, level: Any
+) -> None:  # one of its words
     whole = open_engine(**SINGLE)
     books = Books(whole).open()
     derived = Books(whole.execution_options(isolation_level=level), store=books.store)

@@ -10,8 +10,10 @@ from sqlalchemy import NullPool, create_engine, inspect, text
 from tests.adapters.evidence.books import Books, OpenEngine
 from tests.adapters.evidence.clerks import clerk
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
-from txsaga.adapters.evidence import SqlEvidence, create, ddl
 from txsaga.errors import ConfigError, EvidenceMissing, RightsMissing, StoreUnavailable
+from txsaga.evidence.database import SqlEvidence
+from txsaga.evidence.location import create
+from txsaga.evidence.schema import ddl
 
 TABLES = {"txsaga_database", "txsaga_evidence", "txsaga_inbox"}
 DIALECTS = ["mariadb", "mysql", "postgresql", "sqlite"]

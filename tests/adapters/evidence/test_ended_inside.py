@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RootTransaction, text
 from tests.adapters.evidence.books import Books, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
 from txsaga.errors import TransactionClosed, TransactionError
-from txsaga.ports.step_work import Ran
+from txsaga.evidence.ports import Ran
 
 ONE = 1
 REFUSED: dict[str, Callable[[Connection], object]] = {

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, NullPool, create_engine, event, text
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
-from txsaga.adapters.evidence import SqlEvidence
-from txsaga.adapters.evidence.sessions import short_waits
+from txsaga.core.identity import StoreId
 from txsaga.errors import DecidedOtherwise, EvidenceMissing, StoreUnavailable, UnknownTransaction
-from txsaga.model.identity import StoreId
+from txsaga.evidence.database import SqlEvidence
+from txsaga.evidence.sessions import short_waits
 
 ONE, TWO, THREE = 1, 2, 3
 SOON = 4.0  # seconds: the short time that a fence waits, with room for a busy machine; far from 50
@@ -199,7 +199,7 @@ def test_a_name_that_leads_to_another_database_since_is_neither_read_nor_fenced(
 def test_a_question_to_a_locked_table_comes_to_an_end_and_leaves_no_limit_behind(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.adapters.evidence.sql.short_waits", partial(short_waits, locks=1))
+    monkeypatch.setattr("txsaga.evidence.database.short_waits", partial(short_waits, locks=1))
     books.evidence.fence(books.id(ONE))
     dialect = books.engine.dialect.name
     with books.engine.connect() as other:

@@ -9,9 +9,10 @@ from sqlalchemy import event
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import POSTGRESQL
-from txsaga.adapters.evidence import first_row, libpq
+from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, StoreUnavailable
-from txsaga.model.decision import Decision
+from txsaga.evidence import begin_with_evidence as first_row
+from txsaga.evidence import libpq
 
 pytestmark = pytest.mark.parametrize("kind", [POSTGRESQL])
 

@@ -17,9 +17,10 @@ from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.clerks import clerk
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL, SQLITE
 from txsaga import Delivered, inbox
-from txsaga.adapters.evidence import create, forget
+from txsaga.core.identity import HalfId, StoreId
 from txsaga.errors import AlreadyDone, ConfigError, EvidenceMissing, InvalidMessage, StoreError, TransactionError
-from txsaga.model.identity import HalfId, StoreId
+from txsaga.evidence.inbox import forget
+from txsaga.evidence.location import create
 
 STORE = StoreId(UUID(int=7), 1)
 A_WHILE = 0.3

@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from txsaga.adapters.evidence.key import EvidenceKey
+from txsaga.core.identity import StoreId
 from txsaga.errors import UnknownTransaction
-from txsaga.model.identity import StoreId
+from txsaga.evidence.schema import EvidenceKey
 
 STORE = StoreId(UUID("5f0c7e2a-91d4-4b36-8a57-3c1be0d46f92"), 3)
 

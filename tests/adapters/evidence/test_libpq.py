@@ -11,8 +11,8 @@ import pytest
 from psycopg.pq.abc import PGconn
 
 from tests.rules.patience import eventually
-from txsaga.adapters.evidence import libpq
-from txsaga.adapters.lookout import Lookout
+from txsaga.evidence import libpq
+from txsaga.evidence.libpq import SpinWait
 
 pytestmark = pytest.mark.postgres
 
@@ -37,9 +37,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Name the thread of each look that found nothing yet."""
     seen: list[int] = []
     monkeypatch.setattr("os.sched_yield", lambda: seen.append(threading.get_ident()))
-    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.01)
-    monkeypatch.setattr("txsaga.adapters.lookout.DEBT", 100_000)
-    monkeypatch.setattr(libpq, "_lookout", Lookout())
+    monkeypatch.setattr("txsaga.evidence.libpq.IMPATIENCE", 0.01)
+    monkeypatch.setattr("txsaga.evidence.libpq.DEBT", 100_000)
+    monkeypatch.setattr(libpq, "_lookout", SpinWait())
     monkeypatch.setattr(libpq, "_waiting", set())
     return seen
 
@@ -70,7 +70,7 @@ def test_who_has_others_beside_him_sleeps(open_session: Callable[[], PGconn], lo
 def test_who_was_answered_or_left_counts_no_more(open_session: Callable[[], PGconn], looks: list[int]) -> None:
     session = open_session()
     libpq.send(session, "SELECT pg_sleep(0.5)")
-    with pytest.raises(libpq.FellSilent):
+    with pytest.raises(libpq.ServerSilent):
         libpq.receive(session, 0.001)
     looks.clear()
     libpq.receive(session)

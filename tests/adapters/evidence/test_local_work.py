@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError, InvalidRequestError
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB, POSTGRESQL
-from txsaga.adapters.evidence import SqlEvidence
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, TransactionError
+from txsaga.evidence.database import SqlEvidence
 
 ONE, TWO = 1, 2
 

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, text
 from tests.adapters.evidence.books import Books, enter
 from tests.adapters.evidence.conftest import POSTGRESQL
 from tests.adapters.evidence.test_inbox import message
-from txsaga.adapters.evidence import inbox
-from txsaga.adapters.evidence.local import mark_of
 from txsaga.errors import TransactionError
+from txsaga.evidence.inbox import inbox
+from txsaga.evidence.local_transaction import mark_of
 
 ONE = 1
 BACK: dict[str, Callable[[Connection], object]] = {

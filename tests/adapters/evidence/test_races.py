@@ -10,8 +10,8 @@ from sqlalchemy.exc import OperationalError
 
 from tests.adapters.evidence.books import Books, OpenEngine, enter
 from tests.adapters.evidence.conftest import MARIADB
+from txsaga.core.records import EvidenceOutcome
 from txsaga.errors import DecidedOtherwise, StoreUnavailable, TransactionError
-from txsaga.model.records import Outcome
 
 TRANSACTIONS = 50
 CALLERS = 8
@@ -25,7 +25,7 @@ class Told:
 
     worked: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
-    fenced: list[tuple[int, Outcome]] = field(default_factory=list)
+    fenced: list[tuple[int, EvidenceOutcome]] = field(default_factory=list)
 
 
 @pytest.mark.rule("R10")

@@ -7,8 +7,8 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.adapters.evidence.books import Books, OpenEngine
 from tests.adapters.evidence.conftest import SQLITE
-from txsaga.adapters.evidence import SqlEvidence
 from txsaga.errors import ConfigError
+from txsaga.evidence.database import SqlEvidence
 
 ONE = 1
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.adapters.evidence.books import Books, enter
 from txsaga.errors import ConfigError
 from txsaga.errors.saga import StepRefused
-from txsaga.ports.step_work import Ran, Work
+from txsaga.evidence.ports import Ran, Work
 
 TX = 7
 STEP, UNDO = "step:3", "undo:3"

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from txsaga.adapters import files
-from txsaga.adapters.files import FolderParticipant
-from txsaga.model.branch import BranchId, Finish
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId, Finish
+from txsaga.resources.files import folder
+from txsaga.resources.files.folder import FolderParticipant
 from txsaga.testing.participant_contract import new_branch
 
-HERE = str(Path(files.__file__).parent)
+HERE = str(Path(folder.__file__).parent)
 DEAD, ALIVE = 9, 0
 OLD, NEW = b"old", b"new"
 

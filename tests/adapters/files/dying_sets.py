@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from tests.adapters.files.dying import dying_at, opened
 from txsaga import Folder
-from txsaga.model.branch import BranchId, Finish
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId, Finish
 from txsaga.testing.participant_contract import new_branch
 
 ROWS = pa.table({"id": [1, 2, 3], "half": [0, 1, 2]})

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from txsaga.adapters.files import Folder, FolderParticipant
-from txsaga.adapters.files.staging import FolderWork
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId
+from txsaga.resources.files.folder import Folder, FolderParticipant
+from txsaga.resources.files.staging import FolderWork
 
 NOTES = "notes.txt"
 

@@ -7,12 +7,13 @@ from threading import Barrier
 
 import pytest
 
-from txsaga.adapters.files import FolderParticipant, placing
-from txsaga.adapters.files.branch import FolderBranch
-from txsaga.adapters.files.layout import Layout
+from txsaga.core.decision import Decision
 from txsaga.errors import xa
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.files import branch as placing
+from txsaga.resources.files.branch import FolderBranch
+from txsaga.resources.files.folder import FolderParticipant
+from txsaga.resources.files.layout import Layout
 from txsaga.testing.participant_contract import new_branch
 
 ROUNDS = 100

@@ -9,11 +9,11 @@ from stat import S_IMODE
 import pyarrow as pa
 import pytest
 
-from txsaga.adapters.files import FolderParticipant
-from txsaga.adapters.files.layout import Layout
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, StoreUnavailable, xa
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.files.folder import FolderParticipant
+from txsaga.resources.files.layout import Layout
 from txsaga.testing.participant_contract import new_branch
 
 ROUNDS = 1000

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.files.folder_shelf import FolderShelf, ParquetShelf
-from txsaga.adapters.files import FolderParticipant
+from txsaga.resources.files.folder import FolderParticipant
 from txsaga.testing import ParticipantContract
 
 

@@ -10,12 +10,12 @@ import pytest
 from pyarrow import dataset
 
 from txsaga import Folder
-from txsaga.adapters.files import FolderParticipant
-from txsaga.adapters.files.staging import FolderWork
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, TransactionClosed, xa
 from txsaga.errors.lake import ColumnsDiffer, TypeDiffers
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.files.folder import FolderParticipant
+from txsaga.resources.files.staging import FolderWork
 from txsaga.testing.participant_contract import new_branch
 
 MONDAY = date(2025, 3, 3)

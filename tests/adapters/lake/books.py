@@ -7,9 +7,9 @@ from typing import Any, cast
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from txsaga.adapters.lake.opening import LakeOpener
-from txsaga.engine.broker import Broker
-from txsaga.model.decision import LocalState
+from txsaga.broker import Broker
+from txsaga.core.decision import LocalState
+from txsaga.lake.opening import LakeOpener
 
 LEDGER, POSTING = "bank.ledger", "bank.posting"
 COLUMNS = {"id": "long not null", "day": "date", "amount": "decimal(12,2)", "note": "string"}

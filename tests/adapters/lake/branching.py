@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from tests.adapters.lake.books import LEDGER, MONDAY, Books, rows
-from txsaga.engine.table_branch import TableBranch
-from txsaga.model.table import BranchStart, TableName
+from txsaga.lake.table import BranchStart, TableName
+from txsaga.lake.table_writes import TableBranch
 
 
 class Refused(Exception):

@@ -7,8 +7,8 @@ import pytest
 
 import txsaga
 from tests.adapters.lake.books import Books
-from txsaga.ports.observer import Observer
-from txsaga.wiring import open_store
+from txsaga.core.announcer import Observer
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture

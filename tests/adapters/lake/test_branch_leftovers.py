@@ -65,7 +65,7 @@ def test_a_busy_table_does_not_keep_the_rest_from_being_collected(
         add(books, ledger, 2)
         raise Refused
     with monkeypatch.context() as busy, caplog.at_level("INFO", "txsaga"):
-        busy.setattr("txsaga.adapters.lake.branches.TRIES", 0)
+        busy.setattr("txsaga.lake.branches.TRIES", 0)
         assert books.lake.collect(), "nothing staged was found"
     assert "stay until tables are collected again" in caplog.text
     assert branches(books)

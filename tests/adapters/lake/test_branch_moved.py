@@ -8,9 +8,9 @@ import pytest
 from tests.adapters.lake.books import LEDGER, MONDAY, TUESDAY, Books, rows
 from tests.adapters.lake.branching import add, branches, delete
 from tests.adapters.lake.test_conflicts import Meanwhile, meanwhile, ours
+from txsaga.core.decision import Decision
 from txsaga.errors import TableMoved
-from txsaga.model.decision import Decision
-from txsaga.model.table import WriteMode
+from txsaga.lake.table import WriteMode
 
 __all__ = ["meanwhile", "ours"]
 

@@ -7,9 +7,9 @@ from pyiceberg.manifest import DataFile, DataFileContent
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
 from tests.adapters.lake.branching import Refused, add
-from txsaga.adapters.lake.lake import MOST, require_readable
 from txsaga.errors import ConfigError, TableMoved, TransactionError
 from txsaga.errors import lake as errors
+from txsaga.lake.lake import MOST, require_readable
 
 pytestmark = pytest.mark.postgres
 

@@ -5,11 +5,11 @@ import pytest
 from tests.adapters.lake.books import LEDGER, TUESDAY, Books, rows
 from tests.adapters.lake.branching import Session, add
 from tests.adapters.lake.test_flows import Opinion
-from txsaga.adapters.lake import opening
-from txsaga.adapters.lake.branch_names import MARK, mark_of
 from txsaga.errors import TableMoved
 from txsaga.errors.lake import BranchMissed
-from txsaga.model.table import WriteMode
+from txsaga.lake import opening
+from txsaga.lake.branch_names import MARK, mark_of
+from txsaga.lake.table import WriteMode
 
 pytestmark = pytest.mark.postgres
 

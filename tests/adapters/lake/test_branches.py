@@ -9,9 +9,9 @@ import pytest
 from tests.adapters.lake.books import LEDGER, POSTING, Books, rows
 from tests.adapters.lake.branching import Refused, add, branches, delete
 from txsaga import Folder
-from txsaga.engine.by_hand import ByHand
+from txsaga.checkback.by_hand import ByHand
+from txsaga.core.decision import Decision
 from txsaga.errors import TableMoved, TransactionError
-from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, TUESDAY, Books, rows
+from txsaga.core.facts import Fact
 from txsaga.errors import EffectConflict, TableMoved
 from txsaga.errors.lake import TableTaken
-from txsaga.model.fact import Fact
 
 pytestmark = pytest.mark.postgres
 
@@ -189,7 +189,7 @@ def test_partitions_that_changed_meanwhile_leave_staged_files_as_they_are(books:
 def test_a_decision_that_is_overtaken_again_and_again_gives_up(
     ours: Books, books: Books, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.effects.TRIES", 3)
+    monkeypatch.setattr("txsaga.messages.effects.TRIES", 3)
     books.create()
     meanwhile.once("Built", lambda: books.append(1), times=99)
     with pytest.raises(EffectConflict, match="overtaken by other writers 3 times"), ours.producer.transaction() as tx:

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
-from txsaga.engine.by_hand import ByHand
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.profile import CheckProfile
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import InDoubt, TableMoved
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
 from txsaga.testing.checking import check_once
 
 pytestmark = pytest.mark.postgres
@@ -80,7 +80,7 @@ def test_a_process_without_pyiceberg_leaves_it_undecided(
     books: Books, open_books: Callable[..., Books], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     txid, other = leave_closed(books), open_books()
-    monkeypatch.setitem(sys.modules, "txsaga.adapters.lake.storage", None)
+    monkeypatch.setitem(sys.modules, "txsaga.lake.storage", None)
     with pytest.raises(InDoubt, match=r"pip install 'txsaga\[lake\]'"):
         ByHand(other.broker.kernel).decide(txid, Decision.COMMIT, who="anna", why="I know")
     ByHand(other.broker.kernel).decide(txid, Decision.ROLLBACK, who="anna", why="I know")

@@ -7,8 +7,8 @@ import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, Books, rows
 from txsaga.errors import NotCarried, Superseded, TableMoved, TransactionError
-from txsaga.model.ballot import Ballot, Cast, Rule
-from txsaga.model.gate import Subject
+from txsaga.flows.ballot import Ballot, CastVote, Rule
+from txsaga.lake.gates import Subject
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("CARD-03")]
 
@@ -28,9 +28,9 @@ class Opinion:
     def ballot(self, name: str) -> Ballot:
         return Ballot(name=name, voters=("opinion",), rule=self.rule)
 
-    def judge(self, subject: Subject) -> list[Cast]:
+    def judge(self, subject: Subject) -> list[CastVote]:
         self.seen.append(subject)
-        return [Cast(voter="opinion", yes=self.yes, evidence={} if self.yes else {"why": "I don't like it"})]
+        return [CastVote(voter="opinion", yes=self.yes, evidence={} if self.yes else {"why": "I don't like it"})]
 
 
 def begin(books: Books, key: str = "night") -> int:

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from tests.adapters.lake.books import LEDGER, MONDAY, Books, rows
-from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.decide import Decider
+from txsaga.core.decision import Decision
 from txsaga.errors import OutcomeUnknown
-from txsaga.model.decision import Decision
+from txsaga.flows.owner import BlockOwner
+from txsaga.messages.decide import Decider
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -19,7 +19,7 @@ def lose_an_answer(monkeypatch: pytest.MonkeyPatch, of: type, method: str) -> No
     """Let the first answer be lost behind what was done."""
     answered, lost = getattr(of, method), list[object]()
 
-    def answer(*given: Any, **named: Any) -> object:  # noqa: ANN401  # whatever it takes
+    def answer(*given: Any, **named: Any) -> object:  # whatever it takes
         found = answered(*given, **named)
         if not lost:
             lost.append(found)
@@ -56,7 +56,7 @@ def test_a_coordinated_transaction_is_told_what_stands(
     books.create()
     engine = create_engine(foreign_databases())
     books.broker.register("office", engine)
-    lose_an_answer(monkeypatch, Owner, "_applied")
+    lose_an_answer(monkeypatch, BlockOwner, "_applied")
     with books.producer.coordinated("office") as tx:
         with tx.on("office") as connection:
             connection.exec_driver_sql("create table note (id int)")

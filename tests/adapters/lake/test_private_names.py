@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from sqlalchemy import create_engine
 
 from tests.adapters.lake.books import LEDGER, MONDAY, TUESDAY, Books, rows
-from txsaga.adapters.lake import manifests
-from txsaga.adapters.lake.catalog import HomeCatalog
+from txsaga.lake import manifests
+from txsaga.lake.catalog import HomeCatalog
 
 
 def test_an_arrow_schema_is_read_as_one_of_a_table() -> None:

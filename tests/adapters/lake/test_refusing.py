@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, MONDAY, TUESDAY, Books, rows
-from txsaga.engine.transaction import Transaction
 from txsaga.errors import ConfigError, TxSagaError, lake
+from txsaga.messages.transaction import Transaction
 
 pytestmark = pytest.mark.postgres
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.lake.books import COLUMNS, LEDGER, MONDAY, TUESDAY, Books, rows
-from txsaga.adapters.lake import merging
+from txsaga.lake import manifests as merging
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

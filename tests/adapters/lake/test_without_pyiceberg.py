@@ -15,9 +15,9 @@ from tests.adapters.lake.books import LEDGER, Books, rows
 from tests.cli.program import TIMEOUT, environment, started
 from tests.engine.stored import Stored
 from tests.rules.patience import eventually
-from txsaga.adapters.postgres.doctor import examine
 from txsaga.errors.lake import LakeMissing
-from txsaga.model.finding import Finding, Severity
+from txsaga.store.doctor import examine
+from txsaga.store.finding import Finding, Severity
 
 pytestmark = pytest.mark.postgres
 

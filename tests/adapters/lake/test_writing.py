@@ -86,7 +86,7 @@ def test_rows_are_found_by_what_they_are_partitioned_by(books: Books, partitions
 
 
 def test_a_stream_of_rows_is_written_in_pieces(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.adapters.lake.files.FILE_BYTES", 1)
+    monkeypatch.setattr("txsaga.lake.files.FILE_BYTES", 1)
     books.create()
     batches = [batch for number in range(4) for batch in rows(number).to_batches()]
     reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)

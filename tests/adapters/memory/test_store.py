@@ -20,9 +20,9 @@ from tests.contracts.samples import (
     start,
 )
 from tests.oracle import MemoryStore
+from txsaga.core.records import Half
+from txsaga.core.store import Store
 from txsaga.errors import Superseded
-from txsaga.model.records import Half
-from txsaga.ports.store import Store
 from txsaga.testing import FakeClock
 from txsaga.testing.clock import START
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.engine.stored import Stored
 from tests.rules.scene import books, broker, library, open_broker, probe, shop, store_url
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.wiring import open_store
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 __all__ = ["books", "broker", "library", "open_broker", "probe", "shop", "store_url"]
 

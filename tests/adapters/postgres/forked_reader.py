@@ -8,11 +8,11 @@ from threading import Thread
 
 import txsaga
 from tests.rules.patience import eventually
-from txsaga.adapters.postgres.log import PostgresLog
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.engine.stream import Stream
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.consume.log_store import PostgresLog
+from txsaga.consume.stream import Stream
+from txsaga.core.layout import Batch
 from txsaga.errors import LeaseLost
-from txsaga.model.layout import Batch
 
 
 def refused(use: Callable[[], object]) -> bool:

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, text
 
 from tests.adapters.lake.books import Books
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import staging_tables
-from txsaga.adapters.postgres.connection import transaction
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.home_rows import RowsMode, RowsWay, RowsWrite
+from txsaga.lake import staging_tables
+from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
+from txsaga.store.connection import transaction
+from txsaga.store.store import PostgresStore
 
 TABLES = """
 CREATE TABLE {s}.sale (id int PRIMARY KEY, cents int NOT NULL CHECK (cents >= 0), note text DEFAULT 'none',

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import granting
-from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
-from txsaga.model.rights import Right
+from txsaga.store import granting
+from txsaga.store.connection import make_engine, parse_url, transaction
+from txsaga.store.right import Right
 
 PASSWORD = "secret"
 

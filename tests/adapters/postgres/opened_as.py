@@ -9,12 +9,12 @@ import pytest
 
 import txsaga
 from tests.adapters.postgres.logins import Logins, logins
-from txsaga.engine.broker import Broker
-from txsaga.engine.consumer import Consumer
-from txsaga.engine.lease import Heartbeat
-from txsaga.engine.received import Received
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.delivery import Delivery
+from txsaga.store.right import Right
+from txsaga.wiring.connecting import open_store
 
 Open = Callable[..., Broker]
 
@@ -61,9 +61,9 @@ def run_roles(broker: Broker) -> None:
         pass
 
 
-def everything(workers: Consumer) -> list[Received]:
+def everything(workers: Consumer) -> list[Delivery]:
     """Take what there is: a group that tries once hands out one at a time."""
-    found: list[Received] = []
+    found: list[Delivery] = []
     while taken := workers.receive(wait=0):
         found += taken
     return found

@@ -18,9 +18,9 @@ from tests.contracts.samples import (
     row,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.records import Claimed, Half, Receipt
-from txsaga.model.topic import TopicType
+from txsaga.core.records import ClaimedQueue, Half, Receipt
+from txsaga.core.topic import TopicType
+from txsaga.store.store import PostgresStore
 
 SPAN = 100
 NAMES = """
@@ -61,7 +61,7 @@ class Scene:
         seconds = None if retention is None else int(retention.total_seconds())
         return self.store.registry.create_topic(name, TopicType.TRANSACTION, 1, seconds).qids
 
-    def read_to(self, claim: Claimed, offset: int, member: str = "anna") -> Claimed:
+    def read_to(self, claim: ClaimedQueue, offset: int, member: str = "anna") -> ClaimedQueue:
         return self.store.queues.advance(claim, member, offset)
 
     def age(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Engine
 
-from txsaga.adapters.postgres.line import Line
-from txsaga.adapters.postgres.values import (
+from txsaga.store.line import PipelineConnection
+from txsaga.store.values import (
     Value,
     bools,
     byteas,
@@ -26,7 +26,7 @@ from txsaga.adapters.postgres.values import (
     texts,
     uuid,
 )
-from txsaga.adapters.postgres.wire import Call
+from txsaga.store.wire import Call
 
 BINARY: dict[str, Callable[[Any], Value]] = {
     "txid": int8s,
@@ -63,7 +63,7 @@ class Prepared:
     """One statement, prepared on a line of its own; the values of numbered parameters stand in their order."""
 
     def __init__(self, engine: Engine, statement: str, values: Mapping[str, object]) -> None:
-        self.line, self._statement, self._values = Line(engine), statement, values
+        self.line, self._statement, self._values = PipelineConnection(engine), statement, values
         self._numbered = "$1" in statement
         if self._numbered:
             self.line.connection()

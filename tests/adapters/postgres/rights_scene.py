@@ -14,10 +14,10 @@ import txsaga
 from tests.adapters.postgres.logins import Logins, logins
 from tests.adapters.postgres.rights_table import BODY, DONE, NOTHING, P
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.engine.broker import Broker
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.broker import Broker
+from txsaga.store.connection import parse_url
+from txsaga.store.right import Right
+from txsaga.wiring.connecting import open_store
 
 __all__ = ["Scene", "outcome", "scene"]
 

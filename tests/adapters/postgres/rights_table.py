@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from txsaga.model.layout import lay_out_one
-from txsaga.model.message import Message
-from txsaga.model.rights import Right
+from txsaga.core.layout import lay_out_one
+from txsaga.core.message import Message
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 

@@ -11,12 +11,8 @@ import psycopg
 import pytest
 
 from tests.contracts.samples import row
-from txsaga.adapters.postgres import batch
-from txsaga.adapters.postgres.batch import Batch, Kind
-from txsaga.adapters.postgres.hot import Form, Hot
-from txsaga.adapters.postgres.line import ConnectionLost, Line
-from txsaga.adapters.postgres.values import int4, uuid
-from txsaga.adapters.postgres.wire import Call
+from txsaga.core.decision import Decision
+from txsaga.core.records import End, Half
 from txsaga.errors import (
     ConfigError,
     IdentityChanged,
@@ -26,11 +22,15 @@ from txsaga.errors import (
     StoreError,
     TxSagaError,
 )
-from txsaga.model.decision import Decision
-from txsaga.model.records import End, Half
+from txsaga.messages import batch
+from txsaga.messages.batch import CallKind, HotBatch
+from txsaga.messages.hot_statements import Hot, StatementForm
+from txsaga.store.line import ConnectionLost, PipelineConnection
+from txsaga.store.values import int4, uuid
+from txsaga.store.wire import Call
 
 HOT = Hot.of("s")
-OWN = Form("own one", "own many")
+OWN = StatementForm("own one", "own many")
 HERE = (uuid(UUID(int=7)), int4(1))
 STORED = [(7, b"token")]
 Step = TxSagaError | ConnectionLost | list[list[tuple[Any, ...]]]
@@ -70,8 +70,8 @@ def run_own(line: ScriptedLine) -> object:
     return run(line, End(3, 1, b"", Decision.COMMIT), own=OWN)
 
 
-def run(line: ScriptedLine, *ends: End, own: Form | None = None) -> object:
-    batch = Batch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends, own)  # not alike
+def run(line: ScriptedLine, *ends: End, own: StatementForm | None = None) -> object:
+    batch = HotBatch(HOT, [Half(1, [row(1, "a")], immunity=at) for at in range(2)], ends, own)  # not alike
     return batch.answered(line, 0, HERE)  # type: ignore[arg-type]  # it acts like one
 
 
@@ -103,21 +103,21 @@ def test_a_batch_that_breaks_every_connection_is_not_sent_for_ever() -> None:
 @pytest.mark.rule("R14")
 def test_what_was_found_is_not_sent_again_and_its_decisions_are_asked_for() -> None:
     line = ScriptedLine([ConnectionLost(), [STORED], [[(3,)]]])
-    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
+    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({CallKind.HELD: STORED}, [(3,)])
     assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")
 def test_what_was_not_found_is_sent_again_as_a_whole() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
-    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({Kind.HELD: STORED}, [(3,)])
+    assert run(line, End(3, 1, b"", Decision.COMMIT)) == ({CallKind.HELD: STORED}, [(3,)])
     assert line.sent == [[HOT.prepare.many, HOT.decide.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
 
 
 @pytest.mark.rule("R14")
 def test_own_ends_are_those_of_anybody_in_another_session() -> None:
     line = ScriptedLine([ConnectionLost(), [[]], [STORED, [(3,)]]])
-    assert run_own(line) == ({Kind.HELD: STORED}, [(3,)])
+    assert run_own(line) == ({CallKind.HELD: STORED}, [(3,)])
     assert line.sent == [[HOT.prepare.many, OWN.one], [HOT.batch], [HOT.prepare.many, HOT.decide.one]]
 
 
@@ -126,7 +126,7 @@ def test_own_ends_that_others_decided_go_the_long_way_with_their_batch() -> None
     refused = StoreError("duplicate")
     refused.__cause__ = psycopg.errors.UniqueViolation()
     line = ScriptedLine([refused, [STORED, []]])
-    assert run_own(line) == ({Kind.HELD: STORED}, [])
+    assert run_own(line) == ({CallKind.HELD: STORED}, [])
     assert line.sent == [[HOT.prepare.many, OWN.one], [HOT.prepare.many, HOT.decide.one]]
 
 
@@ -140,7 +140,7 @@ def test_a_session_that_ended_before_anything_was_sent_leaves_no_doubt(turned_aw
     assert back.opened == 1
 
 
-class EndedLine(Line):
+class EndedLine(PipelineConnection):
     """Its session ended while nothing was under way."""
 
     class Ended:
@@ -155,7 +155,7 @@ class EndedLine(Line):
         self._connection = self  # type: ignore[assignment]
         self.wire = self.Ended()  # type: ignore[assignment]
 
-    def connection(self) -> Any:  # noqa: ANN401  # nobody looks at it
+    def connection(self) -> Any:  # nobody looks at it
         if self._connection is None:
             self.opened += 1
             if self._turned_away is not None:

@@ -14,15 +14,15 @@ import txsaga
 from tests.adapters.postgres.logins import logins
 from tests.contracts.samples import COMMIT, decided, drain, end_of, new_group, new_queues, prepared, published, row
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import founding
-from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
-from txsaga.adapters.postgres.cuts import PostgresCuts
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.chunk import BODY, Chunk
 from txsaga.errors import ConfigError, StoreError, StoreUnavailable
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.lake.cuts_store import PostgresCuts
+from txsaga.store import founding
+from txsaga.store.connection import make_engine, parse_url, transaction
+from txsaga.store.right import Right
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R7")]
 

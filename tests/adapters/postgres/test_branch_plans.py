@@ -18,16 +18,24 @@ from psycopg.pq.abc import PGconn
 
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres.line import Line
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.adapters.postgres.wire import Call, Rows
-from txsaga.model.branch import BranchEvent, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.model.step import StepKind
-from txsaga.ports.branches import Begin, Fence, Noted, Resolve, Voted
-from txsaga.ports.steps import Open, Record, Start
-from txsaga.wiring import open_store
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
+from txsaga.flows.branch import BranchEvent, Vote
+from txsaga.flows.ports import (
+    BeginBranches,
+    BranchOutcome,
+    BranchVote,
+    DecisionRequest,
+    Fence,
+    OpenSaga,
+    RecordStep,
+    Start,
+)
+from txsaga.flows.step import StepKind
+from txsaga.store.line import PipelineConnection
+from txsaga.store.store import PostgresStore
+from txsaga.store.wire import Call, Rows
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -53,7 +61,7 @@ class Filled(NamedTuple):
     store: PostgresStore
     group: int
 
-    def lives(self, first: int) -> list[Life]:
+    def lives(self, first: int) -> list[TxRecord]:
         (life,) = self.store.branches.numbers(self.group, 1)
         return [replace(life, txid=first + at) for at in range(SOME)]
 
@@ -65,9 +73,9 @@ class Filled(NamedTuple):
     def looked_at(self, call: Callable[[], object]) -> dict[str, int]:
         """Do a call and undo it; return how many rows of each table the server looked at."""
         found: dict[str, int] = {}
-        exchange = Line.exchange
+        exchange = PipelineConnection.exchange
 
-        def watched(line: Line, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+        def watched(line: PipelineConnection, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
             server = line.connection().pgconn  # the driver would drop prepared statements behind a rollback
             server.exec_(b"BEGIN")
             before = self._counted(server)
@@ -77,18 +85,18 @@ class Filled(NamedTuple):
             return rows
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Line, "exchange", watched)
+            patch.setattr(PipelineConnection, "exchange", watched)
             call()
         return found
 
 
-def word(life: Life, decision: Decision = Decision.COMMIT, resources: Sequence[int] = ()) -> Resolve:
-    votes = [Voted(number, 1, Vote.PREPARED) for number in RESOURCES]
-    return Resolve(life, decision, "owner 1", "the block ended", (), votes, None, resources)
+def word(life: TxRecord, decision: Decision = Decision.COMMIT, resources: Sequence[int] = ()) -> DecisionRequest:
+    votes = [BranchVote(number, 1, Vote.PREPARED) for number in RESOURCES]
+    return DecisionRequest(life, decision, "owner 1", "the block ended", (), votes, None, resources)
 
 
-def noted(txids: Sequence[int]) -> list[Noted]:
-    return [Noted(txid, number, 1, BranchEvent.COMMIT) for txid in txids for number in RESOURCES]
+def noted(txids: Sequence[int]) -> list[BranchOutcome]:
+    return [BranchOutcome(txid, number, 1, BranchEvent.COMMIT) for txid in txids for number in RESOURCES]
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +109,10 @@ def filled(home_database: str) -> Iterator[Filled]:
         young = store.branches.numbers(group, 2)
         store.branches.write([word(life, resources=RESOURCES) for life in young])
         store.branches.write(noted([life.txid for life in young]))
-        begun = store.branches.write([Begin(group, RESOURCES)] * 2)
-        store.branches.write([word(life) for life in begun if isinstance(life, Life)])
-        opened = [life for life in store.steps.write([Open(group, [STEP])] * 2) if isinstance(life, Life)]
-        store.steps.write([Record(life, [NEXT]) for life in opened])
+        begun = store.branches.write([BeginBranches(group, RESOURCES)] * 2)
+        store.branches.write([word(life) for life in begun if isinstance(life, TxRecord)])
+        opened = [life for life in store.steps.write([OpenSaga(group, [STEP])] * 2) if isinstance(life, TxRecord)]
+        store.steps.write([RecordStep(life, [NEXT]) for life in opened])
         store.branches.write([Fence(young[0].txid, "recovery", "gone")])
         stored = Stored(url)
         for statement in FILL.split(";"):
@@ -141,6 +149,6 @@ def test_a_fence_is_written_by_index(filled: Filled) -> None:
 
 def test_further_steps_are_recorded_by_index(filled: Filled) -> None:
     lives = filled.lives(COUNT - 50)
-    looked = filled.looked_at(lambda: filled.store.steps.write([Record(life, [STEP]) for life in lives]))
+    looked = filled.looked_at(lambda: filled.store.steps.write([RecordStep(life, [STEP]) for life in lives]))
     assert 0 < looked["tx"] <= FEW, looked
     assert max(looked.values()) <= FEW, looked

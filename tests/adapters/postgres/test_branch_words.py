@@ -11,11 +11,11 @@ from sqlalchemy import text
 from tests.contracts.branch_contract import FIRST_OF, begun, said, states, written
 from tests.contracts.samples import new_queues, read, row
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.core.decision import Decision
 from txsaga.errors import Superseded
-from txsaga.model.branch import BranchEvent, BranchState
-from txsaga.model.decision import Decision
-from txsaga.ports.branches import Noted
+from txsaga.flows.branch import BranchEvent, BranchState
+from txsaga.flows.ports import BranchOutcome
+from txsaga.store.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
 
@@ -52,21 +52,23 @@ def test_the_word_of_one_who_was_alone_changes_nothing(store: PostgresStore, hom
 def test_of_two_notes_the_one_that_can_be_counts(store: PostgresStore, events: tuple[BranchEvent, ...]) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
-    store.branches.write([Noted(life.txid, 1, 1, each) for each in events])
+    store.branches.write([BranchOutcome(life.txid, 1, 1, each) for each in events])
     assert states(store, life)[0] is BranchState.COMMITTED
 
 
 def test_of_two_notes_that_can_be_the_first_counts(store: PostgresStore) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
-    store.branches.write([Noted(life.txid, 1, 1, each) for each in (BranchEvent.FIND_HAZARD, BranchEvent.COMMIT)])
+    store.branches.write(
+        [BranchOutcome(life.txid, 1, 1, each) for each in (BranchEvent.FIND_HAZARD, BranchEvent.COMMIT)]
+    )
     assert states(store, life)[0] is BranchState.HEURISTIC_HAZARD
 
 
 def test_a_note_waits_for_no_row_that_it_does_not_change(store: PostgresStore) -> None:
     life = begun(store)
     written(store, said(life, COMMIT, votes=FIRST_OF))
-    note = Noted(life.txid, 1, 1, BranchEvent.COMMIT)
+    note = BranchOutcome(life.txid, 1, 1, BranchEvent.COMMIT)
     assert store.branches.write([note]) == [True]
     with ThreadPoolExecutor(1) as beside, store.engine.begin() as connection:
         place = f'"{store.namespace}".branch'

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from txsaga.adapters.postgres.line import Line
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.adapters.postgres.wire import Call, Rows
-from txsaga.model.branch import BranchEvent
-from txsaga.ports.branches import Fence, Noted
+from txsaga.flows.branch import BranchEvent
+from txsaga.flows.ports import BranchOutcome, Fence
+from txsaga.store.line import PipelineConnection
+from txsaga.store.store import PostgresStore
+from txsaga.store.wire import Call, Rows
 
 pytestmark = pytest.mark.postgres
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.postgres
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Tell of each exchange whether its caller was alone."""
-    seen, exchange = list[bool](), Line.exchange
+    seen, exchange = list[bool](), PipelineConnection.exchange
 
-    def noted(line: Line, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+    def noted(line: PipelineConnection, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         seen.append(alone)
         return exchange(line, calls, alone=alone)
 
-    monkeypatch.setattr(Line, "exchange", noted)
+    monkeypatch.setattr(PipelineConnection, "exchange", noted)
     return seen
 
 
@@ -39,5 +39,5 @@ def test_callers_of_one_statement_are_not_alone(store: PostgresStore, told: list
 
 
 def test_nobody_waits_for_a_note(store: PostgresStore, told: list[bool]) -> None:
-    store.branches.write([Noted(1, 1, 1, BranchEvent.COMMIT, "")])
+    store.branches.write([BranchOutcome(1, 1, 1, BranchEvent.COMMIT, "")])
     assert told == [False]

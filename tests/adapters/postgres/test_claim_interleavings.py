@@ -6,7 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.adapters.claim_interleavings import ClaimInterleavings
 from tests.engine.stored import Stored
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

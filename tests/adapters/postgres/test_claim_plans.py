@@ -11,8 +11,8 @@ import pytest
 
 from tests.adapters.postgres.plan import Prepared
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.claim_statements import ClaimStatements
-from txsaga.wiring import open_store
+from txsaga.consume.claims_store import ClaimStatements
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

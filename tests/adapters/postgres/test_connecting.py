@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from tests.services.databases import DatabaseServer
-from txsaga.adapters.postgres import pinging
-from txsaga.adapters.postgres.connection import make_engine, parse_url, translating
 from txsaga.errors import ConfigError
+from txsaga.store import connection as pinging
+from txsaga.store.connection import make_engine, parse_url, translating
 
 pytestmark = pytest.mark.postgres
 

@@ -18,9 +18,9 @@ from tests.contracts.samples import (
     swept,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.doubts import DISPATCHED as PARKED
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.lifecycle import TxState
+from txsaga.checkback.doubts_store import DISPATCHED as PARKED
+from txsaga.core.lifecycle import TxState
+from txsaga.store.store import PostgresStore
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("RMQ-70")]
 
@@ -75,7 +75,7 @@ def test_a_stray_row_at_the_head_parks_nothing(store: PostgresStore, stored: Sto
 def test_only_the_newest_messages_are_looked_through(
     store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.adapters.postgres.doubts.RECENT", 10)
+    monkeypatch.setattr("txsaga.checkback.doubts_store.RECENT", 10)
     group, (qid,) = new_group(store), new_queues(store)
     halves = [prepared(store, group, row(qid, str(n))) for n in range(3)]
     for half, behind in zip(halves, (8, 2, 1), strict=True):

@@ -17,17 +17,17 @@ from sqlalchemy import Engine, event
 from tests.adapters.postgres.plan import Prepared, Scan, scans_of
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.connection import by_index
-from txsaga.adapters.postgres.line import Line
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.adapters.postgres.sweep import forget
-from txsaga.adapters.postgres.wire import Call, Rows
-from txsaga.model.asking import Answer, Ask, Lead, PutOff, Verdict
-from txsaga.model.checks import LEASE
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.records import Doubt
-from txsaga.wiring import open_store
+from txsaga.checkback.profile import LEASE
+from txsaga.checkback.questions import Ask, Lead, PutOff, QuestionAnswer, VerdictRecord
+from txsaga.checkback.sweep_statements import forget
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.records import Doubt
+from txsaga.store import schema
+from txsaga.store.connection import by_index
+from txsaga.store.line import PipelineConnection
+from txsaga.store.store import PostgresStore
+from txsaga.store.wire import Call, Rows
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -65,14 +65,18 @@ CALLS: dict[str, Callable[[PostgresStore], object]] = {
     "hold": lambda store: store.doubts.hold(
         [Doubt(txid=txid, group=1, token=b"", keyed=False, evidence=None) for txid in SOME], LEASE
     ),
-    "settle": lambda store: store.doubts.settle([Verdict(txid, Decision.COMMIT, "x") for txid in SOME], "check-back"),
+    "settle": lambda store: store.doubts.settle(
+        [VerdictRecord(txid, Decision.COMMIT, "x") for txid in SOME], "check-back"
+    ),
     "put off": lambda store: store.doubts.put_off([PutOff(txid, SECOND, "x", True) for txid in SOME]),
     "ask": lambda store: store.questions.ask(
         [Ask(txid, 1, "me", SECOND, SECOND) for txid in SOME], Lead("round", "check-back", "me", 1)
     ),
     "take": lambda store: store.questions.take("me", 50),
     "views": lambda store: store.halves.views_of(SOME),
-    "answered": lambda store: store.questions.answered("me", [Answer(txid, LocalState.COMMIT, "x") for txid in MINE]),
+    "answered": lambda store: store.questions.answered(
+        "me", [QuestionAnswer(txid, LocalState.COMMIT, "x") for txid in MINE]
+    ),
     "collect": lambda store: store.questions.collect(),
     "forget": lambda store: forgotten(store),
 }
@@ -117,9 +121,9 @@ class Filled(NamedTuple):
 def sent_by(store: PostgresStore, call: Callable[[PostgresStore], object]) -> Sent:
     """Return the longest statement of a call: the others are settings and the lead."""
     seen: list[Sent] = []
-    exchange = Line.exchange
+    exchange = PipelineConnection.exchange
 
-    def note_exchange(line: Line, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
+    def note_exchange(line: PipelineConnection, calls: Sequence[Call], *, alone: bool = False) -> list[Rows]:
         for each in calls:
             numbers = {f"p{at}": int.from_bytes(value or b"") for at, value in enumerate(each.values, 1)}
             seen.append(Sent(re.sub(r"\$(\d+)", r"%(p\1)s", each.sql.strip()), numbers))
@@ -131,7 +135,7 @@ def sent_by(store: PostgresStore, call: Callable[[PostgresStore], object]) -> Se
     event.listen(store.engine, "before_cursor_execute", note)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Line, "exchange", note_exchange)
+            patch.setattr(PipelineConnection, "exchange", note_exchange)
             call(store)
     finally:
         event.remove(store.engine, "before_cursor_execute", note)

@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from txsaga.adapters.postgres.connection import parse_url, transaction
-from txsaga.adapters.postgres.line import Line
 from txsaga.errors import StoreBusy
+from txsaga.store.connection import parse_url, transaction
+from txsaga.store.line import PipelineConnection
 
 pytestmark = pytest.mark.postgres
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgres
 def test_a_pool_without_a_free_connection_is_busy(home_url: str) -> None:
     engine = create_engine(parse_url(home_url)[0], pool_size=1, max_overflow=0, pool_timeout=0.05)
     with transaction(engine) as connection:
-        line = Line(engine)
+        line = PipelineConnection(engine)
         for ask in (lambda: transaction(engine).__enter__(), line.connection):
             with pytest.raises(
                 StoreBusy, match=r"every connection .* is in use; leave a cut or a block .*, or retry"

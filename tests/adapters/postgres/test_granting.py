@@ -11,11 +11,11 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 import txsaga
 from tests.adapters.postgres.logins import PASSWORD, Logins, logins
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import doctor_store, founding, functions, granting, migrate, rights, schema
-from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
 from txsaga.errors import ConfigError, RightsMissing
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.store import doctor_store, founding, functions, granting, migrate, rights, schema
+from txsaga.store.connection import make_engine, parse_url, transaction
+from txsaga.store.right import Right
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

@@ -7,10 +7,10 @@ from sqlalchemy import text
 
 from tests.contracts.samples import LONG, new_group, opened, swept
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.connection import by_index
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.lease import Lease
-from txsaga.model.lifecycle import TxEvent
+from txsaga.checkback.heartbeat import Lease
+from txsaga.core.lifecycle import TxEvent
+from txsaga.store.connection import by_index
+from txsaga.store.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
 

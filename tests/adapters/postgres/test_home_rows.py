@@ -13,14 +13,15 @@ from tests.adapters.lake.conftest import books, open_books, warehouse
 from tests.adapters.postgres.home_shop import INSERT, Shop, made, sales, shop, told
 from tests.adapters.postgres.logins import logins
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import arrow_rows, staging_tables
-from txsaga.adapters.postgres.schema import SPAN
+from txsaga.checkback.profile import CheckProfile
+from txsaga.core.decision import LocalState
 from txsaga.errors import ConfigError, EffectConflict, InDoubt, StoreError
 from txsaga.errors.lake import ColumnsDiffer
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import LocalState
-from txsaga.model.home_rows import RowsMode, RowsWay, RowsWrite
-from txsaga.model.rights import Right
+from txsaga.lake import home_rows_store as arrow_rows
+from txsaga.lake import staging_tables
+from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
+from txsaga.store.right import Right
+from txsaga.store.schema import SPAN
 from txsaga.testing.checking import check_once
 
 __all__ = ["books", "open_books", "shop", "warehouse"]

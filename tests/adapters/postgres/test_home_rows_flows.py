@@ -9,8 +9,8 @@ from sqlalchemy import create_engine
 from tests.adapters.lake.books import Books
 from tests.adapters.lake.conftest import books, open_books, warehouse
 from tests.adapters.postgres.home_shop import Shop, sales, shop, told
-from txsaga.engine.flows.flow import Flow
 from txsaga.errors import ConfigError, EffectConflict, TransactionError
+from txsaga.flows.flow import Flow
 
 __all__ = ["books", "open_books", "shop", "warehouse"]
 

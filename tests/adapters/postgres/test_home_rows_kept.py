@@ -10,9 +10,9 @@ from tests.adapters.lake.books import Books
 from tests.adapters.lake.conftest import books, open_books, warehouse
 from tests.adapters.postgres.home_shop import INSERT, Shop, made, sales, shop, told
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import staging_tables
 from txsaga.errors import ConfigError, EffectConflict, RightsMissing
-from txsaga.model.home_rows import RowsMode, RowsWay
+from txsaga.lake import staging_tables
+from txsaga.lake.home_rows import RowsMode, RowsWay
 
 __all__ = ["books", "open_books", "shop", "warehouse"]
 

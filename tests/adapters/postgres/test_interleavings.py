@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.adapters.interleavings import Interleavings
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

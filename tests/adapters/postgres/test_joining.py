@@ -14,8 +14,9 @@ import txsaga
 from tests.contracts.samples import drain
 from tests.engine.stored import Stored
 from tests.services.databases import DatabaseServer
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.core.chunk import BODY, KEY, MAX_RECORDS, TAG, Chunk
+from txsaga.core.topic import HALF_TOPIC
 from txsaga.errors import (
     ConfigError,
     InvalidMessage,
@@ -26,9 +27,8 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTopic,
 )
-from txsaga.model.chunk import BODY, KEY, MAX_RECORDS, TAG, Chunk
-from txsaga.model.topic import HALF_TOPIC
-from txsaga.wiring import open_store
+from txsaga.store.connection import parse_url
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

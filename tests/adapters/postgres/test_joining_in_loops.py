@@ -16,11 +16,11 @@ import txsaga
 from tests.contracts.samples import drain
 from tests.engine.stored import Stored
 from tests.services.databases import DatabaseServer
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.engine.broker import Broker, JoiningProducer
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.core.chunk import BODY, MAX_RECORDS, Chunk
 from txsaga.errors import ConfigError, StoreUnavailable, TopicTypeMismatch
-from txsaga.model.chunk import BODY, MAX_RECORDS, Chunk
-from txsaga.wiring import open_store
+from txsaga.store.connection import parse_url
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

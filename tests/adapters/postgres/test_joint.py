@@ -11,25 +11,25 @@ from tests.contracts.branch_contract import FIRST_OF, concluded, numbered
 from tests.contracts.joint_contract import begun, stand, three, words
 from tests.contracts.samples import COMMIT, new_queues, read, row
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import line
-from txsaga.adapters.postgres.joint import PostgresJoint
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.adapters.postgres.wire import Call
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
-from txsaga.model.branch import BranchEvent
-from txsaga.ports.branches import Joint, Noted
+from txsaga.flows.branch import BranchEvent
+from txsaga.flows.branches_store import PostgresJoint
+from txsaga.flows.ports import BranchOutcome, Joint
+from txsaga.store import line
+from txsaga.store.store import PostgresStore
+from txsaga.store.wire import Call
 
 pytestmark = pytest.mark.postgres
 
 
-def opened(joint: Joint) -> line.Line:
+def opened(joint: Joint) -> line.PipelineConnection:
     """Return the line of words that are under way."""
     assert isinstance(joint, PostgresJoint)
     assert joint._line is not None
     return joint._line
 
 
-def cut(stored: Stored, of: line.Line) -> None:
+def cut(stored: Stored, of: line.PipelineConnection) -> None:
     """End the server's side of a session."""
     assert of._backend is not None
     stored.rows(f"SELECT pg_terminate_backend({of._backend[0]}, 5000)")
@@ -52,13 +52,13 @@ def test_words_are_sent_again_where_what_was_lost_is_known(
     (qid,), lives = new_queues(store), three(store)
     first, joint = (begun(store, words(store, qid, each)) for each in (three(store), lives))
     first.abandon()  # its line is the first to be lent
-    used, mine, exchange = list[line.Line](), opened(joint), line.Line.exchange
+    used, mine, exchange = list[line.PipelineConnection](), opened(joint), line.PipelineConnection.exchange
 
-    def exchanged(self: line.Line, *calls: Any, **given: Any) -> Any:  # noqa: ANN401
+    def exchanged(self: line.PipelineConnection, *calls: Any, **given: Any) -> Any:
         used.append(self)
         return exchange(self, *calls, **given)
 
-    monkeypatch.setattr(line.Line, "exchange", exchanged)
+    monkeypatch.setattr(line.PipelineConnection, "exchange", exchanged)
     cut(stored, mine)
     assert joint.commit()
     assert used == [mine]
@@ -71,11 +71,11 @@ def test_where_they_can_t_be_sent_again_nobody_knows(
     (qid,) = new_queues(store)
     joint = begun(store, words(store, qid, three(store)))
 
-    def away(self: line.Line, *_: object, **__: object) -> object:
+    def away(self: line.PipelineConnection, *_: object, **__: object) -> object:
         raise StoreUnavailable("another session holds a lock")
 
     cut(stored, opened(joint))
-    monkeypatch.setattr(line.Line, "exchange", away)
+    monkeypatch.setattr(line.PipelineConnection, "exchange", away)
     with pytest.raises(OutcomeUnknown):
         joint.commit()
 
@@ -85,14 +85,14 @@ def test_words_whose_answer_is_lost_stand_once(
     store: PostgresStore, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (qid,), lives = new_queues(store), three(store)
-    joint, end = begun(store, words(store, qid, lives)), line.Line.end
+    joint, end = begun(store, words(store, qid, lives)), line.PipelineConnection.end
 
-    def ended(self: line.Line) -> object:
+    def ended(self: line.PipelineConnection) -> object:
         end(self)
         self.close()
         raise line.ConnectionLost("behind its commit")
 
-    monkeypatch.setattr(line.Line, "end", ended)
+    monkeypatch.setattr(line.PipelineConnection, "end", ended)
     assert joint.commit()
     assert stand(store, lives) == [COMMIT] * 3
     assert sorted(read(store, qid)) == ["of 1", "of 2", "of 3"]
@@ -114,14 +114,14 @@ def test_what_could_not_be_recalled_holds_nobody_up(
 ) -> None:
     (qid,), lives = new_queues(store), three(store)
     joint = begun(store, words(store, qid, lives))
-    due, conclude = [TimeoutError] * times, line.Line.conclude
+    due, conclude = [TimeoutError] * times, line.PipelineConnection.conclude
 
-    def interrupted(it: line.Line, *calls: Call) -> None:
+    def interrupted(it: line.PipelineConnection, *calls: Call) -> None:
         if due:
             raise due.pop()
         conclude(it, *calls)
 
-    monkeypatch.setattr(line.Line, "conclude", interrupted)
+    monkeypatch.setattr(line.PipelineConnection, "conclude", interrupted)
     joint.recall()
     joint.abandon()
     assert stand(store, lives) == [None] * 3
@@ -165,7 +165,7 @@ def test_words_that_are_dropped_are_not_committed_by_who_is_next(store: Postgres
     del joint  # as where its owner was interrupted: the line is lent again
     assert store.branches._lines._free[-1] is mine
     others = [concluded(store, numbered(store), COMMIT, [row(qid, "of another")], FIRST_OF) for _ in range(many)]
-    assert store.branches.write([*others, Noted(1, 1, 1, BranchEvent.COMMIT)]) == [*[COMMIT] * many, False]
+    assert store.branches.write([*others, BranchOutcome(1, 1, 1, BranchEvent.COMMIT)]) == [*[COMMIT] * many, False]
     assert stand(store, lives) == [None] * 3
     assert read(store, qid) == ["of another"] * many
 

@@ -20,10 +20,10 @@ from tests.rules.scene import (
     read,
     write_entry,
 )
-from txsaga.engine.broker import Broker
-from txsaga.engine.check_back import CheckBack
-from txsaga.engine.producer import Producer
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import (
     AlreadyCommitted,
     CheckerMissing,
@@ -33,8 +33,8 @@ from txsaga.errors import (
     Superseded,
     TransactionError,
 )
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
 

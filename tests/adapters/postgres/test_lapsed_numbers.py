@@ -12,15 +12,14 @@ from tests.adapters.postgres.past import SPAN, Scene
 from tests.contracts.samples import COMMIT
 from tests.engine.stored import Stored
 from txsaga import LocalState
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
 from txsaga.errors import NumberLapsed
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.model.step import StepKind
-from txsaga.ports.branches import Begin, Resolve
-from txsaga.ports.steps import Open, Settle, Start
-from txsaga.wiring import open_store
+from txsaga.flows.ports import BeginBranches, DecisionRequest, OpenSaga, Settle, Start
+from txsaga.flows.step import StepKind
+from txsaga.store import schema
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 
@@ -43,7 +42,7 @@ def stored(home_url: str) -> Stored:
 
 
 @pytest.fixture
-def old_and_new(store: PostgresStore, stored: Stored) -> tuple[Life, Life]:
+def old_and_new(store: PostgresStore, stored: Stored) -> tuple[TxRecord, TxRecord]:
     """Give a number whose partition was dropped since, and one that is fresh."""
     scene = Scene(store, stored)
     (old,) = store.branches.numbers(scene.group, 1)
@@ -67,27 +66,27 @@ def step() -> Start:
     return Start(1, "pay", StepKind.CALL, compensation='{"call": "back"}')
 
 
-def word(life: Life, decision: Decision) -> Resolve:
+def word(life: TxRecord, decision: Decision) -> DecisionRequest:
     """Give the owner's word."""
-    return Resolve(life, decision, "owner 1", "it is done")
+    return DecisionRequest(life, decision, "owner 1", "it is done")
 
 
 def test_a_saga_that_begins_under_it_is_told_to_begin_anew(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[Life, Life]
+    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord]
 ) -> None:
     old, new = old_and_new
-    refused, begun = store.steps.write([Open(life.group, (step(),), None, life) for life in old_and_new])
+    refused, begun = store.steps.write([OpenSaga(life.group, (step(),), None, life) for life in old_and_new])
     assert isinstance(refused, NumberLapsed)
     assert "begin the transaction anew" in str(refused)
-    assert isinstance(begun, Life)
+    assert isinstance(begun, TxRecord)
     assert (rows(stored, old.txid), rows(stored, new.txid)) == (0, 3)
 
 
 @pytest.mark.parametrize("decision", list(Decision))
 def test_a_saga_that_is_begun_with_its_decision_is_told_so_too(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[Life, Life], decision: Decision
+    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord], decision: Decision
 ) -> None:
-    begins = [Open(life.group, (), None, life) for life in old_and_new]
+    begins = [OpenSaga(life.group, (), None, life) for life in old_and_new]
     settles = [Settle(word(begin.life, decision), "me", begin=begin) for begin in begins if begin.life]
     refused, standing = store.steps.write(settles)
     assert isinstance(refused, NumberLapsed)
@@ -97,7 +96,7 @@ def test_a_saga_that_is_begun_with_its_decision_is_told_so_too(
 
 @pytest.mark.parametrize("decision", list(Decision))
 def test_a_word_about_it_spoils_no_other(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[Life, Life], decision: Decision
+    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord], decision: Decision
 ) -> None:
     bank = store.registry.resource("bank", uuid4()).id
     words = [word(life, decision)._replace(resources=[bank]) for life in old_and_new]
@@ -108,12 +107,12 @@ def test_a_word_about_it_spoils_no_other(
 
 
 def test_a_transaction_that_is_written_down_late_is_told_so(
-    store: PostgresStore, stored: Stored, old_and_new: tuple[Life, Life]
+    store: PostgresStore, stored: Stored, old_and_new: tuple[TxRecord, TxRecord]
 ) -> None:
     old, _ = old_and_new
-    refused, begun = store.branches.write([Begin(life.group, [], life=life) for life in old_and_new])
+    refused, begun = store.branches.write([BeginBranches(life.group, [], life=life) for life in old_and_new])
     assert isinstance(refused, NumberLapsed)
-    assert isinstance(begun, Life)
+    assert isinstance(begun, TxRecord)
     assert rows(stored, old.txid) == 0
 
 
@@ -123,8 +122,8 @@ def test_a_number_ahead_of_all_partitions_is_not_taken_for_lapsed(
     group = Scene(store, stored).group
     stored.rows("SELECT setval('tx_seq', :last)", last=2 * SPAN)
     (life,) = store.branches.numbers(group, 1)
-    begun = store.steps.write([Open(group, (step(),), None, life)])
-    assert isinstance(begun[0], Life)
+    begun = store.steps.write([OpenSaga(group, (step(),), None, life)])
+    assert isinstance(begun[0], TxRecord)
 
 
 def test_a_saga_that_waited_for_days_before_its_first_lasting_step_raises_and_its_next_try_is_good(

@@ -1,5 +1,5 @@
 """
-How a block is left on the real store: the table in `txsaga.engine.transaction`, row by row.
+How a block is left on the real store: the table in `txsaga.messages.transaction`, row by row.
 
 For blocks with and without a key; and what could not be stored, and what the user raised.
 """
@@ -20,17 +20,17 @@ from tests.rules.scene import (
     read,
     write_entry,
 )
-from txsaga.adapters.postgres import connection
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.transaction import Transaction
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import (
     DecidedOtherwise,
     OutcomeUnknown,
     StoreUnavailable,
     TransactionError,
 )
-from txsaga.model.decision import Decision, LocalState
+from txsaga.messages.producer import Producer
+from txsaga.messages.transaction import Transaction
+from txsaga.store import connection
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
 
@@ -93,7 +93,7 @@ def test_a_swallowed_failure_of_local_work_rolls_back_and_says_so(
 def test_an_exception_before_the_end_rolls_back(
     broker: Broker, shop: Producer, probe: Probe, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+    monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
 
     def body(tx: Transaction) -> None:
         raise Refused
@@ -178,7 +178,7 @@ def test_a_block_whose_messages_could_not_be_stored_does_not_commit_the_rest(
     hasty: Producer, broker: Broker, probe: Probe, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     if where == "send":
-        monkeypatch.setattr("txsaga.engine.transaction.FLUSH", 0)
+        monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
     tx = hasty.transaction(key=KEY)
     with pytest.raises(TransactionError), tx:
         with gate(probe, "INSERT", "half"), pytest.raises(StoreUnavailable):

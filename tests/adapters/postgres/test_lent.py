@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from txsaga.adapters.aio import in_loop
-from txsaga.adapters.postgres.line import Lent
-from txsaga.engine.waiting import away, pause
+from txsaga.aio.in_loop import in_loop
+from txsaga.core.fibers import pause, run_blocking
+from txsaga.store.line import LentConnection
 
 
 @dataclass(eq=False)
@@ -20,23 +20,23 @@ class Session:
         self.closed = True
 
 
-def lent() -> tuple[Lent[Session], list[Session]]:
+def lent() -> tuple[LentConnection[Session], list[Session]]:
     made: list[Session] = []
 
     def make() -> Session:
         made.append(Session())
         return made[-1]
 
-    return Lent(make), made
+    return LentConnection(make), made
 
 
-def use(sessions: Lent[Session]) -> Session:
+def use(sessions: LentConnection[Session]) -> Session:
     with sessions.taken() as session:
         pause(0.01)
         return session
 
 
-def left_in_the_middle(sessions: Lent[Session]) -> asyncio.AbstractEventLoop:
+def left_in_the_middle(sessions: LentConnection[Session]) -> asyncio.AbstractEventLoop:
     """Close a loop while one of its stacks has a session."""
     loop = asyncio.new_event_loop()
 
@@ -86,5 +86,5 @@ def test_one_that_a_closed_loop_had_is_closed_with_the_others() -> None:
 def test_one_that_a_closed_loop_had_is_closed_when_another_is_needed() -> None:
     sessions, made = lent()
     kept = left_in_the_middle(sessions)
-    asyncio.run(in_loop(lambda: away(lambda: use(sessions))))
+    asyncio.run(in_loop(lambda: run_blocking(lambda: use(sessions))))
     assert (kept.is_closed(), [session.closed for session in made]) == (True, [True, False])

@@ -11,9 +11,9 @@ from sqlalchemy import event
 from tests.contracts.claiming import GROUP, buried, filled, taken
 from tests.contracts.samples import PATIENCE
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.claim import Policy, Style
-from txsaga.wiring import open_store
+from txsaga.consume.claim import Policy, Style
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-63")]
 BLOCKED = 0.3

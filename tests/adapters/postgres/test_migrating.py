@@ -8,10 +8,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
 
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import migrate
-from txsaga.adapters.postgres.connection import make_engine, parse_url
 from txsaga.errors import StoreError
-from txsaga.wiring import open_store
+from txsaga.store import migrate
+from txsaga.store.connection import make_engine, parse_url
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

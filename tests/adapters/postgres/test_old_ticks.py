@@ -7,8 +7,8 @@ import pytest
 
 from tests.contracts.samples import drain, new_group, new_queues, prepared, published, row
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.wiring import open_store
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 
@@ -89,7 +89,7 @@ def test_ticks_that_a_slow_sweep_needs_stay(clockwork: Clockwork) -> None:
 
 
 def test_a_round_takes_a_bounded_number(clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.adapters.postgres.partitions.TICKS", 2)
+    monkeypatch.setattr("txsaga.store.partitions.TICKS", 2)
     clockwork.tick(5, age=timedelta(hours=1))
     clockwork.store.doubts.sweep(AT_ONCE)
     before = clockwork.ticks

@@ -15,15 +15,16 @@ from tests.adapters.postgres.past import SPAN
 from tests.adapters.postgres.past import Scene as Past
 from tests.contracts.samples import COMMIT, ROLLBACK, answered, decided, end_of, new_group, new_queues, prepared, row
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import batch, half_session, schema
-from txsaga.adapters.postgres.connection import transaction
-from txsaga.adapters.postgres.hot import Form
-from txsaga.adapters.postgres.values import Value
-from txsaga.adapters.postgres.wire import Call, Wire
+from txsaga.core.decision import Decision
+from txsaga.core.records import End, Half, Receipt
 from txsaga.errors import EndRefused, StoreError, TransactionsRejected, TxSagaError, UnknownTransaction
-from txsaga.model.decision import Decision
-from txsaga.model.records import End, Half, Receipt
-from txsaga.wiring import open_store
+from txsaga.messages import batch, half_session
+from txsaga.messages.hot_statements import StatementForm
+from txsaga.store import schema
+from txsaga.store.connection import transaction
+from txsaga.store.values import Value
+from txsaga.store.wire import Call, LibpqSession
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -39,23 +40,23 @@ class Scene:
         hot = self.store.halves._hot
         assert hot.lone is not None and hot.prepare_alike is not None
         self.lone, self.general = hot.lone.store, hot.prepare_alike.one
-        exchanged, laid_out = Wire.exchange, batch._own_call
+        exchanged, laid_out = LibpqSession.exchange, batch._own_call
         sent: list[tuple[Call, list[int]]] = []
 
-        def own_call(form: Form, ends: Sequence[End], here: Sequence[Value]) -> Call:
+        def own_call(form: StatementForm, ends: Sequence[End], here: Sequence[Value]) -> Call:
             sent.append((laid_out(form, ends, here), [end.txid for end in ends]))
             return sent[-1][0]
 
-        def exchange(wire: Wire, calls: list[Call], **how: Any) -> Any:  # noqa: ANN401  # as the real one answers
+        def exchange(wire: LibpqSession, calls: list[Call], **how: Any) -> Any:  # as the real one answers
             self.stored += [call.sql for call in calls if call.sql in (self.lone, self.general)]
             rows = exchanged(wire, calls, **how)
             self.short += [txid for own, numbers in sent if any(call is own for call in calls) for txid in numbers]
             return rows
 
         monkeypatch.setattr(batch, "_own_call", own_call)
-        monkeypatch.setattr(Wire, "exchange", exchange)
+        monkeypatch.setattr(LibpqSession, "exchange", exchange)
 
-    def prepared(self, **how: Any) -> Receipt:  # noqa: ANN401  # as a half takes it
+    def prepared(self, **how: Any) -> Receipt:  # as a half takes it
         return answered(self.store.halves.store([Half(self.group, [row(self.queue, "a")], **how)])[0])
 
     def decisions(self) -> dict[int, Decision]:
@@ -249,16 +250,16 @@ class TestLone:
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch, arrived: bool
     ) -> None:
         scene.prepared()
-        exchange, lost = Wire.exchange, list[str]()
+        exchange, lost = LibpqSession.exchange, list[str]()
 
-        def losing(wire: Wire, calls: list[Call], **how: Any) -> Any:  # noqa: ANN401  # as the real one answers
+        def losing(wire: LibpqSession, calls: list[Call], **how: Any) -> Any:  # as the real one answers
             rows = exchange(wire, calls, **how) if arrived or lost else []
             if calls[0].sql == scene.lone and not lost:
                 lost.append(scene.lone)
                 raise psycopg.OperationalError("gone")
             return rows
 
-        monkeypatch.setattr(Wire, "exchange", losing)
+        monkeypatch.setattr(LibpqSession, "exchange", losing)
         receipt = scene.prepared()
         assert (lost, len(scene.sql("SELECT FROM {s}.half"))) == ([scene.lone], 2)
         assert decided(scene.other, end_of(receipt, COMMIT)).won

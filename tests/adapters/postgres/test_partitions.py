@@ -29,15 +29,15 @@ from tests.contracts.samples import (
     start,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.adapters.postgres.store import PostgresStore
+from txsaga.consume.claim import ClaimHold
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import Half
+from txsaga.core.topic import TopicType
 from txsaga.errors import StoreError
-from txsaga.model.claim import Hold
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Half
-from txsaga.model.topic import TopicType
-from txsaga.wiring import open_store
+from txsaga.store import schema
+from txsaga.store.connection import parse_url
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 
@@ -289,7 +289,7 @@ def unread_by_one_group(scene: Scene) -> Callable[[], object]:
 
 def in_the_hands_of_a_member(scene: Scene) -> Callable[[], object]:
     scene.store.queues.create_cursors("workers", {scene.qid: 0})
-    claim = scene.store.claims.take_new("workers", [scene.qid], 0, 60, Hold("anna", 3600))
+    claim = scene.store.claims.take_new("workers", [scene.qid], 0, 60, ClaimHold("anna", 3600))
     assert claim is not None
     return lambda: scene.store.claims.ack([claim])
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.adapters.postgres.pinging import FRESH, ping_idle
+from txsaga.store.connection import FRESH, parse_url, ping_idle
 
 pytestmark = pytest.mark.postgres
 

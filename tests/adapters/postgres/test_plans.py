@@ -17,12 +17,13 @@ from tests.adapters.postgres.logins import logins
 from tests.adapters.postgres.plan import Prepared, scans_of
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres import schema, ticks
-from txsaga.adapters.postgres.hot import TOKEN, Form, Hot
-from txsaga.adapters.postgres.schedule import COMMIT_DUE
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.consume import ticks
+from txsaga.messages.hot_statements import TOKEN, Hot, StatementForm
+from txsaga.messages.schedule_store import COMMIT_DUE
+from txsaga.store import schema
+from txsaga.store.right import Right
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -128,7 +129,7 @@ def written(hot: Hot, namespace: str, name: str) -> str:
     if name == "due":
         return COMMIT_DUE.format(s=f'"{namespace}"').strip()
     found = getattr(hot, name.removesuffix(" one"))
-    if isinstance(found, Form):
+    if isinstance(found, StatementForm):
         return found.one if name in ALONE else found.many
     return str(found)
 

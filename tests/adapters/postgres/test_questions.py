@@ -10,10 +10,10 @@ from sqlalchemy import text
 from tests.contracts.question_contract import SOON, ask, enlist, in_doubt, led
 from tests.contracts.samples import ROLLBACK, decided, end_of, new_group
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.asking import Answer
-from txsaga.model.decision import LocalState
-from txsaga.wiring import open_store
+from txsaga.checkback.questions import QuestionAnswer
+from txsaga.core.decision import LocalState
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -56,5 +56,5 @@ def test_the_sweep_leaves_what_is_decided_to_who_was_asked_about_it(store: Postg
         answering.execute(text(f'DELETE FROM "{stored.namespace}".doubt WHERE txid = :t'), {"t": txid})
         store.doubts.sweep(timedelta(0))  # else it waits, and fails after five seconds
         answering.rollback()
-    store.questions.answered("anna", [Answer(txid, LocalState.ROLLBACK, "no")])
+    store.questions.answered("anna", [QuestionAnswer(txid, LocalState.ROLLBACK, "no")])
     assert stored.rows("SELECT FROM doubt") == []

@@ -8,8 +8,8 @@ from tests.contracts.samples import LONG, PATIENCE, claimed, drain, new_queues, 
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
 from tests.rules.scene import OpenBroker
-from txsaga.adapters.postgres.log import PostgresLog
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.consume.log_store import PostgresLog
 
 pytestmark = pytest.mark.postgres
 

@@ -19,10 +19,10 @@ from tests.contracts.samples import (
     row,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.topic import TopicType
-from txsaga.wiring import open_store
+from txsaga.core.topic import TopicType
+from txsaga.store import schema
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13"), pytest.mark.req("RMQ-19")]
 

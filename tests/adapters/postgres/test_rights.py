@@ -26,7 +26,7 @@ from tests.adapters.postgres.rights_table import (
     P,
     Row,
 )
-from txsaga.model.rights import Right
+from txsaga.store.right import Right
 
 __all__ = ["scene"]
 

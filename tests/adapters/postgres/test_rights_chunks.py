@@ -12,12 +12,12 @@ from tests.adapters.postgres.logins import Logins
 from tests.adapters.postgres.opened_as import Open, engine, made, open_as, operator, run_roles
 from tests.cli.conftest import Cli, bare
 from tests.engine.test_mutated_chunks import mutations, sealed
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.core import chunk
+from txsaga.core.layout import lay_out, lay_out_one
+from txsaga.core.message import Message
 from txsaga.errors import ChunkDamaged
-from txsaga.model import chunk
-from txsaga.model.layout import lay_out, lay_out_one
-from txsaga.model.message import Message
-from txsaga.model.rights import Right
+from txsaga.store.right import Right
 
 __all__ = ["bare", "engine", "made", "open_as", "operator"]
 

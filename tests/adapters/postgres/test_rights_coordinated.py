@@ -21,12 +21,12 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     operator,
 )
 from tests.engine.coordinator.test_block import Stop
-from txsaga.engine.broker import Broker
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
-from txsaga.model.decision import Decision
-from txsaga.model.rights import Right
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.recovery import Recovery
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 

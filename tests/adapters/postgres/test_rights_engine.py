@@ -27,13 +27,13 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
 )
 from tests.contracts.samples import drain
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.engine.broker import Broker
-from txsaga.engine.loop import Loop
-from txsaga.engine.one_check import OneCheck
+from txsaga.broker import Broker
+from txsaga.checkback.one_check import OneCheck
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.role_loop import Loop
 from txsaga.errors import RightsMissing, UnknownTransaction
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.rights import Right
+from txsaga.store.connection import parse_url
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 

@@ -20,18 +20,18 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
 )
 from tests.engine.flows.undone import call, call_off, said
 from tests.engine.stored import Stored
-from txsaga.engine.broker import Broker
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.decide import By
-from txsaga.engine.flows.budgets import OVER, Budgets
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.lease import AT_WORK
-from txsaga.engine.saga.role import Sagas
+from txsaga.broker import Broker
+from txsaga.checkback.heartbeat import AT_WORK
+from txsaga.checkback.profile import LEASE
+from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
 from txsaga.errors.flows import FlowUnknown
-from txsaga.model.checks import LEASE
-from txsaga.model.decision import Decision
-from txsaga.model.rights import Right
+from txsaga.flows.budgets import OVER, Budgets
+from txsaga.flows.flow import Flow
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.saga_role import SagaRole
+from txsaga.messages.decide import DecidedBy
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 
@@ -106,7 +106,7 @@ def test_an_engine_tells_of_locks_and_what_a_lane_decided(
     assert [each.what for each in engine.kernel.store.overview.history(flow.txid)] == [OVER]
     assert [each.over for each in operator.kernel.store.flows.held()] == [1]
     with monkeypatch.context() as away:
-        away.setattr("txsaga.adapters.xa.postgres.PostgresParticipant.finish", _nobody)
+        away.setattr("txsaga.resources.postgres.PostgresParticipant.finish", _nobody)
         with pytest.raises(ZeroDivisionError):
             flow.lane("bank").commit()
     assert rows(bank) == []
@@ -143,10 +143,10 @@ def test_what_a_producers_flow_committed_is_undone_by_itself_or_by_an_engine(
     assert rows(bank) == [2, 3, 4]
     with flow._kernel.store.ledgers.open() as ledger:
         ledger.lock(flow.txid)
-        flow._kernel.decider.within(ledger, flow.txid, Decision.ROLLBACK, By(who="anna", why="a test"))
+        flow._kernel.decider.within(ledger, flow.txid, Decision.ROLLBACK, DecidedBy(who="anna", why="a test"))
     engine.register("bank", bank)
     stored.rows("UPDATE saga SET until = until - interval '1 hour'")
-    assert Sagas(engine.kernel, threads=1).run_once() == 1
+    assert SagaRole(engine.kernel, threads=1).run_once() == 1
     assert rows(bank) == [2]
 
 

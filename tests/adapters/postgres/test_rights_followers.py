@@ -18,12 +18,12 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     operator,
     run_roles,
 )
-from txsaga.engine.broker import Broker
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.flows.telling import Telling
-from txsaga.engine.producer import Producer
-from txsaga.model.follow_up import TOPIC, AssetName, FollowUp
-from txsaga.model.rights import Right
+from txsaga.broker import Broker
+from txsaga.flows.flow import Flow
+from txsaga.flows.follow_up import TOPIC, AssetName, FollowUp
+from txsaga.flows.followers import Telling
+from txsaga.messages.producer import Producer
+from txsaga.store.right import Right
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R18")]
 

@@ -24,16 +24,16 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     run_roles,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.clock import wall_clock
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.adapters.postgres.halves import PostgresHalves
-from txsaga.engine.broker import Broker
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.checkers import Question
-from txsaga.engine.lease import Heartbeat
+from txsaga.broker import Broker
+from txsaga.checkback.by_hand import ByHand
+from txsaga.checkback.checkers import Question
+from txsaga.checkback.heartbeat import Heartbeat
+from txsaga.core.clock import wall_clock
+from txsaga.core.decision import Decision, LocalState
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.rights import Right
+from txsaga.messages.halves_store import PostgresHalves
+from txsaga.store.connection import parse_url
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 

@@ -34,9 +34,9 @@ from tests.adapters.postgres.rights_table import (
     P,
 )
 from tests.engine.stored import Stored
-from txsaga.engine.by_hand import ByHand
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.rights import Right
+from txsaga.checkback.by_hand import ByHand
+from txsaga.core.decision import Decision, LocalState
+from txsaga.store.right import Right
 
 __all__ = ["made", "open_as", "operator", "scene"]
 

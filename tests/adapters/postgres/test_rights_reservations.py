@@ -16,11 +16,11 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
     operator,
 )
 from tests.adapters.tcc.tills import Till
-from txsaga.engine.broker import Broker
+from txsaga.broker import Broker
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
-from txsaga.model.branch import BranchId, Finish
-from txsaga.model.decision import Decision
-from txsaga.model.rights import Right
+from txsaga.flows.branch import BranchId, Finish
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 

@@ -17,12 +17,12 @@ from tests.adapters.postgres.opened_as import (  # noqa: F401  # fixtures
 from tests.engine.saga.agency import Stop, call, call_off, done, mail
 from tests.engine.stored import Stored
 from txsaga import Undo
-from txsaga.engine.broker import Broker
-from txsaga.engine.saga.by_hand import SagasByHand
-from txsaga.engine.saga.role import Sagas
+from txsaga.broker import Broker
 from txsaga.errors import RightsMissing, TxSagaError
-from txsaga.model.rights import Right
-from txsaga.ports.steps import Open as Begin
+from txsaga.flows.ports import OpenSaga as Begin
+from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.sagas_by_hand import SagasByHand
+from txsaga.store.right import Right
 
 pytestmark = pytest.mark.postgres
 
@@ -58,7 +58,7 @@ def test_a_producer_runs_sagas_to_their_end(open_as: Open, operator: Broker) -> 
 def test_an_engine_undoes_what_a_producer_left(open_as: Open, engine: Broker, home_url: str) -> None:
     left(open_as(Right.PRODUCER))
     Stored(home_url).rows("UPDATE saga SET until = until - interval '1 hour'")
-    assert Sagas(engine.kernel, threads=1).run_once() == 1
+    assert SagaRole(engine.kernel, threads=1).run_once() == 1
     assert done == ["a", "undo a"]
     assert engine.kernel.store.steps.listed() == []
 
@@ -75,7 +75,7 @@ def test_an_operator_skips_a_step_and_another_producer_sees_nothing_of_it(
     made.run("UPDATE producer_group SET role = 'nobody_at_all'")  # type: ignore[attr-defined]
     assert open_as(Right.PRODUCER).kernel.store.steps.of(saga.txid) == []
     SagasByHand(operator.kernel).skip(saga.txid, 1, who="anna", why="called off by hand")
-    assert Sagas(engine.kernel, threads=1).run_once() == 1
+    assert SagaRole(engine.kernel, threads=1).run_once() == 1
     assert operator.kernel.store.steps.listed() == []
 
 

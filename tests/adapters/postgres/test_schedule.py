@@ -12,11 +12,11 @@ from sqlalchemy import text
 
 from tests.contracts.samples import COMMIT, ROLLBACK, answered, decided, is_held, published, read, row, start
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.records import Due, End, Half, Receipt
-from txsaga.model.topic import TopicType
-from txsaga.wiring import open_store
+from txsaga.core.records import Due, End, Half, Receipt
+from txsaga.core.topic import TopicType
+from txsaga.store import schema
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

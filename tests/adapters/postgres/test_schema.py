@@ -12,11 +12,11 @@ from tests.adapters.postgres.catalog import described
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.installing import Install, installed_by_script
-from txsaga.adapters.postgres import migrate, schema
-from txsaga.adapters.postgres.connection import make_engine, parse_url
-from txsaga.adapters.postgres.store import PostgresStore
 from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
-from txsaga.wiring import open_store
+from txsaga.store import migrate, schema
+from txsaga.store.connection import make_engine, parse_url
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

@@ -24,13 +24,13 @@ from tests.contracts.samples import (
     row,
 )
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.lifecycle import TxEvent
-from txsaga.model.records import Due, End, Half, Life, Receipt
-from txsaga.model.topic import TopicType
-from txsaga.wiring import open_store
+from txsaga.core.chunk import BODY, Chunk
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import Due, End, Half, Receipt, TxRecord
+from txsaga.core.topic import TopicType
+from txsaga.store import schema
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 
@@ -211,7 +211,7 @@ UNION SELECT attname, pg_get_expr(adbin, adrelid) FROM pg_attribute
 
 class TestKeyed:
     @pytest.fixture
-    def life(self, scene: Scene) -> Life:
+    def life(self, scene: Scene) -> TxRecord:
         """Give a parked life with a message, a bound offset and a place for a late body."""
         life = opened(scene.store, scene.group, "order-1")
         add(scene.store, life, 1, row(scene.qid, "never"), win=False)
@@ -223,7 +223,7 @@ class TestKeyed:
         scene.give_up(life.txid)
         return life
 
-    def test_it_looks_the_same_and_its_key_is_remembered_the_others_are_not(self, scene: Scene, life: Life) -> None:
+    def test_it_looks_the_same_and_its_key_is_remembered_the_others_are_not(self, scene: Scene, life: TxRecord) -> None:
         done = opened(scene.store, scene.group, "order-2")
         with scene.store.ledgers.open() as ledger:
             decide_life(ledger, done.txid, COMMIT)
@@ -235,7 +235,7 @@ class TestKeyed:
             assert ledger.create(scene.group, "order-1", 1) is None
             assert ledger.create(scene.group, "order-2", 1) is not None
 
-    def test_committed_it_delivers_the_attempt_that_counts(self, scene: Scene, life: Life) -> None:
+    def test_committed_it_delivers_the_attempt_that_counts(self, scene: Scene, life: TxRecord) -> None:
         scene.leave()
         assert scene.drop() == 1
         with scene.store.ledgers.open() as ledger:

@@ -12,10 +12,10 @@ from tests.contracts.samples import COMMIT, PATIENCE, ROLLBACK, decided, drain, 
 from tests.engine.stored import Stored
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe, pid_of
-from txsaga.adapters.postgres import partitions as dropping
-from txsaga.adapters.postgres import schema
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.wiring import open_store
+from txsaga.store import partitions as dropping
+from txsaga.store import schema
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 

@@ -10,10 +10,11 @@ import pytest
 from tests.adapters.postgres.past import MORE, SPAN, Scene, named, partitions
 from tests.contracts.samples import ROLLBACK, decided, drain, end_of, opened
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres import founding, schema, spared
-from txsaga.adapters.postgres.connection import transaction
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.wiring import open_store
+from txsaga.store import founding, schema
+from txsaga.store import retention as spared
+from txsaga.store.connection import transaction
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R13")]
 

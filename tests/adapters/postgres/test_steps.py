@@ -15,13 +15,13 @@ from tests.contracts.samples import COMMIT, ROLLBACK, new_group
 from tests.contracts.step_contract import opened, settle, step, written
 from tests.engine.stored import Stored
 from tests.rules.probe import Probe, pid_of
-from txsaga.adapters.postgres.line import ConnectionLost, Line
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.model.step import StepEvent
-from txsaga.ports.steps import Close, Mark, Open, Record, Rest
-from txsaga.ports.store import Store
-from txsaga.wiring import open_store
+from txsaga.core.decision import Decision
+from txsaga.core.records import TxRecord
+from txsaga.core.store import Store
+from txsaga.flows.ports import Close, Mark, OpenSaga, RecordStep, Rest
+from txsaga.flows.step import StepEvent
+from txsaga.store.line import ConnectionLost, PipelineConnection
+from txsaga.wiring.connecting import open_store
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R14")]
 
@@ -40,9 +40,9 @@ def stored(home_url: str) -> Stored:
 
 def lose_one(patch: pytest.MonkeyPatch, *, done: bool) -> None:
     """Let the connection break once, behind what was sent or before it."""
-    real, left = Line.exchange, [1]
+    real, left = PipelineConnection.exchange, [1]
 
-    def exchange(line: Line, calls: Sequence[Any], **how: Any) -> Any:  # noqa: ANN401  # as the real one
+    def exchange(line: PipelineConnection, calls: Sequence[Any], **how: Any) -> Any:  # as the real one
         if not left:
             return real(line, calls, **how)
         left.clear()
@@ -51,21 +51,21 @@ def lose_one(patch: pytest.MonkeyPatch, *, done: bool) -> None:
         line.close()
         raise ConnectionLost("gone")
 
-    patch.setattr(Line, "exchange", exchange)
+    patch.setattr(PipelineConnection, "exchange", exchange)
 
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_begin_is_there_once(store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch, done: bool) -> None:
     group = new_group(store)
     lose_one(monkeypatch, done=done)
-    first, second = store.steps.write([Open(group, (step(1),)), Open(group, (step(1), step(2)))])
-    assert isinstance(first, Life) and isinstance(second, Life)
+    first, second = store.steps.write([OpenSaga(group, (step(1),)), OpenSaga(group, (step(1), step(2)))])
+    assert isinstance(first, TxRecord) and isinstance(second, TxRecord)
     assert stored.rows("SELECT txid, count(*) FROM step GROUP BY txid ORDER BY txid") == [
         (first.txid, 1),
         (second.txid, 2),
     ]
     assert stored.value("SELECT count(*) FROM tx") == stored.value("SELECT count(*) FROM saga") == 2
-    assert written(store, Record(first, [step(2)])) is None
+    assert written(store, RecordStep(first, [step(2)])) is None
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -74,7 +74,7 @@ def test_a_step_and_what_became_of_the_one_before_are_there_once(
 ) -> None:
     life = opened(store)
     lose_one(monkeypatch, done=done)
-    assert written(store, Record(life, [step(2)], [Mark(life.txid, 1, 1, StepEvent.FINISH)])) is None
+    assert written(store, RecordStep(life, [step(2)], [Mark(life.txid, 1, 1, StepEvent.FINISH)])) is None
     assert [each.state.value for each in store.steps.of(life.txid)] == ["done", "started"]
 
 
@@ -99,13 +99,13 @@ def test_a_saga_that_is_begun_with_its_decision_is_there_once(
     store: Store, stored: Stored, monkeypatch: pytest.MonkeyPatch, decision: Decision, done: bool
 ) -> None:
     (life,) = store.branches.numbers(new_group(store), 1)
-    begin = Open(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
+    begin = OpenSaga(life.group, (step(1, compensation=None), step(2, compensation=None)), None, life)
     done_before = tuple(Mark(life.txid, life.owner, number, StepEvent.FINISH) for number in (1, 2))
     lose_one(monkeypatch, done=done)
     word = settle(life, decision)._replace(marks=done_before, begin=begin)
-    beside = Open(life.group, (step(1),))  # which is looked up by its ticket
+    beside = OpenSaga(life.group, (step(1),))  # which is looked up by its ticket
     stands, other = store.steps.write([word, beside])
-    assert stands is decision and isinstance(other, Life)
+    assert stands is decision and isinstance(other, TxRecord)
     assert stored.rows("SELECT decision FROM op") == [(int(decision),)]
     assert stored.rows("SELECT txid, count(*) FROM step GROUP BY txid ORDER BY txid") == [
         (life.txid, 2),

@@ -10,11 +10,11 @@ from tests.contracts.samples import PATIENCE, drain, start
 from tests.rules.patience import eventually
 from tests.rules.probe import Probe
 from tests.rules.scene import OpenBroker, batch_of, expire
-from txsaga.engine.broker import Broker
-from txsaga.engine.producer import Producer
-from txsaga.engine.start import Start
-from txsaga.engine.stream import Stream
+from txsaga.broker import Broker
+from txsaga.consume.start import Start
+from txsaga.consume.stream import Stream
 from txsaga.errors import ConfigError, LeaseLost, OffsetOutOfRange, UnknownTopic
+from txsaga.messages.producer import Producer
 
 pytestmark = pytest.mark.postgres
 

@@ -15,13 +15,13 @@ import txsaga
 from tests.contracts.samples import drain, is_held, start
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
-from txsaga.adapters.postgres.connection import parse_url
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.broker import Broker, JoiningProducer
-from txsaga.model.chunk import BODY, Chunk
-from txsaga.model.decision import Decision
-from txsaga.model.records import Ticked
-from txsaga.wiring import open_store
+from txsaga.broker import Broker, JoiningProducer
+from txsaga.core.chunk import BODY, Chunk
+from txsaga.core.decision import Decision
+from txsaga.core.records import TickResult
+from txsaga.store.connection import parse_url
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 
@@ -227,7 +227,7 @@ def test_an_idle_tick_writes_nothing(stored: Stored, broker: Broker, callers: En
         drain(broker.kernel.store)
         before = ticks(stored)
         stored.let_pass(3600)
-        assert [broker.kernel.store.log.tick(1000) for _ in range(5)] == [Ticked(before - 1, 0, False)] * 5
+        assert [broker.kernel.store.log.tick(1000) for _ in range(5)] == [TickResult(before - 1, 0, False)] * 5
         assert ticks(stored) == before
 
 

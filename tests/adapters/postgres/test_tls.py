@@ -14,10 +14,10 @@ from tests.cli.conftest import Cli, bare
 from tests.engine.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.secured import Secured, secured_server
-from txsaga.adapters.postgres.connection import parse_url
 from txsaga.errors import ConfigError
-from txsaga.model.rights import Right
-from txsaga.wiring import open_store
+from txsaga.store.connection import parse_url
+from txsaga.store.right import Right
+from txsaga.wiring.connecting import open_store
 
 __all__ = ["bare"]
 pytestmark = pytest.mark.postgres

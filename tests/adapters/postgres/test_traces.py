@@ -21,10 +21,10 @@ from tests.contracts.samples import (
 )
 from tests.contracts.trace_contract import told, trace_of
 from tests.engine.stored import Stored
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.model.asking import PutOff
-from txsaga.model.steps import steps_of
-from txsaga.wiring import open_store
+from txsaga.checkback.questions import PutOff
+from txsaga.inspect.timeline_steps import steps_of
+from txsaga.store.store import PostgresStore
+from txsaga.wiring.connecting import open_store
 
 pytestmark = pytest.mark.postgres
 

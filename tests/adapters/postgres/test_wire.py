@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from tests.engine.looped import while_it_runs
-from txsaga.adapters.aio import in_loop
-from txsaga.adapters.postgres.connection import make_engine, parse_url
-from txsaga.adapters.postgres.values import byteas, int4
-from txsaga.adapters.postgres.wire import Call, Wire
+from txsaga.aio.in_loop import in_loop
+from txsaga.store.connection import make_engine, parse_url
+from txsaga.store.values import byteas, int4
+from txsaga.store.wire import Call, LibpqSession
 
 pytestmark = pytest.mark.postgres
 
@@ -20,49 +20,51 @@ QUICK, SLOW = Call("SELECT $1 + 1", [int4(1)]), Call("SELECT $1 + 1 FROM pg_slee
 
 
 @pytest.fixture
-def wire(home_url: str) -> Iterator[Wire]:
+def wire(home_url: str) -> Iterator[LibpqSession]:
     engine = make_engine(*parse_url(home_url))
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
         assert isinstance(driver, psycopg.Connection)
         driver.autocommit = True
-        yield Wire(driver)
+        yield LibpqSession(driver)
     engine.dispose()
 
 
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("call", [QUICK, SLOW])
-def test_the_answer_is_the_same_however_it_is_waited_for(wire: Wire, call: Call, alone: bool) -> None:
+def test_the_answer_is_the_same_however_it_is_waited_for(wire: LibpqSession, call: Call, alone: bool) -> None:
     assert [wire.exchange([call], alone=alone) for _ in range(3)] == [[[(2,)]]] * 3
 
 
-def test_only_who_is_alone_looks_out(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_who_is_alone_looks_out(wire: LibpqSession, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr("os.sched_yield", lambda: looks.append(1))
-    monkeypatch.setattr("txsaga.adapters.lookout.IMPATIENCE", 0.02)
+    monkeypatch.setattr("txsaga.evidence.libpq.IMPATIENCE", 0.02)
     wire.exchange([SLOW])
     assert not looks
     wire.exchange([SLOW], alone=True)
     assert looks
 
 
-def test_a_session_that_ends_while_it_is_looked_out_for_is_told(wire: Wire, home_url: str) -> None:
+def test_a_session_that_ends_while_it_is_looked_out_for_is_told(wire: LibpqSession, home_url: str) -> None:
     with pytest.raises(psycopg.OperationalError):
         wire.exchange([Call("SELECT pg_terminate_backend(pg_backend_pid()), $1", [int4(1)])], alone=True)
 
 
-def test_within_a_loop_only_the_task_waits(wire: Wire) -> None:
+def test_within_a_loop_only_the_task_waits(wire: LibpqSession) -> None:
     rows, turns = asyncio.run(while_it_runs(in_loop(lambda: wire.exchange([SLOW, QUICK, SLOW]))))
     assert rows == [[(2,)]] * 3
     assert turns > 8
 
 
-def test_within_a_loop_nobody_looks_out(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_within_a_loop_nobody_looks_out(wire: LibpqSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_yield", pytest.fail)
     assert asyncio.run(in_loop(lambda: wire.exchange([SLOW], alone=True))) == [[(2,)]]
 
 
-def test_within_a_loop_a_cancellation_comes_behind_the_answer_and_the_session_serves_the_next(wire: Wire) -> None:
+def test_within_a_loop_a_cancellation_comes_behind_the_answer_and_the_session_serves_the_next(
+    wire: LibpqSession,
+) -> None:
     heard = []
 
     async def work() -> None:
@@ -79,13 +81,13 @@ def test_within_a_loop_a_cancellation_comes_behind_the_answer_and_the_session_se
 
 
 @pytest.mark.parametrize("others", [[], [QUICK]])
-def test_within_a_loop_a_session_that_ends_is_told(wire: Wire, others: list[Call]) -> None:
+def test_within_a_loop_a_session_that_ends_is_told(wire: LibpqSession, others: list[Call]) -> None:
     end = Call("SELECT pg_terminate_backend(pg_backend_pid()), $1", [int4(1)])
     with pytest.raises(psycopg.OperationalError):
         asyncio.run(in_loop(lambda: wire.exchange([end, *others])))
 
 
-def test_within_a_loop_what_can_not_be_prepared_is_told_and_the_session_serves_the_next(wire: Wire) -> None:
+def test_within_a_loop_what_can_not_be_prepared_is_told_and_the_session_serves_the_next(wire: LibpqSession) -> None:
     async def work() -> object:
         with pytest.raises(psycopg.errors.UndefinedTable):
             await in_loop(lambda: wire.exchange([Call("SELECT * FROM nowhere", [])]))
@@ -94,7 +96,7 @@ def test_within_a_loop_what_can_not_be_prepared_is_told_and_the_session_serves_t
     assert asyncio.run(work()) == [[(2,)]]
 
 
-def test_within_a_loop_it_goes_on_while_the_server_takes_nothing_in(wire: Wire) -> None:
+def test_within_a_loop_it_goes_on_while_the_server_takes_nothing_in(wire: LibpqSession) -> None:
     big = Call("SELECT length($1)", [byteas([bytes(32 * 1024 * 1024)])])
     rows, turns = asyncio.run(while_it_runs(in_loop(lambda: wire.exchange([SLOW] * 4 + [big]))))
     assert rows == [[(2,)]] * 4 + [[(32 * 1024 * 1024,)]]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.oracle import MemoryStore
-from txsaga.ports.store import Store
-from txsaga.wiring import open_store
+from txsaga.core.store import Store
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.postgres), "memory"])

@@ -11,9 +11,8 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from txsaga.adapters.tcc import Called, verify
-from txsaga.adapters.tcc.signature import Phase
 from txsaga.errors import SignatureRefused
+from txsaga.resources.http import CallPhase, SignedCall, verify
 
 SECRET = "a secret of the tests, long enough"
 
@@ -29,25 +28,25 @@ class Till(ThreadingHTTPServer):
         self.folder, self.secret = folder, secret
         self.answers: list[int] = []  # what the next calls are answered with, whatever they ask
         self.padding = ""  # behind each answer
-        self.seen: list[Called] = []
+        self.seen: list[SignedCall] = []
         self.headers: list[dict[str, str]] = []
 
     def items(self) -> set[int]:
         """Return the items that are taken."""
         return {int(path.read_text()) for path in self.folder.glob("*.taken")}
 
-    def answer(self, called: Called, item: int) -> int:
+    def answer(self, called: SignedCall, item: int) -> int:
         """Do what is asked; return a status."""
         reserved, taken, cancelled = (
             self.folder / f"{called.id}.{state}" for state in ("reserved", "taken", "cancelled")
         )
         match called.phase:
-            case Phase.TRY if not cancelled.exists():
+            case CallPhase.TRY if not cancelled.exists():
                 reserved.write_text(str(item))
                 return 200
-            case Phase.TRY:
+            case CallPhase.TRY:
                 return 409
-            case Phase.CONFIRM:
+            case CallPhase.CONFIRM:
                 if reserved.exists():
                     reserved.rename(taken)
                 return 200 if taken.exists() else 404

@@ -7,11 +7,11 @@ import pytest
 
 from tests.adapters.tcc.tills import Till
 from tests.oracle import MemoryStore
-from txsaga.adapters.tcc import Callables, TccParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, StoreUnavailable, TransactionClosed, xa
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.reservation import ReservationState
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.reservations import ReservationState
+from txsaga.resources.tcc import Callables, TccParticipant
 from txsaga.testing.participant_contract import new_branch
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK

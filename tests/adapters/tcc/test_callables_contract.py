@@ -3,8 +3,8 @@
 import pytest
 
 from tests.adapters.tcc.tills import Till, TillShelf
-from txsaga.adapters.tcc import TccParticipant
-from txsaga.ports.store import Store
+from txsaga.core.store import Store
+from txsaga.resources.tcc import TccParticipant
 from txsaga.testing import ParticipantContract
 
 

@@ -15,11 +15,12 @@ from tests.adapters.answering import EARLY, answering
 from tests.adapters.dripping import certified, dripping
 from tests.adapters.tcc.service import SECRET, Till
 from tests.oracle import MemoryStore
-from txsaga.adapters.tcc import HttpService, TccParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, xa
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.model.reservation import Reservation, ReservationState
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.http import HttpService
+from txsaga.resources.reservations import Reservation, ReservationState
+from txsaga.resources.tcc import TccParticipant
 from txsaga.testing.participant_contract import new_branch
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK

@@ -10,9 +10,9 @@ import pytest
 
 from tests.adapters.tcc import tills
 from tests.adapters.tcc.service import SECRET, Till
-from txsaga.adapters.tcc import HttpService, TccParticipant
-from txsaga.adapters.tcc.branch import TccWork
-from txsaga.ports.store import Store
+from txsaga.core.store import Store
+from txsaga.resources.http import HttpService
+from txsaga.resources.tcc import TccParticipant, TccWork
 from txsaga.testing import ParticipantContract
 
 Open = Callable[[str], Till]

@@ -3,12 +3,12 @@
 import pytest
 
 from txsaga import verify
-from txsaga.adapters.tcc.signature import Called, Phase, signed
 from txsaga.errors import ConfigError, SignatureRefused
+from txsaga.resources.http import CallPhase, SignedCall, signed
 from txsaga.testing.participant_contract import new_branch
 
 SECRET = "a secret of the tests, long enough"
-CALLED = Called(new_branch(3, 2), Phase.CONFIRM)
+CALLED = SignedCall(new_branch(3, 2), CallPhase.CONFIRM)
 HEADERS = signed(CALLED, "/confirm?v=1", b"{}", SECRET)
 
 

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from txsaga.adapters.tcc import Callables, TccParticipant
-from txsaga.adapters.tcc.branch import TccWork
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
-from txsaga.ports.store import Store
+from txsaga.core.decision import Decision
+from txsaga.core.store import Store
+from txsaga.flows.branch import BranchId
+from txsaga.resources.tcc import Callables, TccParticipant, TccWork
 from txsaga.testing.participant_contract import new_branch
 
 

@@ -18,7 +18,7 @@ def make_engine() -> Iterator[MakeEngine]:
     """Give a factory of engines."""
     made: list[Engine] = []
 
-    def make(url: str, **settings: Any) -> Engine:  # noqa: ANN401  # whatever create_engine takes
+    def make(url: str, **settings: Any) -> Engine:  # whatever create_engine takes
         made.append(create_engine(url, **settings))
         return made[-1]
 

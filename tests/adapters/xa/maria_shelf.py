@@ -9,10 +9,10 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.contracts.samples import start
-from txsaga.adapters.xa.mysql import FORMAT
+from txsaga.core.decision import Decision
 from txsaga.errors import xa
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchId
+from txsaga.resources.mysql import FORMAT
 from txsaga.testing.participant_contract import patiently
 
 FOREIGN = f"'somebody','own',{FORMAT}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId
 
 FOREIGN = "somebody's own"
 BACKEND = text("select pg_backend_pid()")

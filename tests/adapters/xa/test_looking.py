@@ -5,7 +5,7 @@ import pymysql
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from txsaga.adapters.xa.looking import is_cancelled
+from txsaga.resources.waits import is_cancelled
 
 INTERRUPTED = pymysql.err.OperationalError(1317, "Query execution was interrupted")
 

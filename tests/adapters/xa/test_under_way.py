@@ -8,7 +8,7 @@ from threading import Event, current_thread
 
 import pytest
 
-from txsaga.adapters.xa.under_way import start
+from txsaga.resources.mysql_branch import start
 
 
 def test_what_is_begun_goes_on_side_by_side() -> None:
@@ -35,7 +35,7 @@ def test_a_thread_that_is_done_takes_more() -> None:
 
 FORKS = """
 import os
-from txsaga.adapters.xa.under_way import start
+from txsaga.resources.mysql_branch import start
 start(lambda: None).result(10)
 child = os.fork()
 if child == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txsaga.engine.journal import Journal
+from txsaga.flows.journal import Journal
 from txsaga.provider import ConsumeStep, message_flow, messages_asset, step
 
 TOPIC, GROUP = "w5_burst", "w5-burst"

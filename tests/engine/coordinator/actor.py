@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from txsaga.model.branch import BranchId, Finish, Vote
-from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
-from txsaga.model.decision import Decision
-from txsaga.ports.participants import Ages, Over
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.participant import Ages, Over
 
 Said = Exception | Vote | Finish
 
@@ -34,7 +34,7 @@ class Actor:
     @property
     def capabilities(self) -> Capabilities:
         """What a function can do."""
-        return capabilities_of(Kind.CALLABLE)
+        return capabilities_of(ResourceKind.CALLABLE)
 
     def probe(self) -> None:
         """Find nothing wrong."""

@@ -11,13 +11,13 @@ from sqlalchemy import Connection, Engine, text
 
 from tests.engine.stored import Stored
 from txsaga import Broker
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.producer import Producer
-from txsaga.engine.roles import Dispatcher
-from txsaga.model.branch import BranchId, BranchState
-from txsaga.model.checks import CheckProfile
-from txsaga.model.decision import Decision, LocalState
-from txsaga.model.records import Life
+from txsaga.checkback.profile import CheckProfile
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.records import TxRecord
+from txsaga.flows.branch import BranchId, BranchState
+from txsaga.flows.recovery import Recovery
+from txsaga.messages.producer import Producer
 from txsaga.testing.checking import check_once
 
 START = 100
@@ -84,7 +84,7 @@ class Bank:
                     found += connection.execute(text(question)).scalars()
         return found
 
-    def left(self, *, decided: bool = True, account: int = 1, key: str | None = None) -> Life:
+    def left(self, *, decided: bool = True, account: int = 1, key: str | None = None) -> TxRecord:
         """Leave a transfer of ten as an owner does that dies behind the votes, or behind the decision."""
         tx = self.producer.coordinated("current", "mortgage", key=key).__enter__()
         for name, change in (("current", -10), ("mortgage", 10)):
@@ -97,7 +97,7 @@ class Bank:
         owner.leave()
         return owner.life
 
-    def overrule(self, life: Life, resource: str, decision: Decision) -> None:
+    def overrule(self, life: TxRecord, resource: str, decision: Decision) -> None:
         """Decide a prepared branch in its database, as an administrator may."""
         (number,) = [
             each.number for each in self.broker.kernel.store.branches.of(life.txid) if each.resource == resource

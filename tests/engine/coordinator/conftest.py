@@ -11,7 +11,7 @@ import txsaga
 from tests.engine.coordinator.bank import Bank
 from tests.engine.coordinator.looped import LoopedBank
 from tests.engine.stored import Stored
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 OpenBank = Callable[..., Bank]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from threading import Barrier
 
 from tests.engine.coordinator.bank import TRANSFERS, Bank
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.sharing import _Line
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.sharing import Sharing, _Line
 
 OPEN = "insert into account values (:id, :id)"
 Work = Callable[[Coordinated], None]
@@ -41,7 +41,7 @@ def opening(bank: Bank, account: int) -> Work:
 
 def line_of(bank: Bank) -> _Line:
     """Return the line of the blocks that work in all databases of the bank."""
-    lines = bank.broker.kernel.sharing._lines
+    lines = bank.broker.kernel.service(Sharing.of)._lines
     if not lines:
         run(bank, opening(bank, 1_000))
     (line,) = lines.values()

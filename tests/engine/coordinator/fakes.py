@@ -12,18 +12,18 @@ from uuid import UUID, uuid4
 
 from tests.contracts.samples import new_group
 from tests.oracle import MemoryStore
-from txsaga.engine.announce import Announcer
-from txsaga.engine.coordinator.reach import PATIENCE
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.kernel import Kernel
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import TxRecord
 from txsaga.errors import ResourceUnknown
-from txsaga.model.branch import BranchId, BranchState, Finish, Vote
-from txsaga.model.capabilities import Capabilities, Kind, capabilities_of
-from txsaga.model.decision import Decision
-from txsaga.model.flow_step import Journalled
-from txsaga.model.records import Life
-from txsaga.ports.branches import Begin, Resolve, Voted
-from txsaga.ports.participants import Ages, Enlisted, Over
+from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
+from txsaga.flows.ports import BeginBranches, BranchVote, DecisionRequest
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.resource_scheduler import PATIENCE
+from txsaga.flows.step_records import Journalled
+from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.participant import Ages, EnlistedBranch, Over
 from txsaga.testing import FakeClock
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
@@ -51,12 +51,12 @@ class FakeResource:
 
     @property
     def capabilities(self) -> Capabilities:
-        return capabilities_of(Kind.POSTGRESQL)
+        return capabilities_of(ResourceKind.POSTGRESQL)
 
     def probe(self) -> None:
         self._called("probe")
 
-    def enlist(self, branch: BranchId) -> Enlisted:
+    def enlist(self, branch: BranchId) -> EnlistedBranch:
         self._called("enlist")
         return FakeBranch(self, branch)
 
@@ -84,7 +84,7 @@ class FakeResource:
         self.meanwhile()
         return found
 
-    def do(self, session: Enlisted, statements: Sequence[Journalled]) -> None:
+    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
         self._called(f"do {len(statements)}")
 
     def forget(self, branch: BranchId) -> None:
@@ -143,34 +143,34 @@ class Desk:
     group: int = 0
 
     @property
-    def store(self) -> Any:  # noqa: ANN401  # one in memory, with its insides
+    def store(self) -> Any:  # one in memory, with its insides
         return self.kernel.store
 
-    def begun(self, *names: str) -> Life:
+    def begun(self, *names: str) -> TxRecord:
         """Begin a transaction with branches in these resources, all of which hold them prepared."""
         ids = [self.kernel.participant(name)[0].id for name in names]
-        (life,) = self.store.branches.write([Begin(self.group, ids)])
+        (life,) = self.store.branches.write([BeginBranches(self.group, ids)])
         for number, name in enumerate(names, 1):
             self.resources[name].held.add(self.id(life, number))
         return life  # type: ignore[no-any-return]
 
-    def decided(self, *names: str, decision: Decision = COMMIT) -> Life:
+    def decided(self, *names: str, decision: Decision = COMMIT) -> TxRecord:
         """Decide such a transaction, long enough ago for its owner to be dead."""
         life = self.begun(*names)
         votes = [self.voted(number) for number in range(1, len(names) + 1)] if decision is COMMIT else []
-        self.store.branches.write([Resolve(life, decision, "owner 1", "the block ended", votes=votes)])
+        self.store.branches.write([DecisionRequest(life, decision, "owner 1", "the block ended", votes=votes)])
         self.clock.advance(60)
         return life
 
-    def voted(self, number: int) -> Voted:
+    def voted(self, number: int) -> BranchVote:
         """Return a vote of yes."""
-        return Voted(number, 1, Vote.PREPARED)
+        return BranchVote(number, 1, Vote.PREPARED)
 
-    def id(self, life: Life, number: int, attempt: int = 1) -> BranchId:
+    def id(self, life: TxRecord, number: int, attempt: int = 1) -> BranchId:
         """Name a branch as its resource knows it."""
         return BranchId(self.store.registry.identity.transaction(life.txid), number, attempt)
 
-    def states(self, life: Life) -> list[BranchState]:
+    def states(self, life: TxRecord) -> list[BranchState]:
         """Return where the branches of a transaction stand."""
         return [each.state for each in self.store.branches.of(life.txid)]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tests.engine.coordinator.bank import TRANSFERS, Bank, pay
-from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated
+from txsaga.flows.coordinated import AsyncCoordinated
 
 T = TypeVar("T")
 

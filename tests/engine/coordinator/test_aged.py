@@ -11,11 +11,11 @@ import txsaga
 from tests.engine.coordinator.bank import LONG_AGO, START, Bank
 from tests.engine.coordinator.test_block import transfer
 from tests.services.free_port import free_port
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.model.branch import BranchState
-from txsaga.model.checks import CheckProfile
-from txsaga.model.lifecycle import TxState
-from txsaga.ports.runs import RunState
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import CheckProfile
+from txsaga.core.lifecycle import TxState
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
 from txsaga.testing.checking import check_once
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R12")]

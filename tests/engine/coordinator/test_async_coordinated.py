@@ -13,12 +13,12 @@ from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.coordinator.looped import LoopedBank, move
 from tests.engine.looped import while_it_runs
 from txsaga import Callables, Folder
-from txsaga.engine.received import Received
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.delivery import Delivery
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.decision import Decision
 from txsaga.errors import AlreadyCommitted, ConfigError, NotCarried, TransactionClosed, TransactionError
 from txsaga.errors.xa import IntegrityViolated, VotedNo
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres
 
@@ -177,7 +177,7 @@ def test_the_decision_takes_a_message_off(looping: LoopedBank) -> None:
     bank.broker.producer("shop").send("orders", b"pay")
     consumer = bank.broker.consumer("payers", ["orders"])
 
-    def taken() -> list[Received]:
+    def taken() -> list[Delivery]:
         while Dispatcher(bank.broker.kernel).run_once():
             pass
         return consumer.receive(1, wait=10)

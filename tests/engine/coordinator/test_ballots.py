@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, DecidedOtherwise, NotCarried, TransactionClosed
-from txsaga.model.ballot import Ballot, Cast, Polled, Result, Rule
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.ballot import Ballot, CastVote, Polled, Result, Rule
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
 
 VOTERS = ("gate", "anna", "quota")
 
 
 def polled(rule: Rule, needed: int | None, said: str) -> Polled:
     """Let three voters say y, n or nothing."""
-    casts = tuple(Cast(voter=voter, yes=each == "y") for voter, each in zip(VOTERS, said, strict=True) if each in "yn")
+    casts = tuple(
+        CastVote(voter=voter, yes=each == "y") for voter, each in zip(VOTERS, said, strict=True) if each in "yn"
+    )
     return Polled(ballot=Ballot(name="release", voters=VOTERS, rule=rule, needed=needed), casts=casts)
 
 

@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.owner import Owner
+from txsaga.core.decision import Decision
+from txsaga.core.records import Doubt
 from txsaga.errors import AlreadyCommitted, ConfigError, ResourceUnknown, TransactionClosed, TransactionError
 from txsaga.errors.xa import HeuristicRollback, IntegrityViolated, VotedNo
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.records import Doubt
-from txsaga.model.steps import steps_of
-from txsaga.model.undo import undo_of
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.owner import BlockOwner
+from txsaga.inspect.preview import undo_of
+from txsaga.inspect.timeline_steps import steps_of
 
 pytestmark = pytest.mark.postgres
 
@@ -238,9 +238,9 @@ def test_messages_of_an_owner_before_are_never_delivered(bank: Bank) -> None:
 def test_what_somebody_decided_over_our_head_is_no_plain_success(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    decide = Owner.decide
+    decide = BlockOwner.decide
 
-    def overruled(owner: Owner, decision: Decision, *rest: object) -> Decision:
+    def overruled(owner: BlockOwner, decision: Decision, *rest: object) -> Decision:
         standing = decide(owner, decision, *rest)  # type: ignore[arg-type]
         with bank.engines["mortgage"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for gid in connection.exec_driver_sql(
@@ -249,7 +249,7 @@ def test_what_somebody_decided_over_our_head_is_no_plain_success(
                 connection.exec_driver_sql(f"rollback prepared '{gid}'")
         return standing
 
-    monkeypatch.setattr(Owner, "decide", overruled)
+    monkeypatch.setattr(BlockOwner, "decide", overruled)
     with pytest.raises(HeuristicRollback, match="'mortgage'"), bank.producer.coordinated("current", "mortgage") as tx:
         transfer(tx)
     assert tx.decision is Decision.COMMIT

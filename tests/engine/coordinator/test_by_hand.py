@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.coordinator.fakes import Desk, FakeResource, desk
-from txsaga.engine.coordinator.by_hand import BranchesByHand
+from txsaga.core.records import TxRecord
 from txsaga.errors import ConfigError, StoreUnavailable, UnknownTransaction
 from txsaga.errors.xa import ProtocolError, UnknownBranch
-from txsaga.model.branch import BranchState
-from txsaga.model.records import Life
+from txsaga.flows.branch import BranchState
+from txsaga.flows.branches_by_hand import BranchesByHand
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def bank() -> Iterator[Desk]:
 
 
 @pytest.fixture
-def lost(bank: Desk) -> Life:
+def lost(bank: Desk) -> TxRecord:
     """Give a transaction that is committed in one resource and was rolled back by hand in the other."""
     life = bank.decided("current", "mortgage")
     bank.resources["mortgage"].held.clear()
@@ -30,7 +30,7 @@ def lost(bank: Desk) -> Life:
 
 
 @pytest.mark.req("WM-24")
-def test_what_is_forgotten_is_on_record_and_its_resource_keeps_nothing_of_it(bank: Desk, lost: Life) -> None:
+def test_what_is_forgotten_is_on_record_and_its_resource_keeps_nothing_of_it(bank: Desk, lost: TxRecord) -> None:
     (done,) = BranchesByHand(bank.kernel).forget(lost.txid, who="anna", why="paid by hand")
     assert (done.branch.resource, done.left) == ("mortgage", "")
     assert bank.states(lost) == [BranchState.COMMITTED, BranchState.FORGOTTEN]
@@ -42,7 +42,7 @@ def test_what_is_forgotten_is_on_record_and_its_resource_keeps_nothing_of_it(ban
 
 
 @pytest.mark.req("WM-24")
-def test_all_heuristics_are_forgotten_and_what_is_prepared_stays(bank: Desk, lost: Life) -> None:
+def test_all_heuristics_are_forgotten_and_what_is_prepared_stays(bank: Desk, lost: TxRecord) -> None:
     other = bank.decided("current")
     bank.resources["current"].hazards.add(bank.id(other, 1))
     bank.recovery().run_once()
@@ -64,7 +64,7 @@ def test_what_is_prepared_is_not_forgotten(bank: Desk, number: int | None) -> No
 
 
 @pytest.mark.req("WM-48")
-def test_what_is_not_there_is_not_forgotten(bank: Desk, lost: Life) -> None:
+def test_what_is_not_there_is_not_forgotten(bank: Desk, lost: TxRecord) -> None:
     hand = BranchesByHand(bank.kernel)
     with pytest.raises(UnknownBranch, match="has no branch 7"):
         hand.forget(lost.txid, 7, who="anna", why="because")
@@ -79,7 +79,7 @@ def test_what_is_not_there_is_not_forgotten(bank: Desk, lost: Life) -> None:
     assert bank.states(lost)[1] is BranchState.HEURISTIC_ROLLED_BACK
 
 
-def test_a_resource_that_is_away_keeps_its_row_and_nothing_else(bank: Desk, lost: Life) -> None:
+def test_a_resource_that_is_away_keeps_its_row_and_nothing_else(bank: Desk, lost: TxRecord) -> None:
     bank.resources["mortgage"].failure = StoreUnavailable("nobody listens")
     (done,) = BranchesByHand(bank.kernel).forget(lost.txid, who="anna", why="it is gone for good")
     assert done.left == "nobody listens"
@@ -87,7 +87,7 @@ def test_a_resource_that_is_away_keeps_its_row_and_nothing_else(bank: Desk, lost
 
 
 @pytest.mark.rule("R10")
-def test_nothing_is_dropped_from_another_database(bank: Desk, lost: Life) -> None:
+def test_nothing_is_dropped_from_another_database(bank: Desk, lost: TxRecord) -> None:
     other = bank.resources["mortgage"] = FakeResource("mortgage")
     (done,) = BranchesByHand(bank.kernel).forget(lost.txid, who="anna", why="because")
     assert "another database" in done.left

@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.coordinator.looped import LoopedBank, move
-from txsaga.engine.coordinator.async_coordinated import AsyncCoordinated, AsyncLane
-from txsaga.engine.waiting import away
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import run_blocking
 from txsaga.errors import TransactionClosed
-from txsaga.model.decision import Decision
+from txsaga.flows.coordinated import AsyncCoordinated, AsyncLane
 
 pytestmark = pytest.mark.postgres
 
@@ -151,7 +151,7 @@ def test_while_it_is_decided_it_hears_the_decision(looping: LoopedBank, monkeypa
 
     def holding(items: object) -> object:
         came.set()
-        assert away(lambda: go.wait(10))  # as the store waits: the loop goes on
+        assert run_blocking(lambda: go.wait(10))  # as the store waits: the loop goes on
         return run(items)  # type: ignore[arg-type]
 
     async def transfer() -> None:

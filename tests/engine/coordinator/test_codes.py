@@ -10,10 +10,10 @@ import pytest
 import txsaga
 from tests.engine.coordinator.actor import Actor
 from tests.engine.coordinator.bank import START, Bank, pay
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, TransactionError, Unfinished, xa
-from txsaga.model.branch import BranchState, Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState, Finish, Vote
+from txsaga.flows.coordinated import Coordinated
 
 pytestmark = pytest.mark.postgres
 

@@ -13,9 +13,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tests.engine.coordinator.bank import START
 from tests.engine.coordinator.conftest import OpenBank
-from txsaga.engine.coordinator.owner import Owner
 from txsaga.errors import ConfigError, TransactionError
 from txsaga.errors.xa import RolledBack
+from txsaga.flows.owner import BlockOwner
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-50")]
 
@@ -161,13 +161,13 @@ def test_an_interrupt_behind_the_votes_says_that_it_may_stand(
 ) -> None:
     bank = opened("postgresql", "postgresql")
     tx = bank.producer.coordinated(*bank.engines)
-    decide = Owner.decide
+    decide = BlockOwner.decide
 
-    def interrupted(*given: Any, **named: Any) -> None:  # noqa: ANN401  # as it is called
+    def interrupted(*given: Any, **named: Any) -> None:  # as it is called
         decide(*given, **named)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Owner, "decide", interrupted)
+    monkeypatch.setattr(BlockOwner, "decide", interrupted)
     with pytest.raises(KeyboardInterrupt) as told, tx:
         for name in bank.engines:
             with tx.on(name) as connection:

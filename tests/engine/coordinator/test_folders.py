@@ -7,9 +7,9 @@ import pytest
 import txsaga
 from tests.engine.coordinator.bank import Bank, pay
 from txsaga import Folder
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from tests.engine.coordinator.conftest import OpenBank
 from tests.engine.coordinator.looped import LoopedBank, move
 from txsaga import Callables
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.work import Work
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, TransactionClosed, TransactionError
 from txsaga.errors.flows import RowsDiffer
 from txsaga.errors.xa import IntegrityViolated, OtherReason
-from txsaga.model.branch import BranchState, Vote
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState, Vote
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.work import Work
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]
 

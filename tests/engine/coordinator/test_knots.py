@@ -14,13 +14,13 @@ from sqlalchemy.exc import OperationalError
 
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.coordinator.conftest import OpenBank
-from txsaga.adapters.xa.postgres_waits import PostgresLook
-from txsaga.adapters.xa.sqlite import SqliteBranch, SqliteParticipant
-from txsaga.engine.coordinator.knots import Knots
+from txsaga.core.decision import Decision
 from txsaga.errors import StoreUnavailable, TransactionError
 from txsaga.errors.flows import OwnLock
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchId
+from txsaga.flows.self_deadlock import SelfDeadlockDetector
+from txsaga.resources.sqlite import SqliteBranch, SqliteParticipant
+from txsaga.resources.waits import PostgresLook
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R17")]
 
@@ -292,7 +292,7 @@ def test_of_two_threads_that_open_one_file_one_is_refused(opened: OpenBank, monk
 def test_who_comes_when_it_is_closed_is_not_looked_after(opened: OpenBank) -> None:
     bank = opened("postgresql", "postgresql")
     _, participant = bank.broker.kernel.participant("postgresql0")
-    knots = Knots(1)
+    knots = SelfDeadlockDetector(1)
     knots.close()
     sessions = [participant.enlist(BranchId(f"{'0' * 32}-1-1", number)) for number in (1, 2)]
     for key, session in zip(("one", "two"), sessions, strict=True):

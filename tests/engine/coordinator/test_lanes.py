@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
 from txsaga.errors import ConfigError, TransactionClosed
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
-from txsaga.model.lifecycle import TxState
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
 
 pytestmark = pytest.mark.postgres
 

@@ -11,11 +11,11 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.engine.coordinator.bank import START, Bank
 from tests.services.free_port import free_port
-from txsaga.adapters.postgres import founding
-from txsaga.adapters.postgres.connection import make_engine, parse_url, transaction
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.model.branch import BranchId, BranchState
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId, BranchState
+from txsaga.flows.recovery import Recovery
+from txsaga.store import founding
+from txsaga.store.connection import make_engine, parse_url, transaction
 
 pytestmark = pytest.mark.postgres
 

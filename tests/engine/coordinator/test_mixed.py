@@ -7,6 +7,7 @@ from sqlalchemy import event, inspect
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from tests.engine.coordinator.conftest import OpenBank
+from txsaga.core.decision import Decision
 from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
@@ -17,8 +18,7 @@ from txsaga.errors import (
     TxSagaError,
     Unfinished,
 )
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]
 

@@ -8,10 +8,10 @@ from threading import get_ident
 
 import pytest
 
-from txsaga.engine.coordinator.numbers import AHEAD, KEPT, MANY, Numbers
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
 from txsaga.errors import StoreUnavailable
-from txsaga.model.lifecycle import TxState
-from txsaga.model.records import Life
+from txsaga.flows.txid_pool import AHEAD, KEPT, MANY, TxidPool
 
 GROUP = 7
 
@@ -26,7 +26,7 @@ class Source:
         self.away = False
         self.given = 0
 
-    def __call__(self, group: int, many: int) -> Sequence[Life]:
+    def __call__(self, group: int, many: int) -> Sequence[TxRecord]:
         self.asked.append(many)
         self.asked_in.append(get_ident())
         self.takes()
@@ -34,7 +34,9 @@ class Source:
             raise StoreUnavailable("it is away")
         numbers = range(self.given + 1, self.given + many + 1)
         self.given += many
-        return [Life(txid=n, group=group, token=b"", key=None, epoch=1, owner=1, state=TxState.ACTIVE) for n in numbers]
+        return [
+            TxRecord(txid=n, group=group, token=b"", key=None, epoch=1, owner=1, state=TxState.ACTIVE) for n in numbers
+        ]
 
 
 def _let_fetch() -> None:
@@ -52,7 +54,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_who_needs_one_now_and_then_takes_one(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     for _ in range(3):
         numbers.take(GROUP)
         now[0] += 60
@@ -61,7 +63,7 @@ def test_who_needs_one_now_and_then_takes_one(now: list[float]) -> None:
 
 def test_who_needs_many_asks_seldom_and_has_each_once(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     taken = [numbers.take(GROUP).txid for _ in range(1_000)]
     assert len(set(taken)) == 1_000
     assert max(source.asked) == MANY
@@ -70,7 +72,7 @@ def test_who_needs_many_asks_seldom_and_has_each_once(now: list[float]) -> None:
 
 def test_who_uses_many_waits_for_none_of_them_after_the_first(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     for _ in range(3 * MANY):
         numbers.take(GROUP)
         _let_fetch()
@@ -81,7 +83,7 @@ def test_who_uses_many_waits_for_none_of_them_after_the_first(now: list[float]) 
 
 def test_what_cannot_be_fetched_ahead_is_told_to_who_needs_it(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     while max(source.asked, default=0) < AHEAD:
         numbers.take(GROUP)
     source.away = True
@@ -96,7 +98,7 @@ def test_what_cannot_be_fetched_ahead_is_told_to_who_needs_it(now: list[float]) 
 
 def test_a_store_that_gives_none_is_asked_ahead_once(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     while max(source.asked, default=0) < AHEAD:
         numbers.take(GROUP)
     source.takes = lambda: [][0]  # whatever it raises
@@ -109,7 +111,7 @@ def test_a_store_that_gives_none_is_asked_ahead_once(now: list[float]) -> None:
 
 def test_an_answer_that_is_late_is_used_no_more_and_makes_nothing_fresh_old(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     while max(source.asked, default=0) < AHEAD:
         numbers.take(GROUP)
     here, asked, slow = get_ident(), threading.Event(), threading.Event()
@@ -136,14 +138,14 @@ def test_an_answer_that_is_late_is_used_no_more_and_makes_nothing_fresh_old(now:
 
 def test_a_store_that_takes_longer_than_numbers_are_kept_gives_one_for_each_question(now: list[float]) -> None:
     source = Source(takes=lambda: now.__setitem__(0, now[0] + 2 * KEPT))
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     assert [numbers.take(GROUP).txid for _ in range(3)] == [1, 2, 3]
     assert len(source.asked) == 3
 
 
 def test_nobody_waits_for_what_is_fetched_ahead(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     while max(source.asked, default=0) < AHEAD:
         numbers.take(GROUP)
     here, slow = get_ident(), threading.Event()
@@ -164,14 +166,14 @@ def test_where_no_thread_is_to_be_had_they_are_fetched_when_they_are_needed(
 
     monkeypatch.setattr(threading.Thread, "start", full)
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     assert len({numbers.take(GROUP).txid for _ in range(MANY)}) == MANY
     assert set(source.asked_in) == {get_ident()}
 
 
 def test_a_number_is_not_used_after_it_lay_for_long(now: list[float]) -> None:
     source = Source()
-    numbers = Numbers(source)
+    numbers = TxidPool(source)
     taken = [numbers.take(GROUP).txid for _ in range(10)]
     now[0] += KEPT
     assert numbers.take(GROUP).txid > max(taken) + 1
@@ -179,12 +181,12 @@ def test_a_number_is_not_used_after_it_lay_for_long(now: list[float]) -> None:
 
 
 def test_each_group_has_its_own(now: list[float]) -> None:
-    numbers = Numbers(Source())
+    numbers = TxidPool(Source())
     assert {numbers.take(group).group for group in (1, 2, 1, 2)} == {1, 2}
 
 
 def test_a_forked_child_uses_none_of_its_parents(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = Numbers(Source())
+    numbers = TxidPool(Source())
     taken = [numbers.take(GROUP).txid for _ in range(10)]
-    monkeypatch.setattr("txsaga.engine.coordinator.numbers.this_process", lambda: -1)
+    monkeypatch.setattr("txsaga.flows.txid_pool.this_process", lambda: -1)
     assert numbers.take(GROUP).txid > max(taken) + 1

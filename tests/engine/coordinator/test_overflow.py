@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
+from txsaga.core.decision import Decision
 from txsaga.errors import InvalidMessage, TransactionError
-from txsaga.model.decision import Decision
 
 pytestmark = pytest.mark.postgres
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.postgres
 def test_a_block_that_grew_too_big_is_rolled_back_even_if_that_error_is_dropped(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.MOST", 1_000)
     with pytest.raises(TransactionError, match="no room"), bank.producer.coordinated("current", "mortgage") as tx:
         with tx.on("current") as connection:
             pay(connection, -10)

@@ -14,16 +14,16 @@ import pytest
 from sqlalchemy import Engine, create_engine, event
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank
-from txsaga.adapters.xa import postgres_journal
-from txsaga.adapters.xa.postgres import PostgresParticipant
-from txsaga.engine.coordinator.work import Work
+from txsaga.core.decision import Decision
 from txsaga.errors import InDoubt
 from txsaga.errors.flows import RowsDiffer
 from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, OtherReason, RolledBack, TimedOut
-from txsaga.model.branch import BranchId, BranchState, Finish
-from txsaga.model.decision import Decision
-from txsaga.model.flow_step import Journalled
-from txsaga.ports.participants import Waits
+from txsaga.flows.branch import BranchId, BranchState, Finish
+from txsaga.flows.step_records import Journalled
+from txsaga.flows.work import Work
+from txsaga.resources import postgres_journal
+from txsaga.resources.participant import LockPatience
+from txsaga.resources.postgres import PostgresParticipant
 
 pytestmark = pytest.mark.postgres
 
@@ -102,7 +102,9 @@ def test_what_committed_by_itself_is_found_though_nobody_heard_the_vote(bank: Ba
     participant = bank.broker.kernel.participant("current")[1]
     assert isinstance(participant, PostgresParticipant)
     branch = BranchId(bank.broker.identity.transaction(7), 1, 1)
-    session = participant.enlist_journal(branch, [Journalled(0, 1, "current", 0, text, {})], waits=Waits.PATIENTLY)
+    session = participant.enlist_journal(
+        branch, [Journalled(0, 1, "current", 0, text, {})], waits=LockPatience.PATIENTLY
+    )
     session.prepare()
     assert session.finish(Decision.ROLLBACK)() is Finish.COMMITTED
     session.leave()
@@ -279,7 +281,7 @@ def test_a_row_that_is_there_is_a_no_at_once(bank: Bank, log_of: list[str]) -> N
 
 
 def test_who_waits_too_long_for_a_stranger_votes_no(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(postgres_journal.LONGEST, Waits.PATIENTLY, "300ms")
+    monkeypatch.setitem(postgres_journal.LONGEST, LockPatience.PATIENTLY, "300ms")
     with bank.engines["current"].connect() as stranger:
         stranger.exec_driver_sql("update account set balance = 0")
         with (

@@ -9,12 +9,12 @@ from itertools import pairwise
 import pytest
 
 from tests.engine.coordinator.fakes import COMMIT, ROLLBACK, Desk, FakeResource, desk
-from txsaga.engine.coordinator import reach
+from txsaga.core.identity import StoreId
 from txsaga.errors import RightsMissing, StoreUnavailable
 from txsaga.errors.xa import RetryLater
-from txsaga.model.branch import BranchId, BranchState, Vote
-from txsaga.model.identity import StoreId
-from txsaga.ports.branches import Begin, Resolve, Voted
+from txsaga.flows import resource_scheduler as reach
+from txsaga.flows.branch import BranchId, BranchState, Vote
+from txsaga.flows.ports import BeginBranches, BranchVote, DecisionRequest
 
 NEITHER = [BranchState.COMMITTED, BranchState.COMMITTED]
 
@@ -61,7 +61,7 @@ def test_what_nobody_decided_is_left_to_its_owner(bank: Desk) -> None:
 
 def test_what_was_decided_just_now_is_its_owners_to_tell(bank: Desk) -> None:
     life = bank.begun("current")
-    bank.store.branches.write([Resolve(life, COMMIT, "owner 1", "", votes=[bank.voted(1)])])
+    bank.store.branches.write([DecisionRequest(life, COMMIT, "owner 1", "", votes=[bank.voted(1)])])
     assert bank.recovery().run_once() == 0
     bank.clock.advance(2)
     assert bank.recovery().run_once() == 1
@@ -201,7 +201,7 @@ def test_an_attempt_that_the_decision_does_not_name_is_rolled_back(bank: Desk) -
         ledger.name(later, [bank.kernel.participant("current")[0].id])
     named = bank.id(life, 1, attempt=2)
     bank.resources["current"].held.add(named)
-    bank.store.branches.write([Resolve(later, COMMIT, "owner 2", "", votes=[Voted(1, 2, Vote.PREPARED)])])
+    bank.store.branches.write([DecisionRequest(later, COMMIT, "owner 2", "", votes=[BranchVote(1, 2, Vote.PREPARED)])])
     bank.clock.advance(60)
     assert bank.recovery().run_once() == 2
     assert (bank.resources["current"].committed, bank.resources["current"].held) == ({named}, set())
@@ -234,7 +234,7 @@ def test_what_nobody_named_is_rolled_back_once_its_transaction_can_not_name_it_a
     unnamed = bank.id(life, 7)
     bank.resources["current"].held.add(unnamed)
     assert bank.recovery().run_once() == 0
-    bank.store.branches.write([Resolve(life, ROLLBACK, "owner 1", "")])
+    bank.store.branches.write([DecisionRequest(life, ROLLBACK, "owner 1", "")])
     assert bank.recovery().run_once() == 1
     assert unnamed not in bank.resources["current"].held
 
@@ -332,7 +332,7 @@ def test_each_way_to_decide_over_our_head_has_a_state_of_its_own(bank: Desk) -> 
 
 
 def test_more_branches_than_a_page_holds_are_all_finished(bank: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txsaga.engine.coordinator.recovery.PAGE", 2)
+    monkeypatch.setattr("txsaga.flows.recovery.PAGE", 2)
     lives = [bank.decided("current", "mortgage") for _ in range(4)]
     bank.resources["mortgage"].failure = StoreUnavailable("nobody listens")
     assert bank.recovery().run_once() == 4
@@ -347,7 +347,7 @@ def test_each_step_of_recovery_is_announced(bank: Desk) -> None:
 
 
 def test_a_transaction_without_branches_is_none_of_its_business(bank: Desk) -> None:
-    (life,) = bank.store.branches.write([Begin(bank.group, [])])
-    bank.store.branches.write([Resolve(life, COMMIT, "owner 1", "")])
+    (life,) = bank.store.branches.write([BeginBranches(bank.group, [])])
+    bank.store.branches.write([DecisionRequest(life, COMMIT, "owner 1", "")])
     bank.clock.advance(60)
     assert bank.recovery().run_once() == 0

@@ -4,9 +4,9 @@ import pytest
 
 from tests.adapters.tcc.tills import Till
 from tests.engine.coordinator.bank import Bank, pay
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, Unfinished
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
 
 
 @pytest.fixture

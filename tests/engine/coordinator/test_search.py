@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.coordinator.fakes import ROLLBACK, Desk, FakeResource, desk
-from txsaga.engine.coordinator.search import Search
+from txsaga.core.identity import StoreId
 from txsaga.errors import StoreUnavailable
 from txsaga.errors.xa import ResourceManagerFailed
-from txsaga.model.branch import BranchId, BranchState
-from txsaga.model.identity import StoreId
+from txsaga.flows.branch import BranchId, BranchState
+from txsaga.flows.search import Search
 
 
 @pytest.fixture

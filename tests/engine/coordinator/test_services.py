@@ -14,7 +14,7 @@ from tests.adapters.tcc import service
 from tests.engine.coordinator.bank import Bank, pay
 from txsaga import Callables, HttpService
 from txsaga.errors import NotCarried, Unfinished
-from txsaga.model.branch import BranchState
+from txsaga.flows.branch import BranchState
 
 ROOT = Path(__file__).parents[3]
 

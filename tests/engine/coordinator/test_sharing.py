@@ -14,13 +14,13 @@ from tests.engine.coordinator.bank import TRANSFERS, Bank
 from tests.engine.coordinator.conftest import OpenBank
 from tests.engine.coordinator.ending import OPEN, Work, accounts, at_once, branches, line_of, opening, run
 from tests.engine.coordinator.looped import LoopedBank
-from txsaga.adapters.xa import postgres_journal
-from txsaga.engine.coordinator import sharing
-from txsaga.engine.coordinator.block import Coordinated
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError
 from txsaga.errors.xa import IntegrityViolated, RolledBack
-from txsaga.model.decision import Decision
-from txsaga.ports.participants import Waits
+from txsaga.flows import sharing
+from txsaga.flows.coordinated import Coordinated
+from txsaga.resources import postgres_journal
+from txsaga.resources.participant import LockPatience
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]
 
@@ -158,7 +158,7 @@ def test_nobody_waits_for_a_line_that_is_held_up(bank: Bank) -> None:
 
 
 def test_a_lock_that_one_waits_for_holds_up_no_other_for_long(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(postgres_journal.LONGEST, Waits.BRIEFLY, "2s")
+    monkeypatch.setitem(postgres_journal.LONGEST, LockPatience.BRIEFLY, "2s")
     with bank.engines["current"].connect() as holder:
         holder.execute(text(OPEN), {"id": 11})
         freed = Timer(1.6, holder.rollback)

@@ -14,19 +14,19 @@ from sqlalchemy import text
 from tests.engine.coordinator.bank import TRANSFERS, Bank
 from tests.engine.coordinator.conftest import OpenBank
 from tests.engine.coordinator.ending import OPEN, Work, accounts, at_once, line_of, opening, run
-from txsaga.adapters.postgres.joint import PostgresJoint
-from txsaga.adapters.postgres.line import Line
-from txsaga.adapters.postgres.wire import Rows
-from txsaga.adapters.xa import postgres_journal
-from txsaga.adapters.xa.postgres_journal import PostgresJournal
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.work import Work as Resources
+from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StoreError, StoreUnavailable, Unfinished
 from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, RolledBack
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.ports.branches import Branches, Fence, Joint, Resolve
-from txsaga.ports.participants import Waits
+from txsaga.flows.branch import Finish, Vote
+from txsaga.flows.branches_store import PostgresJoint
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.ports import BranchStore, DecisionRequest, Fence, Joint
+from txsaga.flows.work import Work as Resources
+from txsaga.resources import postgres_journal
+from txsaga.resources.participant import LockPatience
+from txsaga.resources.postgres_journal import PostgresJournal
+from txsaga.store.line import PipelineConnection
+from txsaga.store.wire import Rows
 
 pytestmark = [pytest.mark.postgres, pytest.mark.mariadb]
 
@@ -42,11 +42,11 @@ class Between:
     """The store's branches, where something happens to words that stand together."""
 
     def __init__(
-        self, real: Branches, before: Callable[[Sequence[Resolve]], None], said: Callable[[Joint], bool]
+        self, real: BranchStore, before: Callable[[Sequence[DecisionRequest]], None], said: Callable[[Joint], bool]
     ) -> None:
         self._real, self._before, self._said = real, before, said
 
-    def joint(self, words: Sequence[Resolve]) -> Joint:
+    def joint(self, words: Sequence[DecisionRequest]) -> Joint:
         """Do what is to happen before they are sent, or when they are to stand."""
         joint, before, said = self._real.joint(words), self._before, self._said
 
@@ -78,12 +78,12 @@ def test_resources_are_asked_before_the_words_are_sent(opened: OpenBank) -> None
 
         return written
 
-    def sent(words: Sequence[Resolve]) -> None:
+    def sent(words: Sequence[DecisionRequest]) -> None:
         (first,) = (tx for tx in blocks if tx.txid == words[0].life.txid)
         asked.extend(first._owner.work.part(name).asked for name in bank.engines)
 
     line, real = line_of(bank), bank.broker.kernel.store.branches
-    line._branches = cast(Branches, Between(real, sent, lambda joint: joint.commit()))
+    line._branches = cast(BranchStore, Between(real, sent, lambda joint: joint.commit()))
     left = at_once(bank, work(11), work(12))
     assert [each.decision for each in left] == [COMMIT] * 2
     assert asked == [True] * 2
@@ -96,7 +96,7 @@ def test_an_interrupt_while_the_words_are_sent_comes_out_whatever_the_votes(open
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    line._branches = cast(Branches, Between(real, interrupted, lambda joint: joint.commit()))
+    line._branches = cast(BranchStore, Between(real, interrupted, lambda joint: joint.commit()))
     with pytest.raises(KeyboardInterrupt):
         at_once(bank, opening(bank, 11), opening(bank, 1_000))  # of which the second is there already
     line._branches = real
@@ -108,7 +108,7 @@ def test_votes_are_heard_where_the_words_can_t_be_sent_and_each_goes_by_itself(b
     def away(_: object) -> None:
         raise StoreUnavailable("nobody answers")
 
-    line._branches = cast(Branches, Between(real, away, lambda joint: joint.commit()))
+    line._branches = cast(BranchStore, Between(real, away, lambda joint: joint.commit()))
     left = at_once(bank, opening(bank, 11), opening(bank, 12))
     assert [each.error for each in left] == [None] * 2
     assert (accounts(bank), bank.prepared()) == ([[11, 12]] * 2, [])
@@ -118,13 +118,13 @@ def test_words_and_resources_wait_for_each_other_no_more_than_for_a_no(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, done = line_of(bank), list[str]()
-    recall, hear, undo = PostgresJoint.recall, Line.hear, Resources.undo
+    recall, hear, undo = PostgresJoint.recall, PipelineConnection.hear, Resources.undo
 
     def recalled(joint: PostgresJoint) -> None:
         recall(joint)
         done.append("recalled")
 
-    def heard(it: Line) -> list[Rows]:
+    def heard(it: PipelineConnection) -> list[Rows]:
         done.append("heard")
         return hear(it)
 
@@ -133,7 +133,7 @@ def test_words_and_resources_wait_for_each_other_no_more_than_for_a_no(
         return undo(work)
 
     monkeypatch.setattr(PostgresJoint, "recall", recalled)
-    monkeypatch.setattr(Line, "hear", heard)
+    monkeypatch.setattr(PipelineConnection, "hear", heard)
     monkeypatch.setattr(Resources, "undo", undone)
     left = at_once(bank, opening(bank, 11), opening(bank, 1_000))  # of which the second is there already
     assert [each.error is None for each in left] == [True, False]
@@ -169,7 +169,7 @@ def test_work_that_a_thread_does_during_the_end_is_not_lost(opened: OpenBank, wh
                     return
 
     before = late if when.endswith("sent") else lambda _: None
-    line._branches = cast(Branches, Between(real, before, lambda joint: joint.commit()))
+    line._branches = cast(BranchStore, Between(real, before, lambda joint: joint.commit()))
     asked = Resources.ask_at_once
 
     def asked_first(self: Resources) -> Callable[[], dict[str, Vote]]:
@@ -188,7 +188,7 @@ def test_work_that_a_thread_does_during_the_end_is_not_lost(opened: OpenBank, wh
 
 
 def test_whoever_joins_one_that_waits_for_a_lock_is_not_held_up(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(postgres_journal.LONGEST, Waits.BRIEFLY, "3s")
+    monkeypatch.setitem(postgres_journal.LONGEST, LockPatience.BRIEFLY, "3s")
     line_of(bank)
     with bank.engines["current"].connect() as holder, ThreadPoolExecutor(3) as threads:
         holder.execute(text(OPEN), {"id": 11})
@@ -243,10 +243,10 @@ def test_where_the_first_is_taken_for_dead_the_others_go_by_themselves(
     if not heard:
         monkeypatch.setattr(PostgresJournal, "take_back", lambda self: raised(CommunicationFailed("lost")))
 
-    def fence(words: Sequence[Resolve]) -> None:
+    def fence(words: Sequence[DecisionRequest]) -> None:
         real.write([Fence(words[0].life.txid, "recovery", "its owner is gone")])
 
-    line._branches = cast(Branches, Between(real, fence, lambda joint: joint.commit()))
+    line._branches = cast(BranchStore, Between(real, fence, lambda joint: joint.commit()))
     left = at_once(bank, opening(bank, 11), opening(bank, 12), opening(bank, 13))
     (first,) = [each for each in left if each.error is not None]
     assert isinstance(first.error, DecidedOtherwise if heard else RolledBack)
@@ -263,7 +263,7 @@ def test_where_nobody_knows_whether_they_stand_recovery_finds_out(bank: Bank, st
         raise OutcomeUnknown("the answer was lost")
 
     line, real = line_of(bank), bank.broker.kernel.store.branches
-    line._branches = cast(Branches, Between(real, lambda _: None, lost))
+    line._branches = cast(BranchStore, Between(real, lambda _: None, lost))
     left = at_once(bank, opening(bank, 11), opening(bank, 12))
     assert [type(each.error) for each in left] == [OutcomeUnknown] * 2
     bank.recover()

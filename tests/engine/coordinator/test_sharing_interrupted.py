@@ -16,15 +16,14 @@ from tests.engine.coordinator.bank import TRANSFERS, Bank
 from tests.engine.coordinator.ending import OPEN, Left, Work, accounts, branches, line_of, opening, run
 from tests.engine.coordinator.looped import LoopedBank
 from tests.engine.members import until
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.hand import Hand
-from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.coordinator.sharing import Ended, _leave, _Line
-from txsaga.engine.coordinator.work import Work as Resources
-from txsaga.engine.pending import Pending
+from txsaga.core.batch_future import BatchFuture
 from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionError
 from txsaga.errors.xa import IntegrityViolated
-from txsaga.model.branch import Vote
+from txsaga.flows.branch import Vote
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.owner import BlockOwner
+from txsaga.flows.sharing import EndedBlock, Hand, _leave, _Line
+from txsaga.flows.work import Work as Resources
 
 pytestmark = pytest.mark.postgres
 
@@ -36,15 +35,15 @@ class Interrupted:
     """Threads that are interrupted where they wait for a turn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]) -> None:
-        self._due, self._threads, self._result = threading.Event(), set[int](), Pending.result
+        self._due, self._threads, self._result = threading.Event(), set[int](), BatchFuture.result
 
-        def result(pending: Pending[object]) -> object:
+        def result(pending: BatchFuture[object]) -> object:
             if threading.get_ident() in self._threads:
                 assert self._due.wait(20)
                 raise interrupt
             return self._result(pending)
 
-        monkeypatch.setattr(Pending, "result", result)
+        monkeypatch.setattr(BatchFuture, "result", result)
 
     def run(self, bank: Bank, work: Work) -> Left:
         """Do one block in a thread that is to be interrupted."""
@@ -166,7 +165,7 @@ def test_what_no_turn_has_is_rolled_back_and_the_others_share(
 def test_whoever_is_in_a_turn_with_one_that_went_hears_his_own_no(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted, line = Interrupted(monkeypatch, KeyboardInterrupt), line_of(bank)
 
-    def lapsed(owner: Owner, *_: object) -> None:
+    def lapsed(owner: BlockOwner, *_: object) -> None:
         raise NumberLapsed(owner.life.txid)
 
     with ThreadPoolExecutor(2) as threads:
@@ -176,7 +175,7 @@ def test_whoever_is_in_a_turn_with_one_that_went_hears_his_own_no(bank: Bank, mo
             other = threads.submit(run, bank, opening(bank, OTHERS))
             until(lambda: len(line.batcher._waiting) == 2)
             interrupted.now(first)
-            monkeypatch.setattr(Owner, "decide", lapsed)
+            monkeypatch.setattr(BlockOwner, "decide", lapsed)
         assert isinstance(other.result(20).error, NumberLapsed)
 
 
@@ -211,7 +210,7 @@ def test_an_answer_that_is_not_heard_says_that_it_may_stand(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
     line_of(bank)
-    interrupt_behind(monkeypatch, Owner, "finish", interrupt)
+    interrupt_behind(monkeypatch, BlockOwner, "finish", interrupt)
     with pytest.raises(interrupt) as said, bank.producer.coordinated(*bank.engines) as tx:
         opening(bank, MINE)(tx)
     assert "may stand committed" in said.value.__notes__[0]
@@ -288,6 +287,6 @@ def test_a_journal_that_was_given_up_before_its_vote_is_in_no_decision(bank: Ban
 @pytest.mark.rule("R9")
 def test_what_a_turn_left_is_closed_whoever_opened_it_again(bank: Bank) -> None:
     tx = bank.producer.coordinated(*bank.engines).__enter__()
-    _leave(Ended(tx._owner, (), {}, tx._close, tx._reopen, Hand()))
+    _leave(EndedBlock(tx._owner, (), {}, tx._close, tx._reopen, Hand()))
     with pytest.raises(TransactionError, match="is closed"):
         tx.journal(next(iter(bank.engines)))

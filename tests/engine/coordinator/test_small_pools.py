@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from tests.engine.shop import Shop, says
-from txsaga.adapters.xa import participant_for
-from txsaga.model.branch import Finish
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import Finish
+from txsaga.resources.databases import participant_for
 from txsaga.testing.participant_contract import new_branch
 
 KINDS = pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 
 from tests.engine.coordinator.bank import Bank, pay
 from tests.engine.coordinator.test_block import PAID, transfer
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.core.decision import Decision
 from txsaga.errors import Superseded
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.recovery import Recovery
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4"), pytest.mark.rule("R9")]
 

@@ -15,17 +15,17 @@ from sqlalchemy import text
 
 from tests.engine.coordinator.bank import START, Bank, pay
 from tests.engine.coordinator.fakes import FakeResource
-from txsaga.engine.announce import Announcer
-from txsaga.engine.coordinator import block
-from txsaga.engine.coordinator.parts import Part
-from txsaga.engine.coordinator.work import Work
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.table import TableWrites
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
-from txsaga.model.records import Life
-from txsaga.ports.branches import Begin, Resolve
-from txsaga.ports.participants import Enlisted
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import TxRecord
+from txsaga.flows import coordinated as block
+from txsaga.flows.branch import BranchId
+from txsaga.flows.parts import BranchPart
+from txsaga.flows.ports import BeginBranches, DecisionRequest
+from txsaga.flows.work import Work
+from txsaga.lake.table_writes import TableWrites
+from txsaga.resources.participant import EnlistedBranch
 
 MANY = 4
 
@@ -37,7 +37,7 @@ class Meeting(FakeResource):
     barrier: Barrier = field(default_factory=lambda: Barrier(2, timeout=0.2))
     met: bool = False
 
-    def enlist(self, branch: BranchId) -> Enlisted:
+    def enlist(self, branch: BranchId) -> EnlistedBranch:
         with suppress(BrokenBarrierError):
             self.barrier.wait()
             self.met = True
@@ -60,7 +60,7 @@ def work_in(*resources: Meeting) -> Work:
     """Return the work of a transaction in these resources."""
     work = Work(1, Announcer([]))
     for number, each in enumerate(resources, 1):
-        work.add(each.name, Part(BranchId(f"{'0' * 32}-1-1", number, 1), each))
+        work.add(each.name, BranchPart(BranchId(f"{'0' * 32}-1-1", number, 1), each))
     return work
 
 
@@ -116,11 +116,11 @@ def test_threads_that_meet_in_a_lane_share_its_unit(bank: Bank) -> None:
 
 @pytest.mark.postgres
 def test_threads_that_need_the_row_of_their_transaction_write_it_once(bank: Bank) -> None:
-    branches, begun, barrier = bank.broker.kernel.branches, list[Begin](), Barrier(2, timeout=0.5)
+    branches, begun, barrier = bank.broker.kernel.branches, list[BeginBranches](), Barrier(2, timeout=0.5)
     call = branches.call
 
-    def called(what: Begin | Resolve) -> object:
-        if isinstance(what, Begin):
+    def called(what: BeginBranches | DecisionRequest) -> object:
+        if isinstance(what, BeginBranches):
             begun.append(what)
             with suppress(BrokenBarrierError):
                 barrier.wait()
@@ -134,7 +134,7 @@ def test_threads_that_need_the_row_of_their_transaction_write_it_once(bank: Bank
 
 def test_what_is_written_into_tables_is_kept_in_one_place(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(TableWrites):
-        def __init__(self, kernel: Kernel, part: int, life: Callable[[str], Life]) -> None:
+        def __init__(self, kernel: Kernel, part: int, life: Callable[[str], TxRecord]) -> None:
             super().__init__(kernel, part, life)
             time.sleep(0.05)
 

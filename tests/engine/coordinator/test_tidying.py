@@ -9,12 +9,12 @@ from sqlalchemy import text
 
 from tests.engine.coordinator.bank import Bank
 from tests.engine.coordinator.test_block import transfer
-from txsaga.engine.coordinator.recovery import Recovery
-from txsaga.engine.coordinator.tidying import Tidying
+from txsaga.core.decision import Decision
 from txsaga.errors import RightsMissing
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
-from txsaga.ports.participants import Ages, Participant
+from txsaga.flows.branch import BranchId
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.recovery_cleanup import RecoveryCleanup
+from txsaga.resources.participant import Ages, Participant
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R10")]
 
@@ -33,7 +33,7 @@ def rows(bank: Bank, which: str = "true") -> set[tuple[str, int, str]]:
 
 def tidied(bank: Bank, ages: Ages = NOW) -> int:
     """Tidy both databases up."""
-    tidying = Tidying(bank.broker.kernel, ages)
+    tidying = RecoveryCleanup(bank.broker.kernel, ages)
     return sum(tidying.settle(bank.broker.kernel.participant(name)[1]) for name in bank.engines)
 
 

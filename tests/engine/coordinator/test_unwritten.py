@@ -10,14 +10,14 @@ import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS, Bank, pay
 from tests.engine.members import until
-from txsaga.engine.coordinator.block import Coordinated
-from txsaga.engine.coordinator.orphans import Orphans
-from txsaga.engine.coordinator.owner import Owner
-from txsaga.engine.coordinator.recovery import Recovery
+from txsaga.core.decision import Decision
 from txsaga.errors import DecidedOtherwise, StoreUnavailable, TransactionError
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
-from txsaga.ports.branches import Fence, Resolve
+from txsaga.flows.branch import BranchState
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.orphans import Orphans
+from txsaga.flows.owner import BlockOwner
+from txsaga.flows.ports import DecisionRequest, Fence
+from txsaga.flows.recovery import Recovery
 
 pytestmark = pytest.mark.postgres
 
@@ -45,13 +45,13 @@ def written(bank: Bank) -> list[Any]:
 
 def before(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> None:
     """Let others act before an owner takes a step."""
-    taken = getattr(Owner, step)
+    taken = getattr(BlockOwner, step)
 
-    def late(owner: Owner, *rest: object) -> object:
+    def late(owner: BlockOwner, *rest: object) -> object:
         act()
         return taken(owner, *rest)
 
-    monkeypatch.setattr(Owner, step, late)
+    monkeypatch.setattr(BlockOwner, step, late)
 
 
 @pytest.mark.rule("R9")
@@ -135,7 +135,9 @@ def test_an_owner_that_died_before_the_decision_leaves_what_recovery_finds_by_it
 def test_words_that_are_under_way_keep_nobody_else_waiting(bank: Bank, held: int) -> None:
     lives = [bank.left(decided=False, account=account) for account in (1, 2, 3, 4)]
     branches = bank.broker.kernel.store.branches
-    words = [branches.joint([Resolve(life, Decision.COMMIT, "its owner", "late", resources=[1])]) for life in lives]
+    words = [
+        branches.joint([DecisionRequest(life, Decision.COMMIT, "its owner", "late", resources=[1])]) for life in lives
+    ]
     for word in words[:held]:
         word.say()
     recovery = Recovery(bank.broker.kernel, lone=timedelta(0), fresh=timedelta(0))
@@ -209,7 +211,7 @@ def test_what_an_owner_decided_while_recovery_looked_is_left_to_it(bank: Bank, m
     votes = work.named(work.prepare())
     look = bank.broker.kernel.store.branches.written
 
-    def decided(txids: Any) -> Any:  # noqa: ANN401
+    def decided(txids: Any) -> Any:
         found = look(txids)
         monkeypatch.undo()
         tx._owner.decide(Decision.COMMIT, "the block ended", votes=votes)

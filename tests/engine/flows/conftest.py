@@ -10,7 +10,7 @@ import txsaga
 from tests.engine.coordinator.bank import Bank
 from tests.engine.flows.desks import Desks
 from tests.engine.stored import Stored
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 OpenDesks = Callable[..., Desks]
 

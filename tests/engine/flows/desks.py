@@ -13,10 +13,10 @@ import txsaga
 from tests.engine.coordinator.bank import Bank
 from tests.engine.stored import Stored
 from txsaga import Broker
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.producer import Producer
-from txsaga.model.decision import LocalState
-from txsaga.ports.observer import Observer
+from txsaga.core.announcer import Observer
+from txsaga.core.decision import LocalState
+from txsaga.flows.flow import Flow
+from txsaga.messages.producer import Producer
 
 KEY = "transfer-7"
 BOTH = ("current", "mortgage")
@@ -60,12 +60,12 @@ class Desks:
         with self.process() as broker, broker.flow(txid) as flow:
             yield flow
 
-    def pay(self, txid: int, step: str, amount: int, *, account: int = 1, **place: Any) -> None:  # noqa: ANN401  # as a step takes it
+    def pay(self, txid: int, step: str, amount: int, *, account: int = 1, **place: Any) -> None:  # as a step takes it
         """Do a step that changes a balance, held prepared."""
         with self.joined(txid) as flow, flow.step(step, **place) as connection:
             pay_by_update(connection, amount, account)
 
-    def write(self, txid: int, step: str, amount: int, *, account: int = 1, **place: Any) -> None:  # noqa: ANN401  # as a step takes it
+    def write(self, txid: int, step: str, amount: int, *, account: int = 1, **place: Any) -> None:  # as a step takes it
         """Do a step that journals the same change."""
         with self.joined(txid) as flow, flow.step(step, hold="journal", **place) as journal:
             journal.execute(CHANGE, {"amount": amount, "id": account}, rows=1)

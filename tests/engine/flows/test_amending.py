@@ -8,15 +8,15 @@ import pytest
 
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.flows.desks import KEY, Desks
-from txsaga.engine.roles import Dispatcher
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.core.message import Delivered, Message
 from txsaga.errors import AlreadyCommitted, ConfigError
-from txsaga.model.amendment import AMENDS
-from txsaga.model.message import Delivered, Message
+from txsaga.flows.step_records import AMENDS
 
 pytestmark = [pytest.mark.postgres, pytest.mark.rule("R4")]
 
 
-def paid(desks: Desks, amount: int, **said: Any) -> int:  # noqa: ANN401  # as a flow is begun
+def paid(desks: Desks, amount: int, **said: Any) -> int:  # as a flow is begun
     """Do and commit a flow that changes a balance and tells so."""
     txid = desks.begin("current", **said)
     desks.pay(txid, "debit", -amount, on="current")

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.engine.flows.desks import BOTH, Desks
-from txsaga.adapters.postgres.doctor_store import holding
-from txsaga.adapters.postgres.store import PostgresStore
-from txsaga.engine.flows.budgets import OVER, Budgets
-from txsaga.model.finding import Severity
+from txsaga.flows.budgets import OVER, Budgets
+from txsaga.store.doctor_store import holding
+from txsaga.store.finding import Severity
+from txsaga.store.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
 

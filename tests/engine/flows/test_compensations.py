@@ -21,16 +21,16 @@ from tests.engine.flows.undone import (
     undone_by,
 )
 from txsaga import Decision, Undo
-from txsaga.engine.saga.by_hand import SagasByHand
 from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
     ResourceUnknown,
 )
 from txsaga.errors.saga import CompensationFailed, NotCompensated
-from txsaga.model.flow_step import StepState
-from txsaga.model.preview import preview_of
-from txsaga.model.step import Left
+from txsaga.flows.sagas_by_hand import SagasByHand
+from txsaga.flows.step import Left
+from txsaga.flows.step_records import FlowStepState
+from txsaga.inspect.preview import preview_of
 
 pytestmark = pytest.mark.postgres
 
@@ -291,4 +291,4 @@ def test_the_attempts_of_a_call_are_kept(desks: Desks) -> None:
         flow.call("book", call, input={"what": "x"})
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
         found = [(each.attempt, each.state) for each in ledger.flows.steps(txid)]
-    assert found == [(1, StepState.FAILED), (2, StepState.DONE)]
+    assert found == [(1, FlowStepState.FAILED), (2, FlowStepState.DONE)]

@@ -12,12 +12,12 @@ from sqlalchemy import event
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.flows.conftest import OpenDesks
 from tests.engine.flows.desks import BOTH, CHANGE, Desks, pay_by_update
-from txsaga.engine.flows.ending import Ending
-from txsaga.engine.flows.flow import Flow
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.errors.flows import OwnLock, RowsDiffer
 from txsaga.errors.xa import IntegrityViolated
-from txsaga.model.branch import BranchState
+from txsaga.flows.branch import BranchState
+from txsaga.flows.flow import Flow
+from txsaga.flows.flow_end import FlowEnding
 
 pytestmark = pytest.mark.postgres
 
@@ -260,9 +260,9 @@ def test_a_journal_refuses_what_can_not_be_done_later(desks: Desks, text: str, s
             journal.execute(text)
 
 
-def _stopped_before_its_decision(flow: Flow) -> Ending:
+def _stopped_before_its_decision(flow: Flow) -> FlowEnding:
 
-    ending = Ending(flow._kernel, flow._group(), flow._life)
+    ending = FlowEnding(flow._kernel, flow._group(), flow._life)
     ending.__enter__()
     ending.do_journals()
     ending._owner.work.prepare()

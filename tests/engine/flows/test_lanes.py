@@ -10,10 +10,10 @@ import pytest
 from tests.engine.coordinator.bank import START, TRANSFERS
 from tests.engine.flows.conftest import OpenDesks
 from tests.engine.flows.desks import BOTH, Desks, pay_by_update
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, TxSagaError
 from txsaga.errors.flows import RowsDiffer, StepsOpen
-from txsaga.model.branch import BranchState
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres
 
@@ -195,7 +195,7 @@ def test_a_queue_has_no_lane_and_the_reason_is_the_queue(desks: Desks) -> None:
 def test_a_lane_that_was_killed_behind_its_decision_is_committed_by_recovery(desks: Desks, hold: str) -> None:
     txid = desks.begin("current", lanes=["mortgage"])
     audit(desks, txid, "audit", 1, hold)
-    with patch("txsaga.adapters.xa.postgres.PostgresParticipant.finish", side_effect=Stop), pytest.raises(Stop):
+    with patch("txsaga.resources.postgres.PostgresParticipant.finish", side_effect=Stop), pytest.raises(Stop):
         settle(desks, txid, Decision.COMMIT)
     assert desks.bank.balances()["mortgage"] == START
     assert len(desks.bank.prepared()) == 1
@@ -209,7 +209,7 @@ def test_a_lane_that_was_killed_behind_its_decision_is_committed_by_recovery(des
 def test_a_lane_that_was_killed_before_its_decision_is_settled_anew_and_once(desks: Desks) -> None:
     txid = desks.begin("current", lanes=["mortgage"])
     audit(desks, txid, "audit", 1, "journal")
-    with patch("txsaga.engine.flows.lanes.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
+    with patch("txsaga.flows.flow_lane.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
         settle(desks, txid, Decision.COMMIT)
     assert len(desks.bank.prepared()) == 1
     settle(desks, txid, Decision.COMMIT)
@@ -223,7 +223,7 @@ def test_a_journal_that_was_committed_in_one_phase_is_not_done_twice(open_desks:
     desks = open_desks(mortgage="sqlite")
     txid = desks.begin("current", lanes=["mortgage"])
     desks.write(txid, "audit", 1, lane="mortgage")
-    with patch("txsaga.engine.flows.lanes.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
+    with patch("txsaga.flows.flow_lane.FlowLane._decided", side_effect=Stop), pytest.raises(Stop):
         settle(desks, txid, Decision.COMMIT)
     assert desks.bank.balances()["mortgage"] == START + 1  # and nobody wrote that down
     if then == "commit":

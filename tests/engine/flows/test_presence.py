@@ -12,14 +12,14 @@ import pytest
 from tests.engine.flows.desks import Desks
 from tests.engine.flows.undone import broken, call, call_off, fail, said, states, take_over, undone_by
 from txsaga import Broker
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.lease import Heartbeat
+from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.errors import (
     DecidedOtherwise,
     TransactionError,
     TxSagaError,
 )
 from txsaga.errors.saga import NotCompensated
+from txsaga.flows.flow import Flow
 
 pytestmark = pytest.mark.postgres
 
@@ -71,7 +71,7 @@ def slow() -> Slow:
 
 def impatient() -> AbstractContextManager[object]:
     """Have whoever rolls back wait for nothing."""
-    return patch("txsaga.engine.flows.undoing.patience", lambda: lambda _: False)
+    return patch("txsaga.flows.undo.patience", lambda: lambda _: False)
 
 
 @pytest.mark.rule("R6")

@@ -21,8 +21,8 @@ from txsaga.errors import (
 )
 from txsaga.errors.flows import FlowUnknown, StepDone, StepsOpen
 from txsaga.errors.xa import RolledBack
-from txsaga.model.branch import BranchState
-from txsaga.model.flow_step import StepState
+from txsaga.flows.branch import BranchState
+from txsaga.flows.step_records import FlowStepState
 
 pytestmark = pytest.mark.postgres
 
@@ -31,7 +31,7 @@ class Stop(Exception):
     """What the user's code raises."""
 
 
-def states(desks: Desks, txid: int) -> list[tuple[str, int, StepState]]:
+def states(desks: Desks, txid: int) -> list[tuple[str, int, FlowStepState]]:
     """Return where the attempts of all steps stand."""
     with desks.bank.broker.kernel.store.ledgers.open() as ledger:
         return [(each.name, each.attempt, each.state) for each in ledger.flows.steps(txid)]
@@ -92,7 +92,7 @@ def test_a_step_that_failed_is_tried_again_and_its_last_try_counts(desks: Desks)
     with desks.joined(txid) as flow, pytest.raises(StepsOpen, match="step 'debit' is not done"):
         flow.end()
     desks.pay(txid, "debit", -10, on="current")
-    assert states(desks, txid) == [("debit", 1, StepState.FAILED), ("debit", 2, StepState.DONE)]
+    assert states(desks, txid) == [("debit", 1, FlowStepState.FAILED), ("debit", 2, FlowStepState.DONE)]
     desks.end(txid)
     assert desks.bank.balances()["current"] == START - 10
     assert desks.bank.told() == []
@@ -296,8 +296,8 @@ def test_branches_stand_where_their_steps_left_them(desks: Desks) -> None:
 
 def check(desks: Desks) -> None:
     """Let check-back and recovery have a round."""
-    from txsaga.engine.coordinator.recovery import Recovery
-    from txsaga.model.checks import CheckProfile
+    from txsaga.checkback.profile import CheckProfile
+    from txsaga.flows.recovery import Recovery
     from txsaga.testing.checking import check_once
 
     kernel = desks.bank.broker.kernel
@@ -309,7 +309,7 @@ def check(desks: Desks) -> None:
 def test_a_step_that_grew_too_big_is_not_done_even_if_that_error_is_dropped(
     desks: Desks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.MOST", 1_000)
     txid = desks.begin(*BOTH)
     with pytest.raises(TransactionError, match="no room"), desks.joined(txid) as flow, flow.step("tell"):
         flow.send(TRANSFERS, b"small")

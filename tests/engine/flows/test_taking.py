@@ -12,10 +12,10 @@ from tests.engine.coordinator.bank import START
 from tests.engine.flows.desks import CHANGE, Desks
 from tests.engine.shop import Shop
 from tests.engine.worker import told, worker, wrote
-from txsaga.engine.broker import Broker
-from txsaga.engine.consumer import Consumer
-from txsaga.engine.received import Received
-from txsaga.engine.stream import Stream
+from txsaga.broker import Broker
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.delivery import Delivery
+from txsaga.consume.stream import Stream
 from txsaga.errors import ClaimLost, LeaseLost, Superseded, TransactionError
 from txsaga.errors.flows import StepsOpen
 
@@ -48,7 +48,7 @@ def consumer(broker: Broker) -> Consumer:
     return broker.consumer("payments", [ORDERS], invisible=timedelta(minutes=5))
 
 
-def taken(broker: Broker, text: str) -> Received:
+def taken(broker: Broker, text: str) -> Delivery:
     """Take the next order, which is this one."""
     (message,) = consumer(broker).receive(1, wait=0)
     assert message.text() == text

@@ -13,8 +13,7 @@ from tests.engine.flows.conftest import OpenDesks
 from tests.engine.flows.desks import CHANGE, Desks
 from tests.engine.flows.undone import broken, call, call_off, said, take_over, undone_by
 from txsaga import Decision
-from txsaga.engine.by_hand import ByHand
-from txsaga.engine.flows.ending import Ending, FlowOwner
+from txsaga.checkback.by_hand import ByHand
 from txsaga.errors import (
     DecidedOtherwise,
     OutcomeUnknown,
@@ -22,7 +21,8 @@ from txsaga.errors import (
     Unfinished,
 )
 from txsaga.errors.xa import RetryLater
-from txsaga.model.preview import preview_of
+from txsaga.flows.flow_end import FlowEnding, FlowOwner
+from txsaga.inspect.preview import preview_of
 
 pytestmark = pytest.mark.postgres
 
@@ -86,7 +86,7 @@ def test_a_rollback_whose_answer_was_lost_is_not_taken_for_another_ones(desks: D
         flow.call("book", call, input={"what": "book"}, compensate=call_off)
         real, lost = FlowOwner._applied, list[bool]()
 
-        def applied(owner: FlowOwner, *given: Any) -> Any:  # noqa: ANN401  # whatever it is given
+        def applied(owner: FlowOwner, *given: Any) -> Any:  # whatever it is given
             standing = real(owner, *given)
             if not lost:
                 lost.append(True)
@@ -104,14 +104,14 @@ def test_a_flow_that_is_rolled_back_by_hand_while_it_ends_says_who_decided(desks
     txid = desks.begin("current")
     by_hand = ByHand(desks.bank.broker.kernel)
     desks.pay(txid, "pay", -5, on="current")
-    do_journals = Ending.do_journals
+    do_journals = FlowEnding.do_journals
 
-    def overtaken(ending: Ending) -> None:
+    def overtaken(ending: FlowEnding) -> None:
         do_journals(ending)
         by_hand.decide(txid, Decision.ROLLBACK, who="anna", why="it was a mistake")
 
     with (
-        patch.object(Ending, "do_journals", overtaken),
+        patch.object(FlowEnding, "do_journals", overtaken),
         desks.joined(txid) as flow,
         pytest.raises(DecidedOtherwise),
     ):

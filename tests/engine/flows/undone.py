@@ -8,8 +8,8 @@ from sqlalchemy import Connection, text
 
 from tests.engine.flows.desks import CHANGE, Desks
 from txsaga import compensation
-from txsaga.engine.flows.flow import Flow
-from txsaga.engine.saga.role import Sagas
+from txsaga.flows.flow import Flow
+from txsaga.flows.saga_role import SagaRole
 
 said: list[str] = []
 broken: list[str] = []
@@ -75,4 +75,4 @@ def states(desks: Desks, txid: int) -> list[str]:
 def take_over(desks: Desks) -> int:
     """See to what nobody drives, as an engine does."""
     desks.stored.rows("UPDATE saga SET until = until - interval '1 hour'")
-    return Sagas(desks.bank.broker.kernel, threads=1).run_once()
+    return SagaRole(desks.bank.broker.kernel, threads=1).run_once()

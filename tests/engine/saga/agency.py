@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Engine, text
 
 from tests.engine.stored import Stored
 from txsaga import Broker
-from txsaga.engine.roles import Dispatcher
-from txsaga.engine.saga.block import Saga
-from txsaga.engine.saga.code import compensation
-from txsaga.engine.saga.role import Sagas
+from txsaga.consume.dispatcher import Dispatcher
+from txsaga.flows.saga import Saga
+from txsaga.flows.saga_code import compensation
+from txsaga.flows.saga_role import SagaRole
 
 BOOK = "insert into line (what) values (:what)"
 CANCEL = "insert into line (what) values ('undo ' || :what)"
@@ -120,4 +120,4 @@ class Agency:
     def take_over(self) -> int:
         """See to sagas whose driver is gone, as an engine does."""
         self.let_pass()
-        return Sagas(self.broker.kernel, threads=1).run_once()
+        return SagaRole(self.broker.kernel, threads=1).run_once()

@@ -8,7 +8,7 @@ from sqlalchemy import create_engine
 import txsaga
 from tests.engine.saga.agency import Agency
 from tests.engine.stored import Stored
-from txsaga.wiring import open_store
+from txsaga.wiring.connecting import open_store
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from tests.oracle import MemoryStore
-from txsaga.engine.announce import Announcer
-from txsaga.engine.kernel import Kernel
+from txsaga.core.announcer import Announcer
+from txsaga.core.facts import Fact
+from txsaga.core.kernel import Kernel
 from txsaga.errors.saga import StepRefused
-from txsaga.model.facts import Fact
-from txsaga.ports.step_work import Announce, Ran
+from txsaga.evidence.ports import Announce, Ran
 from txsaga.testing import FakeClock
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.engine.saga.agency import Agency, Stop, call, call_off, done
 from txsaga import Http
 from txsaga.errors.saga import AnswerLost, ServiceFailed, ServiceRefused
-from txsaga.model.step import Left
-from txsaga.ports.services import Reply
+from txsaga.flows.step import Left
+from txsaga.resources.services import HttpReply
 
 pytestmark = pytest.mark.postgres
 
@@ -23,9 +23,9 @@ SHOP = Http("https://shop/book")
 def heard(agency: Agency, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     heard: list[str] = []
 
-    def answered(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Reply:
+    def answered(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> HttpReply:
         heard.append(headers["Idempotency-Key"].rpartition(":")[2])
-        return Reply(409 if url.endswith("no") else 200, b'{"room": ', LONG)
+        return HttpReply(409 if url.endswith("no") else 200, b'{"room": ', LONG)
 
     monkeypatch.setattr(agency.broker.kernel, "services", answered)
     return heard
@@ -80,9 +80,9 @@ def test_behind_the_point_of_no_return_it_is_not_done_again_for_an_answer_that_n
 ) -> None:
     calls: list[str] = []
 
-    def answered(method: str, url: str, sent: bytes, headers: Mapping[str, str], timeout: float) -> Reply:
+    def answered(method: str, url: str, sent: bytes, headers: Mapping[str, str], timeout: float) -> HttpReply:
         calls.append(url)
-        return Reply(200, body)
+        return HttpReply(200, body)
 
     monkeypatch.setattr(agency.broker.kernel, "services", answered)
     with caplog.at_level(logging.WARNING), agency.saga() as saga:

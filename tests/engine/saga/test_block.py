@@ -10,10 +10,10 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.engine.saga.agency import BOOK, CANCEL, TRIPS, Agency, Stop, book, call, call_off, cancel, done, mail
 from txsaga import Decision
-from txsaga.engine.saga.code import compensation
+from txsaga.core.lifecycle import TxState
 from txsaga.errors import AlreadyCommitted, ConfigError, InvalidMessage, TransactionClosed, TransactionError
 from txsaga.errors.saga import SagaError, ServiceRefused
-from txsaga.model.lifecycle import TxState
+from txsaga.flows.saga_code import compensation
 
 pytestmark = pytest.mark.postgres
 
@@ -348,7 +348,7 @@ def test_a_block_is_used_once(agency: Agency) -> None:
 def test_a_saga_that_grew_too_big_is_undone_even_if_that_error_is_dropped(
     agency: Agency, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.engine.outbox.MOST", 1_000)
+    monkeypatch.setattr("txsaga.messages.message_buffer.MOST", 1_000)
     with pytest.raises(TransactionError, match="no room"), agency.saga() as saga:
         agency.book(saga, "a")
         saga.send(TRIPS, b"small")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.engine.saga.shelves import Killed, Shelf, Town
 from txsaga import Decision, Undo
-from txsaga.engine.kernel import Kernel
-from txsaga.engine.saga.block import Saga
-from txsaga.engine.saga.code import compensation
-from txsaga.engine.saga.role import Sagas
+from txsaga.core.kernel import Kernel
 from txsaga.errors import TxSagaError
 from txsaga.errors.saga import ServiceRefused
+from txsaga.flows.saga import Saga
+from txsaga.flows.saga_code import compensation
+from txsaga.flows.saga_role import SagaRole
 
 HOUR = 3_600.0
 _shelf: list[Shelf] = []
@@ -115,7 +115,7 @@ def asked(at: int, step: Planned) -> dict[str, Any]:
     return said | {"do": outside, "compensate": undoing(call_off, at) if step.undoable else None}
 
 
-def undoing(function: Any, at: int) -> Any:  # noqa: ANN401
+def undoing(function: Any, at: int) -> Any:
     return Undo(function, input={"name": f"step {at}"})
 
 
@@ -124,7 +124,7 @@ def engine(town: Town, dies_at: int | None) -> None:
     town.clock.advance(HOUR)
     kernel, _ = town.process(dies_at)
     with suppress(Killed):
-        while Sagas(kernel, threads=1).run_once():
+        while SagaRole(kernel, threads=1).run_once():
             pass
 
 

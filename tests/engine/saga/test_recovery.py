@@ -10,18 +10,18 @@ import pytest
 
 from tests.engine.saga.agency import BOOK, CANCEL, LONG_AGO, Agency, Stop, call, call_off, done, mail
 from txsaga import Decision, Undo, compensation
-from txsaga.engine.saga.acting import Acting, Turn
-from txsaga.engine.saga.block import Saga
-from txsaga.engine.saga.by_hand import SagasByHand
-from txsaga.engine.saga.code import CODE
-from txsaga.engine.saga.role import Sagas
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import CheckProfile
 from txsaga.errors import ConfigError, IllegalTransition, InDoubt, Superseded
 from txsaga.errors.saga import CompensationFailed, NotCompensated, StepRefused, UnknownStep
-from txsaga.model.checks import CheckProfile
-from txsaga.model.saga import Action
-from txsaga.model.step import StepKind
-from txsaga.ports.runs import RunState
-from txsaga.ports.steps import Start
+from txsaga.flows.ports import Start
+from txsaga.flows.saga import Saga
+from txsaga.flows.saga_actions import StepActions, Turn
+from txsaga.flows.saga_code import CODE
+from txsaga.flows.saga_role import SagaRole
+from txsaga.flows.saga_values import Action
+from txsaga.flows.sagas_by_hand import SagasByHand
+from txsaga.flows.step import StepKind
 from txsaga.testing.checking import check_once
 
 pytestmark = pytest.mark.postgres
@@ -49,7 +49,7 @@ def left_in_a_step(saga: Saga, what: str) -> Start:
 @pytest.mark.req("IBM-64")
 def test_a_saga_whose_owner_was_killed_is_rolled_back_and_undone(agency: Agency) -> None:
     saga = left_open(agency, "a", "b", "c")
-    assert Sagas(agency.broker.kernel).run_once() == 0  # its owner may live
+    assert SagaRole(agency.broker.kernel).run_once() == 0  # its owner may live
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "b", "c", "undo c", "undo b", "undo a"]
     assert agency.states(saga.txid) == ["compensated"] * 3
@@ -66,7 +66,7 @@ def test_a_step_that_never_ran_is_not_undone_and_never_runs(agency: Agency) -> N
     assert saga.id is not None and saga.txid is not None
     turn = Turn(saga.id, saga.txid, 1, 2, "b")
     with pytest.raises(StepRefused):  # the zombie comes with its step
-        Acting(agency.broker.kernel).do(turn, Action(kind=StepKind.SQL, what=BOOK, resource="bank"), {"what": "b"})
+        StepActions(agency.broker.kernel).do(turn, Action(kind=StepKind.SQL, what=BOOK, resource="bank"), {"what": "b"})
     assert agency.lines() == ["a", "undo a"]
 
 
@@ -75,7 +75,7 @@ def test_a_step_that_ran_without_anybody_knowing_is_undone(agency: Agency) -> No
     left_in_a_step(saga, "b")
     assert saga.id is not None and saga.txid is not None
     turn = Turn(saga.id, saga.txid, 1, 2, "b")
-    Acting(agency.broker.kernel).do(turn, Action(kind=StepKind.SQL, what=BOOK, resource="bank"), {"what": "b"})
+    StepActions(agency.broker.kernel).do(turn, Action(kind=StepKind.SQL, what=BOOK, resource="bank"), {"what": "b"})
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "b", "undo b", "undo a"]
 
@@ -92,7 +92,7 @@ def test_a_step_that_is_still_running_is_waited_for(agency: Agency) -> None:
 
     turn = Turn(saga.id, saga.txid, 1, 2, "b")
     action = Action(kind=StepKind.CALL, what="slow", resource="bank")
-    zombie = threading.Thread(target=lambda: Acting(agency.broker.kernel).do(turn, action, {}, function=slow))
+    zombie = threading.Thread(target=lambda: StepActions(agency.broker.kernel).do(turn, action, {}, function=slow))
     zombie.start()
     begun.wait(30)
     assert agency.take_over() == 0
@@ -136,10 +136,10 @@ def test_a_driver_that_dies_is_followed_by_another(agency: Agency, monkeypatch: 
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("txsaga.engine.saga.driver.Driver._mark", die)
+        patch.setattr("txsaga.flows.saga_driver.SagaDriver._mark", die)
         agency.take_over()
     assert agency.lines() == ["a", "b", "undo b"]
-    assert Sagas(agency.broker.kernel).run_once() == 0  # the driver before may live
+    assert SagaRole(agency.broker.kernel).run_once() == 0  # the driver before may live
     assert agency.take_over() == 1
     assert agency.lines() == ["a", "b", "undo b", "undo a"]
     assert agency.states(saga.txid) == ["compensated"] * 2
@@ -181,7 +181,7 @@ def test_behind_the_point_of_no_return_another_driver_goes_forward(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed), agency.saga() as saga:
-        patch.setattr("txsaga.engine.saga.driver.Driver.drive", die)
+        patch.setattr("txsaga.flows.saga_driver.SagaDriver.drive", die)
         agency.book(saga, "a")
         saga.no_return()
         saga.step(mail, input={"what": "a"})
@@ -256,7 +256,7 @@ def test_a_person_resumes_it_with_a_reason(agency: Agency, monkeypatch: pytest.M
     monkeypatch.setitem(CODE._functions, "agency-fails", call_off)
     (step,) = hand.resume(txid, who="anna", why="there is money now")
     assert step.number == 2
-    assert Sagas(agency.broker.kernel).run_once() == 1  # at once
+    assert SagaRole(agency.broker.kernel).run_once() == 1  # at once
     assert (done[-1], agency.lines()) == ("undo b", ["a", "undo a"])
     said = agency.broker.kernel.store.overview.history(txid)[-1]
     assert (said.what, said.who, said.why) == ("STEP RESUMED", "anna", "step 2 'call': there is money now")
@@ -265,7 +265,7 @@ def test_a_person_resumes_it_with_a_reason(agency: Agency, monkeypatch: pytest.M
 def test_a_person_skips_it_with_a_reason(agency: Agency) -> None:
     txid, hand = stalled(agency), SagasByHand(agency.broker.kernel)
     hand.skip(txid, 2, who="anna", why="paid by hand")
-    assert Sagas(agency.broker.kernel).run_once() == 1
+    assert SagaRole(agency.broker.kernel).run_once() == 1
     assert agency.states(txid) == ["compensated", "skipped"]
     assert agency.lines() == ["a", "undo a"]
     assert agency.broker.kernel.store.overview.history(txid)[-1].what == "STEP SKIPPED"
@@ -314,7 +314,7 @@ def test_a_resource_that_is_not_known_here_is_waited_for(agency: Agency) -> None
 
 
 def test_a_forced_rollback_is_undone_too(agency: Agency) -> None:
-    from txsaga.engine.by_hand import ByHand
+    from txsaga.checkback.by_hand import ByHand
 
     saga = left_open(agency, "a")
     assert saga.txid is not None
@@ -325,7 +325,7 @@ def test_a_forced_rollback_is_undone_too(agency: Agency) -> None:
 
 
 def test_nobody_commits_a_saga_over_its_owners_head(agency: Agency) -> None:
-    from txsaga.engine.by_hand import ByHand
+    from txsaga.checkback.by_hand import ByHand
 
     saga = left_open(agency, "a")
     assert saga.txid is not None

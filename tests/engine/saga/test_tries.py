@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.engine.saga.trying import Tries
 from txsaga.errors import OutcomeUnknown, StoreUnavailable
 from txsaga.errors.saga import ServiceFailed, ServiceRefused, StepTimedOut
-from txsaga.model.saga import Action
-from txsaga.model.step import Left, StepKind
+from txsaga.flows.saga_step import Tries
+from txsaga.flows.saga_values import Action
+from txsaga.flows.step import Left, StepKind
 
 LOST, AWAY = OutcomeUnknown("its COMMIT was not answered"), StoreUnavailable("it is away")
 FAILED, REFUSED = ServiceFailed("ship", "the answer was lost"), ServiceRefused("ship", "409")

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from txsaga.adapters.airflow import processes
-from txsaga.adapters.airflow.home import AirflowHome
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.record import Record
-from txsaga.adapters.airflow.settings import MARK
+from txsaga.airflow_host import processes
+from txsaga.airflow_host.environment import MARK
+from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import PartRecord
 
 PROGRAM = textwrap.dedent("""
     import subprocess, sys, time
-    from txsaga.adapters.airflow.home import AirflowHome
-    from txsaga.adapters.airflow.parts import Part
+    from txsaga.airflow_host.home import AirflowHome
+    from txsaga.airflow_host.parts import Part
     from txsaga.provider.host.supervisor import Supervisor
 
     def run(part):
@@ -50,7 +50,7 @@ def home(tmp_path: Path) -> Iterator[AirflowHome]:
     env = os.environ | {"TXSAGA_AIRFLOW_HOME": str(tmp_path), MARK: str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", PROGRAM], env=env, start_new_session=True) as supervisor:
         try:
-            until(lambda: len(pids(home)) == len(Part))
+            until(lambda: len(pids(home)) == len(AirflowPart))
             yield home
         finally:
             supervisor.kill()
@@ -59,29 +59,29 @@ def home(tmp_path: Path) -> Iterator[AirflowHome]:
 
 
 def pids(home: AirflowHome) -> dict[str, int]:
-    record = Record.read(home)
+    record = PartRecord.read(home)
     return {name: part.pid for name, part in record.parts.items()} if record else {}
 
 
 def test_a_part_that_is_killed_is_started_again_and_its_workers_are_ended(home: AirflowHome) -> None:
     before = pids(home)
-    until(lambda: len(of_session(home, before[Part.SCHEDULER])) == 2)
-    os.kill(before[Part.SCHEDULER], signal.SIGKILL)
-    until(lambda: pids(home)[Part.SCHEDULER] != before[Part.SCHEDULER])
-    assert not of_session(home, before[Part.SCHEDULER])
-    others = [part for part in Part if part is not Part.SCHEDULER]
+    until(lambda: len(of_session(home, before[AirflowPart.SCHEDULER])) == 2)
+    os.kill(before[AirflowPart.SCHEDULER], signal.SIGKILL)
+    until(lambda: pids(home)[AirflowPart.SCHEDULER] != before[AirflowPart.SCHEDULER])
+    assert not of_session(home, before[AirflowPart.SCHEDULER])
+    others = [part for part in AirflowPart if part is not AirflowPart.SCHEDULER]
     assert [pids(home)[part] for part in others] == [before[part] for part in others]
 
 
 def test_it_stops_everything_when_it_is_told_to(home: AirflowHome) -> None:
-    record = Record.read(home)
+    record = PartRecord.read(home)
     assert record is not None
     os.kill(record.pid, signal.SIGTERM)
     until(lambda: not list(processes.processes(home)))
 
 
 def test_parts_end_with_a_supervisor_that_is_killed(home: AirflowHome) -> None:
-    record = Record.read(home)
+    record = PartRecord.read(home)
     assert record is not None
     os.kill(record.pid, signal.SIGKILL)
     until(lambda: not any(processes.is_alive(pid) for pid in pids(home).values()))

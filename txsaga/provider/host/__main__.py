@@ -12,11 +12,11 @@ import os
 import sys
 import time
 
-from txsaga.adapters.airflow.home import AirflowHome
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.running import METADATA, Host
-from txsaga.adapters.airflow.settings import EMBEDDED, STORE_OF_HOST
-from txsaga.adapters.embedded import EmbeddedServer
+from txsaga.airflow_host.environment import EMBEDDED, STORE_OF_HOST
+from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.running import METADATA, Host
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import EmbeddedDatabaseError
 from txsaga.provider.host import parent
 from txsaga.provider.host.supervisor import Supervisor
@@ -62,7 +62,7 @@ class Database:
         os.execve(sys.executable, [sys.executable, "-m", "txsaga.provider.host"], settings)
 
 
-def run(part: Part) -> int:
+def run(part: AirflowPart) -> int:
     """Be a part, until it ends."""
     if part.is_airflow:
         return parent.become(part)

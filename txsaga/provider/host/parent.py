@@ -12,7 +12,7 @@ import os
 import sys
 from importlib import import_module
 
-from txsaga.adapters.airflow.parts import Part
+from txsaga.airflow_host.parts import AirflowPart
 
 SHARED = (
     "airflow.settings",
@@ -54,9 +54,9 @@ def _warm_up() -> None:
     """
     from sqlalchemy import bindparam, delete, insert, select, update
 
-    from txsaga.adapters.postgres import migrate, schema
-    from txsaga.adapters.postgres.connection import make_engine, parse_url
-    from txsaga.wiring import resource_engine
+    from txsaga.store import migrate, schema
+    from txsaga.store.connection import make_engine, parse_url
+    from txsaga.wiring.resources import resource_engine
 
     migrate.newest()
     resource_engine(NOWHERE, "nowhere").dispose()
@@ -106,7 +106,7 @@ def migrate() -> None:
         raise SystemExit("the database of Airflow can't be migrated: the lines above say why")
 
 
-def become(part: Part) -> int:
+def become(part: AirflowPart) -> int:
     """Be a part of Airflow until it ends; return its exit code."""
     from airflow import settings
     from airflow.__main__ import main

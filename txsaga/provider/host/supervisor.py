@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 
-from txsaga.adapters.airflow import processes
-from txsaga.adapters.airflow.home import AirflowHome
-from txsaga.adapters.airflow.parts import Part
-from txsaga.adapters.airflow.record import Record, RunningPart
+from txsaga.airflow_host import processes
+from txsaga.airflow_host.home import AirflowHome
+from txsaga.airflow_host.parts import AirflowPart
+from txsaga.airflow_host.processes import PartRecord, RunningPart
 
 logger = logging.getLogger("txsaga")
 PAUSE = 0.1
@@ -29,16 +29,22 @@ SETTLED = 60.0
 """Seconds: a part that lived so long is started again at once."""
 LONGEST = 30.0
 PR_SET_PDEATHSIG = 1
-ORDER = (Part.API_SERVER, Part.SCHEDULER, Part.DAG_PROCESSOR, Part.TRIGGERER, Part.ENGINE)
+ORDER = (
+    AirflowPart.API_SERVER,
+    AirflowPart.SCHEDULER,
+    AirflowPart.DAG_PROCESSOR,
+    AirflowPart.TRIGGERER,
+    AirflowPart.ENGINE,
+)
 
 
 class Supervisor:
     """The parent of the parts of one home."""
 
-    def __init__(self, home: AirflowHome, run: Callable[[Part], int]) -> None:
+    def __init__(self, home: AirflowHome, run: Callable[[AirflowPart], int]) -> None:
         self._home, self._run = home, run
-        self._record = Record(pid=os.getpid(), started=time.time())
-        self._due: dict[Part, float] = dict.fromkeys(ORDER, 0.0)
+        self._record = PartRecord(pid=os.getpid(), started=time.time())
+        self._due: dict[AirflowPart, float] = dict.fromkeys(ORDER, 0.0)
         self._stopping = False
 
     def tell(self, doing: str) -> None:
@@ -93,7 +99,7 @@ class Supervisor:
                 return
             if pid == 0:
                 return
-            part = next((Part(name) for name, running in self._record.parts.items() if running.pid == pid), None)
+            part = next((AirflowPart(name) for name, running in self._record.parts.items() if running.pid == pid), None)
             if part is None:
                 continue  # a child of a part that was killed
             if again:
@@ -101,7 +107,7 @@ class Supervisor:
             else:
                 self._forget(part)
 
-    def _died(self, part: Part, code: int) -> None:
+    def _died(self, part: AirflowPart, code: int) -> None:
         running = self._record.parts[part]
         lived = time.time() - running.since
         wait = 0.0 if lived > SETTLED else min(LONGEST, 0.5 * 2 ** min(running.restarts, 10))
@@ -109,11 +115,11 @@ class Supervisor:
         processes.end(self._home, patience=1, session=running.pid)
         self._due[part] = time.monotonic() + wait
 
-    def _forget(self, part: Part) -> None:
+    def _forget(self, part: AirflowPart) -> None:
         left = {name: running for name, running in self._record.parts.items() if name != part}
         self._record = replace(self._record, parts=left)
 
-    def _fork(self, part: Part) -> int:
+    def _fork(self, part: AirflowPart) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
@@ -129,7 +135,7 @@ class Supervisor:
             sys.stderr.flush()
             os._exit(code)
 
-    def _settle_in(self, part: Part, parent: int) -> None:
+    def _settle_in(self, part: AirflowPart, parent: int) -> None:
         """Make the child a session with a log of its own that ends with its parent."""
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT):

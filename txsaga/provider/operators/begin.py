@@ -16,21 +16,19 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from txsaga.errors import AlreadyCommitted
-from txsaga.model.ballot import Ballot
-from txsaga.model.flow import ResourceMode
+from txsaga.flows.ballot import Ballot
+from txsaga.flows.declaration import ResourceMode
 from txsaga.provider.ambient import AMBIENT, producer_of
-from txsaga.provider.links import TransactionLink
-from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, seconds_of, store_of
+from txsaga.provider.options import FLOW_BUDGET, FLOW_LEASE, RETRIES, RETRY_DELAY, seconds_of, store_of
 from txsaga.provider.outlets import make_room
-from txsaga.provider.patience import RETRIES, RETRY_DELAY
-from txsaga.provider.reference import FlowReference, clearing_of, group_of, key_of, run_name_of
+from txsaga.provider.reference import FlowReference, TransactionLink, clearing_of, group_of, key_of, run_name_of
 from txsaga.provider.refusing import refused_for_good
-from txsaga.provider.resources import Declared, Said, declared, kept, stored_name
+from txsaga.provider.resources import DeclaredResources, Said, declared, kept, stored_name
 from txsaga.provider.tracing import named, traced
 from txsaga.provider.waking import wake_others
 
 if TYPE_CHECKING:
-    from txsaga.engine.flows.flow import Flow
+    from txsaga.flows.flow import Flow
 
 
 class FlowBegin(BaseOperator):
@@ -57,7 +55,7 @@ class FlowBegin(BaseOperator):
         **options: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, **options)
-        self.flow_resources: Mapping[str, Declared] = declared(resources)
+        self.flow_resources: Mapping[str, DeclaredResources] = declared(resources)
         self.coordinated, self.ballots = coordinated, tuple(ballots)
         self.store, self.group, self.key = store_of(store), group, key
         self.lease, self.budget = seconds_of(lease, FLOW_LEASE), seconds_of(budget, FLOW_BUDGET)

@@ -27,8 +27,8 @@ from txsaga.provider.results import find_result, keep_result
 from txsaga.provider.tracing import counted
 
 if TYPE_CHECKING:
-    from txsaga.engine.consumer import Consumer
-    from txsaga.engine.received import Received
+    from txsaga.consume.consumer import Consumer
+    from txsaga.consume.delivery import Delivery
 
 
 AT_ONCE = 60
@@ -99,9 +99,9 @@ class ConsumeStep(StepOperator):
             flow.flow.consume(each)
         return told
 
-    def _received(self, consumer: Consumer) -> list[tuple[Received, dict[str, object]]]:
+    def _received(self, consumer: Consumer) -> list[tuple[Delivery, dict[str, object]]]:
         """Take messages until there are enough of them, or no more, or no room for more."""
-        found: list[tuple[Received, dict[str, object]]] = []
+        found: list[tuple[Delivery, dict[str, object]]] = []
         room, wait = self.max_bytes, self.wait
         while len(found) < self.batch:
             taken = consumer.receive(min(AT_ONCE, self.batch - len(found)), wait=wait)
@@ -119,7 +119,7 @@ class ConsumeStep(StepOperator):
                 break
         return found
 
-    def _require_some(self, found: Sequence[object], message: Received) -> None:
+    def _require_some(self, found: Sequence[object], message: Delivery) -> None:
         if not found:
             raise AirflowFailException(
                 f"message {message.id} has {len(message.body)} bytes, and step {self.task_id!r} hands on no more than "
@@ -131,7 +131,7 @@ class ConsumeStep(StepOperator):
         raise NotImplementedError
 
 
-def as_told(message: Received) -> dict[str, object]:
+def as_told(message: Delivery) -> dict[str, object]:
     """Return a message as the next tasks get it: as plain values."""
     told: dict[str, object] = {
         "id": message.id,

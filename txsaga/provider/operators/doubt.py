@@ -12,7 +12,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator, Context, Param
 
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.options import store_of
 from txsaga.provider.refusing import refused_for_good
@@ -69,7 +69,7 @@ class SettleParked(HITLOperator):
         return {"transaction": self.transaction, "choice": choice, "who": who}
 
     def _settle(self, choice: str, who: str, reason: str) -> None:
-        from txsaga.engine.by_hand import ByHand
+        from txsaga.checkback.by_hand import ByHand
         from txsaga.provider.operators.roles import reached
 
         hand, txid = ByHand(reached(self.store).kernel), int(self.transaction)

@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
+from txsaga.core.decision import Decision
 from txsaga.errors import AlreadyCommitted, DecidedOtherwise, TxSagaError, Unfinished
 from txsaga.errors.flows import StepsOpen
 from txsaga.errors.saga import CompensationFailed
-from txsaga.model.decision import Decision
-from txsaga.model.flow_step import FlowStep, StepState, last_attempts
-from txsaga.provider.links import TransactionLink
+from txsaga.flows.step_records import FlowStep, FlowStepState, last_attempts
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow, opened
 from txsaga.provider.operators.publish import PublishMode
+from txsaga.provider.options import RETRIES, RETRY_DELAY
 from txsaga.provider.outlets import untold, write_down
-from txsaga.provider.patience import RETRIES, RETRY_DELAY
-from txsaga.provider.reference import FlowReference
+from txsaga.provider.reference import FlowReference, TransactionLink
 from txsaga.provider.refusing import CLEAR_ALL, FlowRolledBack, refused_for_good
 from txsaga.provider.tracing import timed, traced
-from txsaga.provider.verdict import Shape, Verdict, judge, left_behind
+from txsaga.provider.verdict import RunShape, RunVerdict, judge, left_behind
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
 
 
 OUTSIDE = (PublishMode.PLAIN, PublishMode.TRANSACTIONAL)
@@ -75,7 +74,7 @@ class FlowEnd(FlowOperator):
         verdict = self.verdict(context)
         if verdict.commit and (left := self._left_behind(context, flow)):
             why = f"{_listed(left)} did its work in an earlier life of the transaction, and was not run in this one"
-            verdict = Verdict(commit=False, why=why)
+            verdict = RunVerdict(commit=False, why=why)
         about: dict[str, Any] = {"txid": flow.txid, "id": flow.reference["id"], "commit": verdict.commit}
         with traced("decide", **about), timed("flow.deciding", dag_id=self.dag_id):
             if not verdict.commit:
@@ -84,7 +83,7 @@ class FlowEnd(FlowOperator):
             self._commit(context, flow, verdict)
         return self._committed(context, flow.reference)
 
-    def verdict(self, context: Context) -> Verdict:
+    def verdict(self, context: Context) -> RunVerdict:
         """Judge the run."""
         return judge(_states(context), self._shape())
 
@@ -98,7 +97,7 @@ class FlowEnd(FlowOperator):
         still = {step for step in earlier if _does_step(dag.task_dict.get(step.partition("[")[0]))}
         return left_behind(_states(context), still, here)
 
-    def _shape(self) -> Shape:
+    def _shape(self) -> RunShape:
         upstream = self.get_flat_relatives(upstream=True)
         steps = [each.task_id for each in upstream if not each.is_setup and each.task_id != self.seal]
         dag = self.get_dag()
@@ -107,13 +106,13 @@ class FlowEnd(FlowOperator):
             each: {task.task_id for task in dag.get_task(each).get_flat_relatives(upstream=False)}
             for each in self.handlers
         }
-        return Shape(steps=steps, seal=self.seal, handlers=self.handlers, behind=behind)
+        return RunShape(steps=steps, seal=self.seal, handlers=self.handlers, behind=behind)
 
-    def _commit(self, context: Context, flow: JoinedFlow, verdict: Verdict) -> None:
+    def _commit(self, context: Context, flow: JoinedFlow, verdict: RunVerdict) -> None:
         decided: list[Decision] = []
         flow.flow.when_decided(decided.append)
         handled, left_out = _steps_of_handled(flow, verdict)
-        if done := [each.name for each in handled if each.state is StepState.DONE]:
+        if done := [each.name for each in handled if each.state is FlowStepState.DONE]:
             why = f"task {done[0]!r} failed behind its step, whose work is done and can't be left out"
             _roll_back(flow, why)
             raise _rolled_back(flow.txid, why)
@@ -146,7 +145,7 @@ class FlowEnd(FlowOperator):
 
 def undo_the_rest(broker: Broker, txid: int) -> None:
     """See to it that a flow which was rolled back is undone to its end, whoever began with that."""
-    from txsaga.engine.flows.undoing import wait_for
+    from txsaga.flows.undo import wait_for
 
     try:
         wait_for(broker.kernel, txid)
@@ -161,13 +160,13 @@ def _roll_back(flow: JoinedFlow, why: str) -> None:
         raise FlowRolledBack(f"transaction {flow.txid} is rolled back: {why}; {stalled}") from stalled
 
 
-def _steps_of_handled(flow: JoinedFlow, verdict: Verdict) -> tuple[list[FlowStep], list[FlowStep]]:
+def _steps_of_handled(flow: JoinedFlow, verdict: RunVerdict) -> tuple[list[FlowStep], list[FlowStep]]:
     """Return the steps of tasks whose failure was dealt with, and those that skipped themselves."""
     if not verdict.handled and not verdict.left_out:
         return [], []
     with flow.broker.kernel.store.ledgers.open() as ledger:
         last = last_attempts(ledger.flows.steps(flow.txid))
-    skipped = [each for each in last if each.name in verdict.left_out and each.state is StepState.FAILED]
+    skipped = [each for each in last if each.name in verdict.left_out and each.state is FlowStepState.FAILED]
     return [each for each in last if each.name.partition("[")[0] in verdict.handled], skipped
 
 
@@ -185,7 +184,7 @@ def _done_before(flow: JoinedFlow) -> tuple[set[str], set[str]]:
         before = ledger.latest(life.group, str(life.key), before=life.epoch)
         while before is not None:
             steps = last_attempts(ledger.flows.steps(before.txid))
-            earlier |= {each.name for each in steps if each.state is StepState.DONE}
+            earlier |= {each.name for each in steps if each.state is FlowStepState.DONE}
             before = ledger.latest(life.group, str(life.key), before=before.epoch)
     return earlier, here
 

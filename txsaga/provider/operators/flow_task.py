@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 
 from txsaga.errors import ConfigError
-from txsaga.model.flow import ResourceMode
-from txsaga.model.flow_step import HOME
+from txsaga.flows.declaration import ResourceMode
+from txsaga.flows.step_records import HOME
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.reference import BEGIN, FlowReference, read_reference
 from txsaga.provider.refusing import refused_for_good
-from txsaga.provider.resources import Kept, stored_name
+from txsaga.provider.resources import KeptResources, stored_name
 from txsaga.provider.tracing import named, traced
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.flows.flow import Flow
-    from txsaga.engine.flows.lanes import FlowLane
-    from txsaga.model.flow import Step
+    from txsaga.broker import Broker
+    from txsaga.flows.declaration import DeclaredStep
+    from txsaga.flows.flow import Flow
+    from txsaga.flows.flow_lane import FlowLane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class JoinedFlow:
         """The number of its transaction."""
         return self.reference["txid"]
 
-    def resource(self, name: str) -> Kept:
+    def resource(self, name: str) -> KeptResources:
         """Return what was declared of a resource."""
         if name not in self.reference["resources"]:
             known = ", ".join(sorted(self.reference["resources"])) or "none"
@@ -108,7 +108,7 @@ class FlowOperator(BaseOperator):
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Do the task's work; what it returns is its XCom."""
 
-    def declared(self) -> Step | None:
+    def declared(self) -> DeclaredStep | None:
         """Say what this task is in the flow's plan; a task that works on nothing is not in it."""
         return None
 

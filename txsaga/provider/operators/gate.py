@@ -17,12 +17,12 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from txsaga.errors import ConfigError, NotCarried
-from txsaga.model.gate import Judged
+from txsaga.lake.gates import Judged
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import HOLD_IT, StepOperator
 
 if TYPE_CHECKING:
-    from txsaga.ports.gates import Gate
+    from txsaga.lake.gates import Gate
 
 
 class GateStep(StepOperator):

@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from txsaga.core.decision import Decision
+from txsaga.core.records import Receipt
 from txsaga.errors import ConfigError, DecidedOtherwise
-from txsaga.model.decision import Decision
-from txsaga.model.records import Receipt
 from txsaga.provider.ambient import AMBIENT, producer_of
 from txsaga.provider.checking import checker_name
-from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.publish import body_of
 from txsaga.provider.options import store_of
-from txsaga.provider.reference import group_of
+from txsaga.provider.reference import TransactionLink, group_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.results import find_result, keep_result
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
 
 ANY = 0
 """A half belongs to no transaction that was there before it."""

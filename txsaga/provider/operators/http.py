@@ -13,7 +13,7 @@ from typing import Any
 from airflow.sdk import Context
 
 from txsaga.errors import ConfigError
-from txsaga.model.flow import Step
+from txsaga.flows.declaration import DeclaredStep
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
 from txsaga.provider.results import as_plain
@@ -41,7 +41,7 @@ class HttpStep(StepOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Call it, unless an attempt before heard its answer."""
-        from txsaga.model.saga import Http
+        from txsaga.flows.saga_values import Http
 
         answer: object = flow.flow.call(
             self.step_name(context),
@@ -58,6 +58,6 @@ class HttpStep(StepOperator):
         """Never: a call is no held work."""
         raise NotImplementedError
 
-    def declared(self) -> Step | None:
+    def declared(self) -> DeclaredStep | None:
         """Say what this step is in the flow's plan."""
-        return Step(name=self.task_id)
+        return DeclaredStep(name=self.task_id)

@@ -14,11 +14,10 @@ from airflow.sdk import BaseOperator, Context
 
 from txsaga.errors import AlreadyCommitted
 from txsaga.provider.ambient import AMBIENT, producer_of
-from txsaga.provider.links import TransactionLink
 from txsaga.provider.operators.publish import body_of
 from txsaga.provider.operators.sql import done_now
 from txsaga.provider.options import store_of
-from txsaga.provider.reference import group_of, own_key_of
+from txsaga.provider.reference import TransactionLink, group_of, own_key_of
 from txsaga.provider.refusing import refused_for_good
 from txsaga.provider.resources import stored_name
 

@@ -16,11 +16,15 @@ from itertools import pairwise
 from typing import Any
 
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
 
 from txsaga.errors import ConfigError
-from txsaga.model.flow import Statement, Step
+from txsaga.errors.saga import StepLeftOut
+from txsaga.flows.declaration import DeclaredStep, Statement, StepMode
+from txsaga.flows.step_records import HOME
 from txsaga.provider.operators.flow_task import JoinedFlow
-from txsaga.provider.operators.step import HOLD_IT, StepOperator
+from txsaga.provider.operators.step import HOLD_IT, StepOperator, skipped_as_left_out
+from txsaga.provider.results import as_plain
 
 GIVEN = ("connection", "journal", "flow", "errors")
 """The arguments that the step gives."""
@@ -48,10 +52,10 @@ class PythonStep(StepOperator):
         self.python_callable = python_callable
         self.op_args, self.op_kwargs = list(op_args), dict(op_kwargs or {})
 
-    def declared(self) -> Step | None:
+    def declared(self) -> DeclaredStep | None:
         """Say what this step is in the flow's plan; its statements are the function's."""
         texts = (Statement(text=f"function {self.python_callable.__name__}"),) if self.on is not None else ()
-        return Step(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
+        return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
     def needs_held(self) -> str:
         """Say what the function asks of the flow that only a held step can do."""
@@ -95,11 +99,11 @@ def used_of(function: Callable[..., object], argument: str) -> Iterator[str]:
 
 def failures(flow: JoinedFlow) -> list[dict[str, str]]:
     """Return what went wrong in this flow so far: the steps that failed, and why."""
-    from txsaga.model.flow_step import StepState, last_attempts
+    from txsaga.flows.step_records import FlowStepState, last_attempts
 
     with flow.broker.kernel.store.ledgers.open() as ledger:
         last = last_attempts(ledger.flows.steps(flow.txid))
-    return [{"step": each.name, "why": each.why} for each in last if each.state is StepState.FAILED]
+    return [{"step": each.name, "why": each.why} for each in last if each.state is FlowStepState.FAILED]
 
 
 def _asked(
@@ -118,3 +122,52 @@ def _asked(
             case _:
                 asked[name] = value
     return {name: given[name] for name in whole.parameters if name in given and name not in asked} | asked
+
+
+class CallStep(StepOperator):
+    """Call a function that commits by itself."""
+
+    template_fields = ("flow", "input")
+
+    def __init__(self, *, python_callable: Callable[..., object], **options: Any) -> None:
+        super().__init__(**options)
+        if self.on == HOME:
+            raise ConfigError(f"step {self.task_id!r} commits by itself, rows of {HOME!r} with the flow; use a SqlStep")
+        self.python_callable = python_callable
+
+    def work(self, context: Context, flow: JoinedFlow) -> object:
+        """Call it, unless an attempt before did."""
+        on = None if self.on is None else flow.stored(self.on)
+        try:
+            return flow.flow.call(
+                self.step_name(context),
+                self._called(),
+                input=dict(self.input or {}),
+                compensate=self.compensate,
+                on=on,
+            )
+        except StepLeftOut as left_out:
+            raise AirflowSkipException(str(left_out)) from left_out
+
+    def _called(self) -> Callable[..., object]:
+        @functools.wraps(self.python_callable)
+        def called(*args: object, **kwargs: object) -> object:
+            with skipped_as_left_out():
+                result = self.python_callable(*args, **kwargs)
+            if self.do_xcom_push:
+                as_plain(result, self.max_result)
+            return result
+
+        return called
+
+    def do(self, context: Context, flow: JoinedFlow, handle: Any) -> object:
+        """Never: a call is no held work."""
+        raise NotImplementedError
+
+    def declared(self) -> DeclaredStep | None:
+        """Say what this step is in the flow's plan."""
+        name = getattr(self.python_callable, "__name__", "call")
+        texts = (Statement(text=f"function {name}"),) if self.on is not None else ()
+        return DeclaredStep(
+            name=self.task_id, resource=self.on, statements=texts, mode=StepMode.COMMIT if self.on else self.mode
+        )

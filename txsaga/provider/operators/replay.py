@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
+from txsaga.core.arguments import read_number
 from txsaga.errors import ConfigError
-from txsaga.model.arguments import read_number
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.options import store_of
 from txsaga.provider.refusing import refused_for_good

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
-from txsaga.adapters.airflow.instance import RunOf, run_of
+from txsaga.airflow_host.instance import RunOf, run_of
+from txsaga.checkback.ports import RunState
 from txsaga.errors import ConfigError
-from txsaga.ports.runs import RunState
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.checking import checker_name
 from txsaga.provider.options import store_of
@@ -27,8 +27,8 @@ from txsaga.provider.reaching import connections_of
 from txsaga.provider.reference import this_airflow
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.roles import Role
+    from txsaga.broker import Broker
+    from txsaga.core.role_loop import Role
 
 ENDED = ("success", "failed")
 GONE = "Dag run with dag_id '{dag}' and run_id '{run}' was not found"
@@ -70,7 +70,7 @@ class EngineRoles(BaseOperator):
 
     def _answering(self, broker: Broker) -> list[Role]:
         """Answer for groups whose producers are gone."""
-        from txsaga.wiring import load
+        from txsaga.wiring.loading import load
 
         for group, name in self.checkers.items():
             broker.answer_for(group, load(name, "checker"))

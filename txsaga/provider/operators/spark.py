@@ -26,8 +26,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import LakeMissing
-from txsaga.model.flow import Step
-from txsaga.model.flow_step import StepState
+from txsaga.flows.declaration import DeclaredStep
+from txsaga.flows.step_records import FlowStepState
 from txsaga.provider.drivers import FOLDER, REFUSED, StepDriver, clear_behind, end_group, read_result
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
 from txsaga.provider.reference import step_name_of
@@ -66,11 +66,11 @@ class SparkStep(FlowOperator):
 
     def work(self, context: Context, flow: JoinedFlow) -> object:
         """Run the program, unless an attempt before has done the step."""
-        from txsaga.spark.result import kept_place
+        from txsaga.spark.job import kept_place
 
         name = step_name_of(context["ti"])
         found = flow.flow.attempt(name)
-        if found is not None and found.state is StepState.DONE:
+        if found is not None and found.state is FlowStepState.DONE:
             self.log.info("step %s was done by an attempt before", name)
             clear_behind(found)
             kept = found.application
@@ -91,9 +91,9 @@ class SparkStep(FlowOperator):
                 raise said
             return read_result(result.read_text("utf-8"))
 
-    def declared(self) -> Step:
+    def declared(self) -> DeclaredStep:
         """Say what this step is in the flow's plan."""
-        return Step(name=self.task_id)
+        return DeclaredStep(name=self.task_id)
 
     def on_kill(self) -> None:
         """End the process, and its JVM."""
@@ -128,7 +128,7 @@ class SparkStep(FlowOperator):
 
     def _run(self, command: Sequence[str], env: Mapping[str, str], keep: Callable[[], None]) -> Exception | None:
         """Run a process to its end with its lines in the log, keep its result; return what it failed with."""
-        from txsaga.spark.result import HANDED_OVER
+        from txsaga.spark.job import HANDED_OVER
 
         last = ""
         with self._started(command, env) as process:

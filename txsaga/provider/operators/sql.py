@@ -14,7 +14,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from txsaga.errors import ConfigError
-from txsaga.model.flow import Statement, Step
+from txsaga.flows.declaration import DeclaredStep, Statement
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
 
@@ -57,10 +57,10 @@ class SqlStep(StepOperator):
         """Return what the compensation gets: the parameters, unless it has an input of its own."""
         return self.input if self.input is not None else self.parameters
 
-    def declared(self) -> Step | None:
+    def declared(self) -> DeclaredStep | None:
         """Say what this step is in the flow's plan."""
         texts = tuple(Statement(text=each) for each in self.statements)
-        return Step(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
+        return DeclaredStep(name=self.task_id, resource=self.on, statements=texts, hold=self.hold, mode=self.mode)
 
 
 def done_now(

@@ -24,14 +24,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 from txsaga.errors import ConfigError
 from txsaga.errors.flows import StepDone
 from txsaga.errors.saga import StepLeftOut
-from txsaga.model.flow import Hold, Step, StepMode
+from txsaga.flows.declaration import DeclaredStep, Hold, StepMode
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
 from txsaga.provider.reference import step_name_of
 from txsaga.provider.results import MAX_RESULT, as_plain, find_result, from_plain, keep_result, result_limit
 
 if TYPE_CHECKING:
-    from txsaga.engine.saga.naming import Doing
-    from txsaga.model.saga import Undo
+    from txsaga.flows.saga_code import Doing
+    from txsaga.flows.saga_values import Undo
 
 HOLD_IT = "declare it as a lane, or the flow as coordinated, or do this in a step of its own without on="
 
@@ -86,9 +86,9 @@ class StepOperator(FlowOperator):
         """Say why the work of this step must be held on its resource; nothing where it need not be."""
         return ""
 
-    def declared(self) -> Step | None:
+    def declared(self) -> DeclaredStep | None:
         """Say what this step is in the flow's plan."""
-        return Step(name=self.task_id, resource=self.on, hold=self.hold, mode=self.mode)
+        return DeclaredStep(name=self.task_id, resource=self.on, hold=self.hold, mode=self.mode)
 
     def step_name(self, context: Context) -> str:
         """Return the name of the step in the flow."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from txsaga.provider.checking import checker_name
 from txsaga.provider.sensors.waiting import WaitSensor
-from txsaga.provider.waits.kinds import Kind
+from txsaga.provider.waits.kinds import WaitKind
 
 
 class CheckBackSensor(WaitSensor):
@@ -24,7 +24,7 @@ class CheckBackSensor(WaitSensor):
     failures; what is still open is not asked about.
     """
 
-    kind = Kind.CHECK_BACK
+    kind = WaitKind.CHECK_BACK
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class CheckBackSensor(WaitSensor):
 class DecisionSensor(WaitSensor):
     """Waits until another transaction is decided: success when it is committed, failure when it is rolled back."""
 
-    kind = Kind.DECISION
+    kind = WaitKind.DECISION
 
     def __init__(self, *, transaction: Any, **options: Any) -> None:
         super().__init__(target={"transaction": transaction}, **options)
@@ -57,7 +57,7 @@ class DecisionSensor(WaitSensor):
 class ParkedSensor(WaitSensor):
     """Waits until a transaction needs a person: one of a producer group, or any; its result names them."""
 
-    kind = Kind.PARKED
+    kind = WaitKind.PARKED
 
     def __init__(self, *, group: str = "", **options: Any) -> None:
         super().__init__(target={"group": group}, **options)
@@ -66,3 +66,12 @@ class ParkedSensor(WaitSensor):
 def _checker_of(transaction: object) -> str:
     """Return the checker of the task whose output this is: its author named it, and no run can name another one."""
     return str(getattr(getattr(transaction, "operator", None), "checker", None) or "")
+
+
+class MessagesSensor(WaitSensor):
+    """Waits until a topic holds messages that a consumer group has not had yet."""
+
+    kind = WaitKind.MESSAGES
+
+    def __init__(self, *, topic: str, group: str, at_least: int = 1, **options: Any) -> None:
+        super().__init__(target={"topic": topic, "group": group, "at_least": at_least}, **options)

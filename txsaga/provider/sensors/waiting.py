@@ -13,15 +13,24 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from txsaga.provider.ambient import AMBIENT
 from txsaga.provider.options import every, store_of
-from txsaga.provider.sensors.answer import AnswerArg
 from txsaga.provider.triggers.wait import WaitTrigger
-from txsaga.provider.waits.kinds import Answer, Kind, Wait, wait_of
-from txsaga.provider.waits.looking import Looking
+from txsaga.provider.waits.kinds import Wait, WaitAnswer, WaitKind, told_of, wait_of
+from txsaga.provider.waits.looking import StorePoll
+
+
+class AnswerArg(PlainXComArg):
+    """A reference to the answer of a sensor."""
+
+    def resolve(self, context: Mapping[str, Any]) -> Any:
+        """Return the answer."""
+        return told_of(super().resolve(context))
+
 
 NEEDS_A_TASK = ("ti.", "ti[", "xcom", "task_instance", "macros", "var.", "conn.")
 """Words of a template that is filled in on a worker."""
@@ -32,7 +41,7 @@ TRIGGER = f"{WaitTrigger.__module__}.{WaitTrigger.__name__}"
 class WaitSensor(BaseSensorOperator):
     """Waits for one thing in a store; its result is a dict, also when it fails."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[WaitKind]
     template_fields = ("target",)
     ui_color = "#e3ecf5"
     start_trigger_args = StartTriggerArgs(
@@ -95,17 +104,17 @@ class WaitSensor(BaseSensorOperator):
         kept: Any = context.get("task_state_store")
         count = int((kept.get(COUNT) if kept else None) or 0)
         answer, count = self._look(wait_of(self.kind, self.target), count)
-        if kept is not None and self.kind is Kind.CHECK_BACK:
+        if kept is not None and self.kind is WaitKind.CHECK_BACK:
             kept.set(COUNT, str(count))
         return PokeReturnValue(is_done=answer is not None, xcom_value=self._said(answer) if answer else None)
 
-    def _look(self, wait: Wait, count: int) -> tuple[Answer | None, int]:
-        looking = Looking(AMBIENT.reaching(self.store))
-        if wait.kind is Kind.CHECK_BACK:
+    def _look(self, wait: Wait, count: int) -> tuple[WaitAnswer | None, int]:
+        looking = StorePoll(AMBIENT.reaching(self.store))
+        if wait.kind is WaitKind.CHECK_BACK:
             return looking.check(wait, count)
         return looking.look([wait]).get(wait), count
 
-    def _said(self, answer: Answer | None) -> dict[str, Any]:
+    def _said(self, answer: WaitAnswer | None) -> dict[str, Any]:
         if answer is None:
             raise AirflowFailException("what was waited for is not there any more")
         if not answer.good:

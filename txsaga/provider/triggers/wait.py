@@ -26,7 +26,7 @@ from txsaga.provider.waits.kinds import wait_of
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
 
 PATIENCE = 20.0
 """Seconds that a connection is waited for."""
@@ -96,7 +96,7 @@ def _open(connection: Any, named: Callable[[str], Any], opened: list[Engine]) ->
     """Open the store, with databases of evidence as they are asked for."""
     import txsaga
     from txsaga.provider.addresses import database_url, store_url
-    from txsaga.wiring import resource_engine
+    from txsaga.wiring.resources import resource_engine
 
     broker = txsaga.connect(store_url(connection), roles=False, answering=False)
 

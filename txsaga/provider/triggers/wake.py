@@ -17,7 +17,7 @@ from airflow.triggers.base import TriggerEvent
 from txsaga.provider.options import store_of
 from txsaga.provider.triggers.wait import WaitTrigger
 from txsaga.provider.triggers.watch import Answers, watch_of
-from txsaga.provider.waits.kinds import Kind, wait_of
+from txsaga.provider.waits.kinds import WaitKind, wait_of
 
 SELDOM = 30.0
 AGAIN = 3
@@ -29,7 +29,7 @@ class WakeUpTrigger(WaitTrigger):
 
     def __init__(self, topic: str, group: str, store: str | None = None, every: float = 1.0, at_least: int = 1) -> None:
         target = {"topic": topic, "group": group, "at_least": at_least}
-        super().__init__(Kind.MESSAGES.value, target, store_of(store))
+        super().__init__(WaitKind.MESSAGES.value, target, store_of(store))
         self.every = every
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

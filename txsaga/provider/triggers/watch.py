@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from txsaga.errors import TxSagaError
-from txsaga.provider.waits.kinds import Answer, Wait
-from txsaga.provider.waits.looking import Looking
+from txsaga.provider.waits.kinds import Wait, WaitAnswer
+from txsaga.provider.waits.looking import StorePoll
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
+    from txsaga.broker import Broker
 
 logger = logging.getLogger("txsaga")
-Answers = Mapping[Wait, Answer]
+Answers = Mapping[Wait, WaitAnswer]
 
 
 class Watch:
@@ -46,13 +46,13 @@ class Watch:
     async def rounds(self, open_broker: Callable[[], Broker], interval: float) -> AsyncIterator[Answers]:
         """Yield answers for ever; rounds without any yield nothing."""
         broker: Broker | None = None
-        looking: Looking | None = None
+        looking: StorePoll | None = None
         try:
             while True:
                 try:
                     if looking is None:
                         broker = await asyncio.to_thread(open_broker)
-                        looking = Looking(broker)
+                        looking = StorePoll(broker)
                     answers = await asyncio.to_thread(looking.look, tuple(self._waits))
                 except TxSagaError as away:
                     logger.warning("the store can't be looked at now: %s", away)

@@ -7,7 +7,9 @@ A wait is a value: equal ones share every look. Its target is what travels in a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from txsaga.errors import ConfigError
 
 
-class Kind(StrEnum):
+class WaitKind(StrEnum):
     """The kinds of waits."""
 
     DECISION = "decision"
@@ -28,7 +30,7 @@ class Kind(StrEnum):
 class Wait:
     """What one sensor waits for; what its kind does not use is left out."""
 
-    kind: Kind
+    kind: WaitKind
     transaction: str = ""  # number or id
     checker: str = ""  # as module:function
     interval: float = 60.0
@@ -39,7 +41,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WaitAnswer:
     """How a wait ended."""
 
     good: bool
@@ -55,7 +57,7 @@ def wait_of(kind: str, target: Mapping[str, Any]) -> Wait:
     for name, number in (("interval", float), ("max_checks", int), ("at_least", int)):
         if name in read:
             read[name] = number(read[name])
-    return Wait(kind=Kind(kind), **read)
+    return Wait(kind=WaitKind(kind), **read)
 
 
 def named(transaction: object) -> str:
@@ -75,3 +77,44 @@ def told_of(handed_on: object) -> object:
         except ValueError:
             return handed_on
     return handed_on
+
+
+Checked = tuple[WaitAnswer | None, int]
+"""The answer, if there is one, and how often was asked."""
+
+
+class TimedCheck:
+    """A check that is under way."""
+
+    def __init__(self, check: Callable[[], Checked]) -> None:
+        self._check, self._begun = check, time.monotonic()
+        self._over = threading.Event()
+        self._found: Checked | None = None
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name="txsaga-asking", daemon=True).start()
+
+    @property
+    def age(self) -> float:
+        """The seconds since it began."""
+        return time.monotonic() - self._begun
+
+    def wait(self, until: float) -> bool:
+        """Wait for it until a moment of the steady clock; tell whether it is over."""
+        return self._over.wait(max(0.0, until - time.monotonic()))
+
+    def result(self) -> Checked:
+        """Return what it came to, or raise what it raised."""
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+    def _run(self) -> None:
+        try:
+            self._found = self._check()
+        except Exception as error:  # noqa: BLE001  # it is raised where it is asked for
+            self._error = error
+        except BaseException as leaving:  # noqa: BLE001  # a checker that wants to end the process ends its wait
+            self._error = RuntimeError(f"{type(leaving).__name__}: {leaving}")
+        finally:
+            self._over.set()

@@ -13,6 +13,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
+from txsaga.core.arguments import read_number
+from txsaga.core.decision import Decision
+from txsaga.core.identity import LAST
 from txsaga.errors import (
     NotPrimary,
     OutcomeUnknown,
@@ -21,15 +24,11 @@ from txsaga.errors import (
     TxSagaError,
     UnknownTransaction,
 )
-from txsaga.model.arguments import read_number
-from txsaga.model.decision import Decision
-from txsaga.model.identity import LAST
-from txsaga.provider.waits.asking import Asking
-from txsaga.provider.waits.kinds import Answer, Kind, Wait
+from txsaga.provider.waits.kinds import TimedCheck, Wait, WaitAnswer, WaitKind
 
 if TYPE_CHECKING:
-    from txsaga.engine.broker import Broker
-    from txsaga.engine.checkers import Checker
+    from txsaga.broker import Broker
+    from txsaga.checkback.checkers import Checker
 
 logger = logging.getLogger("txsaga")
 MOST_SHOWN = 100
@@ -41,32 +40,32 @@ AWAY = (StoreUnavailable, StoreBusy, NotPrimary, OutcomeUnknown)
 """The store's fault: the next round looks again."""
 
 
-class Looking:
+class StorePoll:
     """The looks at one store; it counts the checks of each wait."""
 
     def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
         self._broker, self._clock = broker, clock
         self._store = broker.kernel.store
         self._checked: dict[Wait, tuple[int, float]] = {}
-        self._asking: dict[Wait, Asking] = {}
+        self._asking: dict[Wait, TimedCheck] = {}
 
-    def look(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+    def look(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
         """Return the waits that have an answer now."""
         self._checked = {wait: kept for wait, kept in self._checked.items() if wait in waits}
         self._asking = {wait: asking for wait, asking in self._asking.items() if wait in waits}
-        found: dict[Wait, Answer] = {}
+        found: dict[Wait, WaitAnswer] = {}
         for kind, answered in (
-            (Kind.DECISION, self._decided),
-            (Kind.CHECK_BACK, self._check),
-            (Kind.MESSAGES, self._messages),
-            (Kind.PARKED, self._parked),
+            (WaitKind.DECISION, self._decided),
+            (WaitKind.CHECK_BACK, self._check),
+            (WaitKind.MESSAGES, self._messages),
+            (WaitKind.PARKED, self._parked),
         ):
             asked = [wait for wait in waits if wait.kind is kind]
             if asked:
                 found |= _each(answered, asked)
         return found
 
-    def _decided(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+    def _decided(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
         found, numbers = {}, {}
         for wait in waits:
             try:
@@ -79,7 +78,7 @@ class Looking:
                 found[wait] = _told(txid, decisions[txid], "it stands", 0)
         return found
 
-    def _check(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+    def _check(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
         found = self._decided(waits)
         for wait in waits:
             if wait not in found and wait not in self._asking and self._is_due(wait):
@@ -103,9 +102,9 @@ class Looking:
 
     def _ask(self, wait: Wait) -> None:
         count, _ = self._checked.get(wait, (0, 0.0))
-        self._asking[wait] = Asking(partial(self.check, wait, count))
+        self._asking[wait] = TimedCheck(partial(self.check, wait, count))
 
-    def _heard(self, wait: Wait, asking: Asking) -> dict[Wait, Answer]:
+    def _heard(self, wait: Wait, asking: TimedCheck) -> dict[Wait, WaitAnswer]:
         count, _ = self._checked.get(wait, (0, 0.0))
         try:
             answer, count = asking.result()
@@ -118,9 +117,9 @@ class Looking:
         self._checked[wait] = (count, self._clock() + wait.interval)
         return {} if answer is None else {wait: answer}
 
-    def check(self, wait: Wait, count: int) -> tuple[Answer | None, int]:
+    def check(self, wait: Wait, count: int) -> tuple[WaitAnswer | None, int]:
         """Ask about one transaction now; return the answer, if there is one, and how often it was asked about."""
-        from txsaga.engine.one_check import OneCheck
+        from txsaga.checkback.one_check import OneCheck
 
         try:
             txid = self._number(wait)
@@ -138,7 +137,7 @@ class Looking:
             return _no(f"transaction {txid} is not decided after {count} checks: {answered.why}", wait), count
         return None, count
 
-    def _messages(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+    def _messages(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
         readings = {(reading.group, reading.topic): reading for reading in self._store.overview.readings()}
         found = {}
         for wait in waits:
@@ -150,7 +149,7 @@ class Looking:
             there = new + (0 if reading is None else reading.resting)
             if there >= wait.at_least:
                 value = {"topic": wait.topic, "group": wait.group, "messages": there, "new": new}
-                found[wait] = Answer(good=True, told=f"{there} messages wait", value=value)
+                found[wait] = WaitAnswer(good=True, told=f"{there} messages wait", value=value)
         return found
 
     def _head(self, topic: str) -> int | None:
@@ -163,13 +162,13 @@ class Looking:
             return None
         return sum(each.head - each.tail for each in bounds.values())
 
-    def _parked(self, waits: Collection[Wait]) -> dict[Wait, Answer]:
+    def _parked(self, waits: Collection[Wait]) -> dict[Wait, WaitAnswer]:
         found = {}
         for wait in waits:
             doubts = self._store.overview.doubts(limit=MOST_SHOWN, parked=True, group=wait.group or None)
             if ids := [doubt.txid for doubt in doubts]:
                 value = {"parked": ids, "group": wait.group or None}
-                found[wait] = Answer(good=True, told=f"{len(ids)} transactions need a person", value=value)
+                found[wait] = WaitAnswer(good=True, told=f"{len(ids)} transactions need a person", value=value)
         return found
 
     def _number(self, wait: Wait) -> int:
@@ -181,14 +180,16 @@ class Looking:
         return number
 
 
-def _each(answered: Callable[[Collection[Wait]], dict[Wait, Answer]], waits: Collection[Wait]) -> dict[Wait, Answer]:
+def _each(
+    answered: Callable[[Collection[Wait]], dict[Wait, WaitAnswer]], waits: Collection[Wait]
+) -> dict[Wait, WaitAnswer]:
     """Answer many waits together; where that fails, one by one, so that one which can't be answered ends alone."""
     try:
         return answered(waits)
     except AWAY:
         raise
     except Exception as together:
-        found: dict[Wait, Answer] = {}
+        found: dict[Wait, WaitAnswer] = {}
         failed: dict[Wait, Exception] = {}
         for wait in waits:
             try:
@@ -205,17 +206,17 @@ def _each(answered: Callable[[Collection[Wait]], dict[Wait, Answer]], waits: Col
 def _checker(wait: Wait) -> Checker | None:
     if not wait.checker:
         return None
-    from txsaga.wiring import load
+    from txsaga.wiring.loading import load
 
     checker: Checker = load(wait.checker, "checker")
     return checker
 
 
-def _told(txid: int, decision: Decision, why: str, checks: int) -> Answer:
+def _told(txid: int, decision: Decision, why: str, checks: int) -> WaitAnswer:
     state = "COMMITTED" if decision is Decision.COMMIT else "ROLLED_BACK"
     value = {"txid": txid, "state": state, "checks": checks, "why": why}
-    return Answer(good=decision is Decision.COMMIT, told=f"transaction {txid} is {state}: {why}", value=value)
+    return WaitAnswer(good=decision is Decision.COMMIT, told=f"transaction {txid} is {state}: {why}", value=value)
 
 
-def _no(why: str, wait: Wait) -> Answer:
-    return Answer(good=False, told=why, value={"state": "UNKNOWN", "why": why, "kind": wait.kind.value})
+def _no(why: str, wait: Wait) -> WaitAnswer:
+    return WaitAnswer(good=False, told=why, value={"state": "UNKNOWN", "why": why, "kind": wait.kind.value})

@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria_shelf import MariaShelf
-from txsaga.adapters.xa import MysqlParticipant
-from txsaga.adapters.xa.mysql_lent import LentSession
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.mysql_protocol import LentSession
 
 
 @pytest.fixture

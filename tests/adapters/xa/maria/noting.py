@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import ProgrammingError
 
-from txsaga.adapters.xa import MysqlParticipant
-from txsaga.adapters.xa.mysql_journal import MysqlJournal
-from txsaga.model.branch import BranchId
-from txsaga.model.decision import Decision
-from txsaga.model.flow_step import Journalled
-from txsaga.model.journal import written
-from txsaga.ports.participants import Waits
+from txsaga.core.decision import Decision
+from txsaga.flows.branch import BranchId
+from txsaga.flows.journal import written
+from txsaga.flows.step_records import Journalled
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.mysql_journal import MysqlJournal
+from txsaga.resources.participant import LockPatience
 
 COMMIT, ROLLBACK = Decision.COMMIT, Decision.ROLLBACK
 PUT = "insert into item (id) values (:id)"
@@ -25,8 +25,8 @@ def journal(*texts: str, rows: int | None = None, **values: object) -> Sequence[
     return [Journalled(0, at, "shelf", 0, each, written(values), rows) for at, each in enumerate(texts, 1)]
 
 
-def enlisted(participant: MysqlParticipant, branch: BranchId, *texts: str, **given: Any) -> MysqlJournal:  # noqa: ANN401
-    return participant.enlist_journal(branch, journal(*texts, **given), waits=Waits.PATIENTLY)
+def enlisted(participant: MysqlParticipant, branch: BranchId, *texts: str, **given: Any) -> MysqlJournal:
+    return participant.enlist_journal(branch, journal(*texts, **given), waits=LockPatience.PATIENTLY)
 
 
 def lent_again(engine: Engine) -> None:

@@ -9,11 +9,12 @@ from sqlalchemy import Engine, create_engine, event, inspect
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria_shelf import BACKEND, MariaShelf
-from txsaga.adapters.evidence import SqlEvidence, create
-from txsaga.adapters.xa import MysqlParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import ConfigError, EvidenceMissing, StoreUnavailable, xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.evidence.database import SqlEvidence
+from txsaga.evidence.location import create
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.mysql import MysqlParticipant
 from txsaga.testing.participant_contract import begun, new_branch, patiently, voted
 
 pytestmark = pytest.mark.mariadb

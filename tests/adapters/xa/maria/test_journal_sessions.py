@@ -13,11 +13,12 @@ from sqlalchemy import event, text
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted, journal
 from tests.adapters.xa.maria_shelf import MariaShelf
-from txsaga.adapters.xa import MysqlParticipant, mysql_lent
-from txsaga.adapters.xa.mysql_lent import FellSilent, LentSession
 from txsaga.errors import StoreUnavailable, xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.ports.participants import Waits
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources import mysql_protocol as mysql_lent
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.mysql_protocol import LentSession, MysqlSilent
+from txsaga.resources.participant import LockPatience
 from txsaga.testing.participant_contract import new_branch, patiently
 
 pytestmark = pytest.mark.mariadb
@@ -104,7 +105,7 @@ def test_a_server_that_takes_no_decision_is_left_to_recovery(
     participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: object, **__: object) -> None:
-        raise FellSilent("not all of it was taken")
+        raise MysqlSilent("not all of it was taken")
 
     branch = new_branch()
     branched = enlisted(participant, branch, PUT, id=4)
@@ -217,7 +218,7 @@ def test_one_that_was_lent_and_never_asked_has_nothing_open_when_it_comes_back(
     participant = MysqlParticipant(engine, name="shelf")
     assert participant.database
 
-    def look(driver: Any, *_: object) -> None:  # noqa: ANN401
+    def look(driver: Any, *_: object) -> None:
         with driver.cursor() as cursor:
             cursor.execute("select count(*) from txsaga_evidence")
 
@@ -276,7 +277,7 @@ def test_a_session_whose_branch_was_shared_waits_for_locks_as_before(
     if looks:
         event.listen(engine, "checkout", lambda driver, *_: driver.cursor().execute("select count(*) from item"))
     participant = MysqlParticipant(engine, name="shelf")
-    branched = participant.enlist_journal(new_branch(), journal(PUT, id=given), waits=Waits.SHORTLY)
+    branched = participant.enlist_journal(new_branch(), journal(PUT, id=given), waits=LockPatience.SHORTLY)
     if given is None:
         with pytest.raises(xa.XaError):
             branched.prepare()()
@@ -292,7 +293,7 @@ def test_a_session_whose_branch_was_shared_waits_for_locks_as_before(
 def test_what_shares_a_branch_waits_for_a_lock_a_second(participant: MysqlParticipant, shelf: MariaShelf) -> None:
     with shelf.engine.connect() as holder:
         holder.execute(text(PUT), {"id": 4})
-        branched = participant.enlist_journal(new_branch(), journal(PUT, id=4), waits=Waits.SHORTLY)
+        branched = participant.enlist_journal(new_branch(), journal(PUT, id=4), waits=LockPatience.SHORTLY)
         start = time.monotonic()
         with pytest.raises(xa.TimedOut):
             branched.prepare()()

@@ -13,13 +13,13 @@ from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria.noting import COMMIT, PUT, ROLLBACK, enlisted, journal, lent_again
 from tests.adapters.xa.maria_shelf import MariaShelf
 from tests.contracts.samples import start
-from txsaga.adapters.evidence import create
-from txsaga.adapters.xa import MysqlParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import EvidenceMissing, xa
 from txsaga.errors.flows import RowsDiffer
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.ports.participants import Waits
+from txsaga.evidence.location import create
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.participant import LockPatience
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.mariadb
@@ -248,7 +248,7 @@ def test_values_arrive_as_they_are(url: str, shelf: MariaShelf, make_engine: Mak
     for what in VALUES:
         put = "insert into kept values (:what, :raw, :n, :d)"
         given: dict[str, Any] = {"what": what, "raw": what.encode(), "n": Decimal("-1.250"), "d": moment}
-        branched = participant.enlist_journal(new_branch(), journal(put, **given), waits=Waits.PATIENTLY)
+        branched = participant.enlist_journal(new_branch(), journal(put, **given), waits=LockPatience.PATIENTLY)
         branched.prepare()()
         branched.finish(COMMIT)()
         branched.leave()

@@ -8,32 +8,32 @@ import pytest
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.maria.noting import PUT, enlisted
 from tests.adapters.xa.maria_shelf import MariaShelf
-from txsaga.adapters.xa import MysqlParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.ports.participants import Enlisted
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.participant import EnlistedBranch
 from txsaga.testing.participant_contract import begun, new_branch
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.req("WM-46"), pytest.mark.rule("R9")]
 
 PATIENCE = 0.6
 """Seconds."""
-Open = Callable[[MysqlParticipant, MariaShelf, int], Enlisted]
+Open = Callable[[MysqlParticipant, MariaShelf, int], EnlistedBranch]
 
 
-def session(hasty: MysqlParticipant, shelf: MariaShelf, item: int) -> Enlisted:
+def session(hasty: MysqlParticipant, shelf: MariaShelf, item: int) -> EnlistedBranch:
     return begun(hasty, shelf, new_branch(), item)
 
 
-def journal(hasty: MysqlParticipant, _: MariaShelf, item: int) -> Enlisted:
+def journal(hasty: MysqlParticipant, _: MariaShelf, item: int) -> EnlistedBranch:
     return enlisted(hasty, new_branch(), PUT, id=item)
 
 
 @pytest.fixture(params=[session, journal])
 def branches(
     request: pytest.FixtureRequest, url: str, shelf: MariaShelf, make_engine: MakeEngine
-) -> Iterator[list[Enlisted]]:
+) -> Iterator[list[EnlistedBranch]]:
     """Give branches of a server that answers no vote."""
     hasty = MysqlParticipant(make_engine(url), name="shelf", patience=PATIENCE)
     assert hasty.database
@@ -54,7 +54,7 @@ def until_refused(vote: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def test_three_are_waited_for_at_once(branches: list[Enlisted]) -> None:
+def test_three_are_waited_for_at_once(branches: list[EnlistedBranch]) -> None:
     first, *others = [each.prepare() for each in branches]
     until_refused(first)
     assert sum(map(until_refused, others)) < PATIENCE

@@ -8,10 +8,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from tests.adapters.xa.maria_shelf import BACKEND, MariaShelf
-from txsaga.adapters.xa import MysqlParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import xa
-from txsaga.model.branch import Finish
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import Finish
+from txsaga.resources.mysql import MysqlParticipant
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.mariadb

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import PostgresShelf
-from txsaga.adapters.xa import PostgresParticipant
+from txsaga.resources.postgres import PostgresParticipant
 
 
 @pytest.fixture

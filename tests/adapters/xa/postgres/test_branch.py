@@ -10,11 +10,12 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import BACKEND, PostgresShelf
-from txsaga.adapters.evidence import SqlEvidence, libpq
-from txsaga.adapters.xa import PostgresParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import StoreUnavailable, xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.evidence import libpq
+from txsaga.evidence.database import SqlEvidence
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import begun, new_branch, patiently, voted
 
 pytestmark = pytest.mark.postgres
@@ -83,7 +84,7 @@ def test_a_server_that_takes_no_decision_is_left_to_recovery(
 
 
 def _silent(*_: object) -> None:
-    raise libpq.FellSilent("not all of it was taken")
+    raise libpq.ServerSilent("not all of it was taken")
 
 
 @pytest.mark.req("WM-46")
@@ -299,7 +300,7 @@ def test_many_are_finished_together_each_as_it_would_be_alone(
 def test_more_than_are_under_way_at_once_are_all_finished(
     participant: PostgresParticipant, shelf: PostgresShelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txsaga.adapters.xa.postgres.AT_ONCE", 2)
+    monkeypatch.setattr("txsaga.resources.postgres.AT_ONCE", 2)
     branches = [new_branch() for _ in range(5)]
     for item, branch in enumerate(branches, 1):
         voted(participant, shelf, branch, item).leave()

@@ -6,8 +6,8 @@ import pytest
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import PostgresShelf
-from txsaga.adapters.xa import participant_for
-from txsaga.ports.participants import Participant
+from txsaga.resources.databases import participant_for
+from txsaga.resources.participant import Participant
 from txsaga.testing import ParticipantContract
 
 pytestmark = pytest.mark.postgres

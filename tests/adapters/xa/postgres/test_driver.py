@@ -4,10 +4,10 @@ import psycopg
 import pytest
 
 from tests.adapters.xa.postgres_shelf import PostgresShelf
-from txsaga.adapters.xa import PostgresParticipant
+from txsaga.core.decision import Decision
 from txsaga.errors import xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.postgres

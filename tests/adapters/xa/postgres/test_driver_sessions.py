@@ -10,15 +10,15 @@ from psycopg.rows import dict_row
 from sqlalchemy import Engine, PoolProxiedConnection, event
 from sqlalchemy.pool import PoolResetState
 
-from txsaga.adapters.xa import PostgresParticipant
-from txsaga.adapters.xa.lending import give_back_idle
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.resources.lending import give_back_idle
+from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.postgres
 
 
-def driver_in(engine: Engine, use: Any) -> Any:  # noqa: ANN401  # whatever it answers
+def driver_in(engine: Engine, use: Any) -> Any:  # whatever it answers
     """Use the driver's connection of a branch that is rolled back."""
     enlisted = PostgresParticipant(engine, name="shelf").enlist_driver(new_branch())
     try:
@@ -28,7 +28,7 @@ def driver_in(engine: Engine, use: Any) -> Any:  # noqa: ANN401  # whatever it a
         enlisted.leave()
 
 
-def shown(setting: str) -> Any:  # noqa: ANN401  # a question to a driver
+def shown(setting: str) -> Any:  # a question to a driver
     return lambda driver: driver.execute(f"show {setting}").fetchone()[0]
 
 

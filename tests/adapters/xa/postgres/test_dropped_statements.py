@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
 
 from tests.adapters.xa.postgres_shelf import PostgresShelf
-from txsaga.adapters.evidence import SqlEvidence
-from txsaga.adapters.xa import PostgresParticipant
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.core.decision import Decision
+from txsaga.evidence.database import SqlEvidence
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import new_branch
 
 pytestmark = pytest.mark.postgres

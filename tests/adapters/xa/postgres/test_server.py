@@ -12,12 +12,13 @@ from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import PostgresShelf
 from tests.contracts.samples import start
 from tests.services.embedded import embedded_server
-from txsaga.adapters.embedded import EmbeddedServer
-from txsaga.adapters.evidence import create
-from txsaga.adapters.xa import PostgresParticipant, participant_for
+from txsaga.core.decision import Decision
+from txsaga.embedded.server import EmbeddedServer
 from txsaga.errors import ConfigError, EvidenceMissing, RightsMissing, xa
-from txsaga.model.branch import Finish
-from txsaga.model.decision import Decision
+from txsaga.evidence.location import create
+from txsaga.flows.branch import Finish
+from txsaga.resources.databases import participant_for
+from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import begun, new_branch, patiently, voted
 
 pytestmark = pytest.mark.postgres

@@ -9,12 +9,12 @@ import pytest
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres.test_branch import SLOW_END
 from tests.adapters.xa.postgres_shelf import PostgresShelf
-from txsaga.adapters.aio import in_loop
-from txsaga.adapters.xa import PostgresParticipant
+from txsaga.aio.in_loop import in_loop
+from txsaga.core.decision import Decision
 from txsaga.errors import xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
-from txsaga.ports.participants import Enlisted
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.participant import EnlistedBranch
+from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import begun, new_branch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("WM-46"), pytest.mark.rule("R9")]
@@ -24,7 +24,7 @@ PATIENCE = 0.6
 
 
 @pytest.fixture
-def slow(url: str, shelf: PostgresShelf, make_engine: MakeEngine) -> Iterator[list[Enlisted]]:
+def slow(url: str, shelf: PostgresShelf, make_engine: MakeEngine) -> Iterator[list[EnlistedBranch]]:
     """Give branches of a server that takes longer for its votes than it is waited for."""
     with shelf.engine.begin() as connection:
         connection.exec_driver_sql(SLOW_END)
@@ -44,13 +44,13 @@ def until_refused(vote: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def test_three_are_waited_for_at_once(slow: list[Enlisted]) -> None:
+def test_three_are_waited_for_at_once(slow: list[EnlistedBranch]) -> None:
     first, *others = [each.prepare() for each in slow]
     until_refused(first)
     assert sum(map(until_refused, others)) < PATIENCE
 
 
-def test_tasks_wait_for_three_at_once(slow: list[Enlisted]) -> None:
+def test_tasks_wait_for_three_at_once(slow: list[EnlistedBranch]) -> None:
     first, *others = [each.prepare() for each in slow]
     asyncio.run(in_loop(lambda: until_refused(first)))
     assert asyncio.run(in_loop(lambda: sum(map(until_refused, others)))) < PATIENCE

@@ -9,12 +9,12 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.adapters.xa.conftest import MakeEngine
 from tests.adapters.xa.postgres_shelf import BACKEND, PostgresShelf
-from txsaga.adapters.evidence import libpq
-from txsaga.adapters.xa import PostgresParticipant
-from txsaga.adapters.xa.postgres_branch import refuse_no
+from txsaga.core.decision import Decision
 from txsaga.errors import TransactionError, xa
-from txsaga.model.branch import Finish, Vote
-from txsaga.model.decision import Decision
+from txsaga.evidence import libpq
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources.postgres import PostgresParticipant
+from txsaga.resources.postgres_branch import refuse_no
 from txsaga.testing.participant_contract import begun, new_branch, voted
 
 pytestmark = pytest.mark.postgres

@@ -1,1 +1,0 @@
-"""What connects the engine to the world: stores, participants, brokers, the embedded server."""

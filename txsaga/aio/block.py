@@ -1,0 +1,197 @@
+"""
+A block within an event loop: the block of threads, of which only the task waits.
+
+It holds no rules of its own: what a block may do, and what becomes of it, the block of threads says. What goes to the
+store besides a block's end does so in a thread. A task that is cancelled hears first what became of what it handed
+over. If the process dies, check-back settles the block as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from txsaga.consume.delivery import Consumed, Consuming, Delivery
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import Loops, run_blocking
+from txsaga.core.layout import Batch
+from txsaga.core.message import Message
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class AsyncContext(Generic[T]):
+    """A block of threads, entered and left within a loop."""
+
+    def __init__(self, block: AbstractContextManager[T], in_loop: Loops, one: asyncio.Lock) -> None:
+        self._block, self._in_loop, self._one = block, in_loop, one
+        self._entered = False
+
+    async def __aenter__(self) -> T:
+        """Enter it; one whose task was cancelled meanwhile is left again."""
+        try:
+            return await self.alone(self._enter)
+        except asyncio.CancelledError as cancelled:
+            if self._entered:
+                await self.__aexit__(type(cancelled), cancelled, cancelled.__traceback__)
+            raise
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[Any, Any, bool | None]:
+        """Leave it."""
+        return self._in_loop(partial(self._block.__exit__, kind, error, trace))
+
+    async def alone(self, work: Callable[[], U]) -> U:
+        """Do some work of the block's, behind what other tasks do of it."""
+        await self._one.acquire()
+        try:
+            return await self._in_loop(work)
+        finally:
+            self._one.release()
+
+    def _enter(self) -> T:
+        entered = self._block.__enter__()
+        self._entered = True
+        return entered
+
+
+class ShieldedContext(AsyncContext[T]):
+    """One whose end works with connections that would heed a cancellation half-way."""
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[Any, Any, bool | None]:
+        """Leave it, to the end."""
+        return self._in_loop(partial(self._block.__exit__, kind, error, trace), unbroken=True)
+
+
+class Block(Consuming, Protocol):
+    """A block of threads that gathers messages."""
+
+    decision: Decision | None
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
+
+    @property
+    def id(self) -> str | None:
+        """The id that names store and transaction, once there is one."""
+
+    def __enter__(self) -> Any:  # itself
+        """Open it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide."""
+
+    @property
+    def send(self) -> Callable[..., None]:
+        """Add a message."""
+
+    @property
+    def send_many(self) -> Callable[..., None]:
+        """Add many messages of one topic as columns."""
+
+    @property
+    def consume(self) -> Callable[..., None]:
+        """Bind what was received."""
+
+
+B = TypeVar("B", bound=Block)
+
+
+class AsyncBlock(Generic[B]):
+    """One block, within an event loop."""
+
+    crossing: type[AsyncContext[Any]] = AsyncContext
+
+    def __init__(self, block: B, in_loop: Loops) -> None:
+        self._block, self._in_loop = block, in_loop
+        self._one = asyncio.Lock()  # one task at a time: what is stored meanwhile is not added to
+        self._across = self.crossing(block, in_loop, self._one)
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
+        return self._block.txid
+
+    @property
+    def id(self) -> str | None:
+        """The id that names store and transaction, once there is one."""
+        return self._block.id
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided, once it is known here."""
+        return self._block.decision
+
+    async def enter(self) -> None:
+        """Open the block."""
+        await self._across.__aenter__()
+
+    async def leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let it decide, behind whatever other tasks have begun of it; a task that is cancelled leaves it too."""
+        cancelled = await self._taken()
+        try:
+            await self._across.__aexit__(kind, error, trace)
+        except BaseException as failed:
+            if cancelled is not None:
+                raise cancelled from failed
+            raise
+        finally:
+            self._one.release()
+        if cancelled is not None:
+            raise cancelled
+
+    async def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+        """Add a message: it is published by COMMIT, and by nothing else."""
+        await self._alone(partial(self._block.send, topic, body, **options))
+
+    async def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic as columns."""
+        await self._alone(partial(self._block.send_many, topic, bodies, keys=keys, tags=tags))
+
+    @overload
+    async def consume(self, consumed: Delivery) -> None: ...
+
+    @overload
+    async def consume(self, consumed: Consumed, batch: Batch) -> None: ...
+
+    async def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
+        taken: Callable[[], None] = partial(self._block.consume, consumed, batch)
+        await self._alone(lambda: run_blocking(taken))
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision."""
+        self._block.when_decided(listener)
+
+    async def _taken(self) -> asyncio.CancelledError | None:
+        """Wait for the other tasks; tell of a cancellation that came meanwhile."""
+        cancelled = None
+        while True:
+            try:
+                await self._one.acquire()
+                return cancelled
+            except asyncio.CancelledError as again:
+                cancelled = again
+
+    async def _alone(self, work: Callable[[], T]) -> T:
+        return await self._across.alone(work)

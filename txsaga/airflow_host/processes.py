@@ -1,0 +1,113 @@
+"""
+Finds the processes of a host by the mark in their environment, and ends them by their ids.
+
+Also what has left its parent is found: a worker whose scheduler was killed, a task whose worker was. Only
+processes with the mark are touched. Linux only: elsewhere nothing is found beyond what the record names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from txsaga.airflow_host.environment import MARK
+from txsaga.airflow_host.home import AirflowHome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A living process of a host."""
+
+    pid: int
+    session: int
+
+
+def processes(home: AirflowHome) -> Iterator[Process]:
+    """Yield the living processes of a home, this one left out."""
+    mark = f"{MARK}={home.root}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark not in (folder / "environ").read_bytes().split(b"\0"):
+                continue
+            state, session = _state_and_session((folder / "stat").read_text(errors="replace"))
+        except OSError:
+            continue  # gone while we looked, or another account's
+        if state != "Z" and int(folder.name) != os.getpid():
+            yield Process(pid=int(folder.name), session=session)
+
+
+def end(home: AirflowHome, *, patience: float = 8.0, session: int | None = None) -> int:
+    """Ask them to stop, then kill what is left; one session of them or all. Return how many there were."""
+    found = _of(home, session)
+    for process in found:
+        tell(process.pid, signal.SIGTERM)
+    until = time.monotonic() + patience
+    while left := _of(home, session):
+        if time.monotonic() > until:
+            for process in left:
+                tell(process.pid, signal.SIGKILL)
+        time.sleep(0.05)
+    return len(found)
+
+
+def tell(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may be gone already."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        state, _ = _state_and_session(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _of(home: AirflowHome, session: int | None) -> list[Process]:
+    return [found for found in processes(home) if session is None or found.session == session]
+
+
+def _state_and_session(stat: str) -> tuple[str, int]:
+    fields = stat.rpartition(")")[2].split()
+    return fields[0], int(fields[3])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPart:
+    """One part, as it was started last."""
+
+    pid: int
+    since: float
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRecord:
+    """The supervisor and its parts."""
+
+    pid: int
+    started: float
+    doing: str = ""
+    parts: Mapping[str, RunningPart] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, home: AirflowHome) -> PartRecord | None:
+        """Read what the last supervisor wrote; None where there is nothing that can be read."""
+        try:
+            found = json.loads(home.record_file.read_text("utf-8"))
+            parts = {name: RunningPart(**part) for name, part in found.pop("parts").items()}
+            return cls(parts=parts, **found)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def write(self, home: AirflowHome) -> None:
+        """Replace what stands there."""
+        home.write(home.record_file, asdict(self))

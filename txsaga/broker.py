@@ -1,0 +1,350 @@
+"""
+The broker: one store, and everything a program does with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from txsaga.checkback.answering import THREADS, AnswerRole
+from txsaga.checkback.checkers import Checker
+from txsaga.checkback.heartbeat import Heartbeat, checkers_of
+from txsaga.checkback.ports import Runs
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.role import CheckBack
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.dispatcher import Dispatcher, PartitionRole
+from txsaga.consume.start import Start
+from txsaga.consume.stream import Stream
+from txsaga.core import facts
+from txsaga.core.arguments import check_function, check_kind, check_text, list_of
+from txsaga.core.identity import StoreId, check_txid
+from txsaga.core.kernel import Handler, Kernel
+from txsaga.core.records import Group
+from txsaga.core.role_loop import Loop, Role
+from txsaga.core.topic import check_name
+from txsaga.core.validation import validate_life
+from txsaga.errors import StoreError
+from txsaga.flows.ballot import CastVote, Polled
+from txsaga.flows.ballots import ballots, vote
+from txsaga.flows.budgets import Budgets
+from txsaga.flows.flow import Flow
+from txsaga.flows.flow_begin import FlowOpening
+from txsaga.flows.followers import Telling
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.saga import Saga
+from txsaga.flows.saga_role import SagaRole
+from txsaga.lake.cut import Cut
+from txsaga.lake.cutting import chosen, names_of
+from txsaga.messages.administration import Administration
+from txsaga.messages.end_request import EndHook
+from txsaga.messages.home import HomeDatabase
+from txsaga.messages.home import JoiningProducer as JoiningProducer
+from txsaga.messages.listener import END_TIMEOUT, TransactionListener
+from txsaga.messages.producer import ProducerSettings
+from txsaga.messages.scheduler import Scheduler
+from txsaga.resources.participant import Enlistable, Participant
+from txsaga.store.right import Right
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+logger = logging.getLogger("txsaga")
+
+_every_broker: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+class Broker(Administration):
+    """One store with its topics, producers, streams and roles."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        home: HomeDatabase,
+        *,
+        roles: bool,
+        on_close: Callable[[], None],
+        answering: bool = True,
+        heartbeat: bool = True,
+        check_threads: int = THREADS,
+    ) -> None:
+        super().__init__(kernel)
+        self._home, self._on_close = home, on_close
+        self._answers, self._check_threads = answering, check_threads
+        if heartbeat:  # without it what is open here is as good as dead, as a test may want it
+            kernel.running.on_work = self._live
+        self._run_roles = roles and Right.ENGINE in kernel.store.rights
+        if roles and not self._run_roles:
+            logger.warning(
+                "this login has no engine right, so no roles run in this process: what is sent here waits for a "
+                "running `txsaga engine`; say roles=False if that is meant"
+            )
+        self._loop: Loop | None = None
+        self._own: Loop | None = None
+        self._streams: set[Stream] = set()  # kept: their leases are given back
+        self._consumers = weakref.WeakSet[Consumer]()
+        self._saga_groups: dict[str, Group] = {}
+        self._starting = Lock()
+        _every_broker.add(self)
+
+    @property
+    def identity(self) -> StoreId:
+        """The store's uuid and incarnation."""
+        return self._kernel.store.registry.identity
+
+    @property
+    def kernel(self) -> Kernel:
+        """The parts, for command lines and hosts."""
+        return self._parts
+
+    def vote(
+        self, txid: int, ballot: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None
+    ) -> bool:
+        """Cast a vote on an open transaction, from any process; False when this voter has voted: the first stands."""
+        check_txid(txid)
+        return vote(self._kernel, txid, ballot, CastVote(voter=voter, yes=yes, evidence=evidence or {}))
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction with their votes."""
+        check_txid(txid)
+        return ballots(self._kernel, txid)
+
+    def flow(self, id: int | str) -> Flow:
+        """Join a flow by its number, or by its id."""
+        txid = self.identity.own(id) if isinstance(id, str) else id
+        check_txid(txid, "id", "give the number of a flow, or its id")
+        return Flow(self._kernel, FlowOpening(self._kernel).join_by_number(txid))
+
+    def register(self, name: str, engine: Engine | AsyncEngine) -> None:
+        """Register a database under a name, so that `tx.local(name)` and check-back can use it."""
+        self._kernel.require_open()
+        self._home.register(name, engine)
+
+    def enlist(self, name: str, participant: Enlistable | Participant) -> None:
+        """Register a folder, functions, a service or a participant of your own, for `producer.coordinated(name)`.
+
+        Databases that are registered need no more than that. A participant of your own takes the place of the one
+        before it.
+        """
+        kernel = self._kernel
+        self._home.enlist(name, participant)
+        kernel.leave_out(name)
+
+    def producer(
+        self,
+        group: str,
+        *,
+        checker: Checker | None = None,
+        listener: TransactionListener | None = None,
+        end_hooks: Iterable[EndHook] = (),
+        end_timeout: float = END_TIMEOUT,
+    ) -> JoiningProducer:
+        """Return the producer of a group; one without checker is for plain sends."""
+        hooks = list_of(end_hooks, "end_hooks", "give a list of functions")
+        settings = ProducerSettings(checker=checker, listener=listener, end_hooks=hooks, end_timeout=end_timeout)
+        self._start()
+        producer = JoiningProducer(self._kernel, group, settings, self._home)
+        self._answer()
+        return producer
+
+    def saga(self, group: str, *, key: str | None = None, run: str | None = None) -> Saga:
+        """Open a saga of a producer group: steps that commit one by one, and are undone where it fails.
+
+        With a key it happens once, however often it is tried. `run` names the flow that it belongs to.
+        """
+        self._start()
+        registry = self._kernel.store.registry
+        check_name(group, what="producer group", known=lambda: registry.find_group(group) is not None)
+        validate_life(key, run)
+        if group not in self._saga_groups:
+            with self._kernel.announce.around(facts.Registering, about=f"producer group {group}"):
+                self._saga_groups[group] = registry.group(group, transactional=True)
+        return Saga(self._kernel, self._saga_groups[group], key=key, run=run)
+
+    def when_exhausted(self, group: str, handler: Handler) -> None:
+        """Call this, where check-back runs here, with a transaction of a group that is out of checks."""
+        check_function(handler, "handler", "give a function that takes a question")
+        self._look_for(group, "calls its handler")
+        self._kernel.handlers[group] = handler
+
+    def answer_for(self, group: str, checker: Checker) -> None:
+        """Answer for a producer group whose producers may be gone, as one more member of it."""
+        self._look_for(group, "asks its checker")
+        self.producer(group, checker=checker)
+
+    def _look_for(self, group: str, does: str) -> None:
+        check_text(group, "the producer group", "give its name")
+        if self._kernel.store.registry.find_group(group) is None:
+            logger.warning("there is no producer group %r in this store yet: nothing %s", group, does)
+
+    def ask_runs(self, runs: Runs) -> None:
+        """Have check-back here ask a host about the flows that transactions belong to, before anything else."""
+        self._kernel.runs = runs
+
+    def stream(
+        self,
+        group: str,
+        topics: Iterable[str],
+        *,
+        start: Start = "earliest",
+        tag: str | None = None,
+        member: str | None = None,
+        ttl: timedelta = timedelta(seconds=15),
+    ) -> Stream:
+        """Read topics as a member of a consumer group."""
+        self._start()
+        name, closed = self._member(member), self._streams.discard
+        stream = Stream(self._kernel, group, topics, member=name, start=start, tag=tag, ttl=ttl, on_close=closed)
+        self._streams.add(stream)
+        return stream
+
+    def consumer(
+        self,
+        group: str,
+        topics: Iterable[str],
+        *,
+        batch: int = 32,
+        invisible: timedelta = timedelta(seconds=30),
+        start: Start = "earliest",
+        tag: str | None = None,
+        member: str | None = None,
+    ) -> Consumer:
+        """Work a group's messages off one by one, beside any number of other members."""
+        self._start()
+        consumer = Consumer(
+            self._kernel,
+            group,
+            topics,
+            member=self._member(member),
+            batch=batch,
+            invisible=invisible,
+            start=start,
+            tag=tag,
+            jitter=self._home.jitter,
+            on_close=self._consumers.discard,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    @contextmanager
+    def cut(self, *, tables: Iterable[str] = (), topics: Iterable[str] | None = None) -> Iterator[Cut]:
+        """Read topics, tables and home rows of one moment: all topics, unless some are named."""
+        with ExitStack() as opened:
+            named = names_of(self._kernel, tables)
+            with self._kernel.announce.around(facts.Ticking, about="cut"):
+                cut = opened.enter_context(self._home.cut(named))
+            yield chosen(self._kernel, cut, named, topics)
+
+    def roles(self, profile: CheckProfile | None = None) -> list[Role]:
+        """Return the roles of this store, to be run by a loop or one by one."""
+        if profile is not None:
+            check_kind(profile, CheckProfile, "profile", "give a CheckProfile")
+        kernel = self._kernel
+        settling: list[Role] = [CheckBack(kernel, profile), Recovery(kernel), SagaRole(kernel)]
+        followers = kernel.followers
+        telling = [] if followers is None else [Telling(kernel, followers, self.consumer)]
+        return [Dispatcher(kernel), *settling, PartitionRole(kernel), Scheduler(kernel), Budgets(kernel), *telling]
+
+    def own_roles(self) -> list[Role]:
+        """Return what every process does for itself: renew its leases, answer for its producer groups."""
+        return [Heartbeat(self._kernel), AnswerRole(self._kernel, self._check_threads)]
+
+    def close(self) -> None:
+        """Give back what streams hold, stop the roles, finish what is queued, give back every connection."""
+        if self._parts.closed:
+            return
+        readers: list[Stream | Consumer] = [*self._streams, *self._consumers]
+        for reader in readers:
+            with suppress(StoreError):  # what it holds runs out by itself
+                reader.close()
+        self._parts.when_decided(lambda: None)  # what is still decided starts no roles again
+        self._parts.running.on_work = None
+        for loop in (self._loop, self._own):
+            if loop is not None:
+                loop.stop()
+        self._loop = self._own = None
+        with suppress(StoreError):
+            self._resign()
+        self._parts.close()
+        self._on_close()
+
+    def __enter__(self) -> Self:
+        """Use the broker as a context manager."""
+        self._kernel.require_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _start_anew(self) -> None:
+        """Leave roles and streams to the parent, as a forked child must: it has neither the threads nor the leases."""
+        self._starting = Lock()
+        self._streams.clear()
+        self._consumers.clear()
+        self._parts.member = self._home.new_member()  # what the parent leads and answers stays the parent's
+        self._parts.running.start_anew()
+        self._parts.notes.start_anew()  # its lock may be held by a thread that only the parent has
+        self._own = None  # once something is worked on here, it is held and answered for here
+        if self._loop is not None:
+            self._loop = None
+            self._parts.when_decided(self._start)  # roles run here once something is decided here
+
+    def _member(self, name: str | None) -> str:
+        if name is None:
+            return self._home.new_member()
+        check_name(name, what="member", known=lambda: False)
+        return name
+
+    def _resign(self) -> None:
+        """Say that this process answers for nobody any more."""
+        kinds = [checkers_of(group) for group in self._parts.checkers.by_id]
+        if kinds:
+            with self._parts.announce.around(facts.Enlisting, about=self._parts.member):
+                self._parts.store.leases.drop(kinds, self._parts.member)
+
+    def _answer(self) -> None:
+        if self._answers and self._parts.checkers:
+            self._live()
+        if self._own is not None:
+            self._own.wake(Heartbeat.name)
+
+    def _live(self) -> None:
+        """Hold what is worked on here, and answer for its groups, from now on."""
+        if self._own is not None:
+            return
+        with self._starting:
+            if self._own is None and not self._parts.closed:
+                answering = [AnswerRole(self._parts, self._check_threads)] if self._answers else []
+                own = Loop([Heartbeat(self._parts, enlists=self._answers), *answering], self._home.jitter)
+                own.start()  # where that fails, the next one tries again
+                self._own = own
+
+    def _start(self) -> None:
+        self._kernel.require_open()
+        with self._starting:
+            if self._run_roles and self._loop is None:
+                loop = Loop(self.roles(), self._home.jitter)
+                loop.start()
+                self._loop = loop
+                self._kernel.when_decided(lambda: loop.wake(Dispatcher.name))
+
+
+def _start_anew_after_fork() -> None:
+    for broker in list(_every_broker):
+        broker._start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew_after_fork)

@@ -1,0 +1,346 @@
+"""
+Answering: the questions that check-back puts to this member, and what its checkers say.
+
+Checkers run in threads of their own, as many as the user says. One that has not returned when its time is over counts
+as UNKNOWN; its thread is left to it and replaced, and what it says later is an end all the same. While it hangs,
+another question about its transaction is given back and does not count. When as many checkers of one group hang as
+there are threads, this member no longer answers for that group until fewer hang: it logs an error and leaves the group,
+so others are asked. Checkers that began just before may hang too, so fewer than twice as many hang in one group. All
+threads together are never more than `threads` × (1 + 2 × groups whose checkers hang).
+
+An answer is processed like any end: the decision is written first, through the batches that every end goes through, and
+then the question is taken away. If this dies in between, the decision stands, and a round takes the question away when
+its time is over or this member's lease is. The time for an answer runs from when a question is taken up, so no more are
+taken up than begin soon. What waits here for a thread until half of its time is over is given back and does not count:
+no checker has seen it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import replace
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.judge import Basis, Verdict
+from txsaga.checkback.questions import OpenQuestion, QuestionAnswer
+from txsaga.core import facts
+from txsaga.core.decision import LocalState
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import DecisionOutcome, End
+from txsaga.core.role_loop import Pace
+from txsaga.errors import DecidedOtherwise, InDoubt, TxSagaError
+from txsaga.messages.decide import DecidedBy
+
+MOST = 2_000
+"""Questions that are taken up and not answered yet."""
+SOON = 0.5
+"""Seconds that a question may wait here for a thread, while more are taken up."""
+FASTEST = 8
+"""So many times as much room at a time: a wait grows with it, and is still not long."""
+
+
+class QuestionState(Enum):
+    """How far a question is."""
+
+    WAITS = auto()  # for a thread
+    ASKED = auto()  # a checker is at it
+    HANGS = auto()  # that has not returned in time, and its thread is replaced
+    RETURNED = auto()
+    CAME_LATE = auto()  # it returned when its thread was replaced
+
+
+class PendingQuestion:
+    """A question that was taken up: it waits for a thread, or a checker is at it."""
+
+    def __init__(self, asked: OpenQuestion, at: float) -> None:
+        self._lock = threading.Lock()
+        self.renew(asked, at)
+        self._state = QuestionState.WAITS
+        self._began = at
+
+    @property
+    def txid(self) -> int:
+        """The transaction that it is about."""
+        return self.asked.doubt.txid
+
+    @property
+    def group(self) -> int:
+        """The group of its transaction."""
+        return self.asked.doubt.group
+
+    @property
+    def runs_for(self) -> float:
+        """The seconds since its checker began."""
+        return time.monotonic() - self._began
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another thread is in the place of the one that its checker had."""
+        return self._state is QuestionState.CAME_LATE
+
+    def renew(self, asked: OpenQuestion, at: float) -> None:
+        """Note that it was put again."""
+        self.asked, self.at = asked, at
+        self.until = at + asked.patience.total_seconds() / 2
+
+    def begin(self) -> bool:
+        """Let a checker be at it; False when it is too late for that."""
+        with self._lock:
+            now = time.monotonic()
+            if now >= self.until:
+                return False
+            self._state, self._began = QuestionState.ASKED, now
+            return True
+
+    def give_back(self, *, at_once: bool) -> bool:
+        """Tell whether it is given back: no checker began in time, or the one of an earlier question hangs."""
+        with self._lock:
+            late = time.monotonic() >= self.until  # from then on none begins
+            return (
+                late if self._state is QuestionState.WAITS else self._state is QuestionState.HANGS and (late or at_once)
+            )
+
+    def leave(self) -> bool:
+        """Wait no longer for its checker; False while its time runs, and once it is left or returned."""
+        with self._lock:
+            over = time.monotonic() - self.at >= self.asked.patience.total_seconds()
+            if self._state is not QuestionState.ASKED or not over:
+                return False
+            self._state = QuestionState.HANGS
+            return True
+
+    def end(self) -> None:
+        """Note that its checker returned."""
+        with self._lock:
+            late = self._state in (QuestionState.HANGS, QuestionState.CAME_LATE)
+            self._state = QuestionState.CAME_LATE if late else QuestionState.RETURNED
+
+
+class AdmissionWindow:
+    """How many questions are taken up at the same time."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = self.places = threads
+        self.waited = 0.0  # what the last question waited for its thread
+
+    def learn(self, answered: int, late: int) -> None:
+        """Grow by what was answered, as far as checkers are quick; shrink where what was taken up waits."""
+        if late or self.waited >= SOON:
+            self.places = max(self.places // 2, self._threads)
+        else:
+            times = FASTEST if self.waited < SOON / FASTEST else 2
+            self.places = min(self.places + (times - 1) * answered, max(MOST, self._threads))
+
+
+logger = logging.getLogger("txsaga")
+
+THREADS = 4
+A_MOMENT = 0.02
+NOT_SEEN = "no thread was free for its checker"
+HANG = "checkers of its group hang in this member"
+STILL = "still hangs in this member"
+
+
+class AnswerRole:
+    """Takes up questions, has them answered, and takes them away."""
+
+    name = "answering"
+    pace = Pace(0.05, 0.5)
+
+    def __init__(self, kernel: Kernel, threads: int = THREADS) -> None:
+        self._kernel, self._threads = kernel, threads
+        self._questions: SimpleQueue[PendingQuestion] = SimpleQueue()
+        self._answers: SimpleQueue[QuestionAnswer] = SimpleQueue()
+        self._mine: dict[int, PendingQuestion] = {}  # once each
+        self._hanging: dict[int, PendingQuestion] = {}  # their checkers did not return in time, and have not since
+        self._started = 0
+        self._room = AdmissionWindow(threads)
+        self._look_at, self._wait = 0.0, self.pace.pause
+
+    def run_once(self) -> int:
+        """Take up what is asked and take away what is answered; return how many were either, or are with a checker."""
+        if not self._kernel.checkers.by_id:
+            return 0
+        taken = self._take_up()
+        return taken + self._take_away() + len(self._mine)
+
+    def _take_up(self) -> int:
+        free = self._room.places - len(self._mine)
+        at = time.monotonic()  # before the store's time for them begins
+        if free <= 0 or (self._mine and at < self._look_at):
+            return 0
+        with self._kernel.announce.around(facts.Hearing):
+            taken = self._kernel.store.questions.take(self._kernel.member, free)
+        for asked in taken:
+            self._wait_for_thread(asked, at)
+        if taken:
+            self._start_threads()
+        self._wait = self.pace.pause if taken else min(2 * self._wait, self.pace.rest)
+        self._look_at = at if len(taken) == free else at + self._wait  # there was no more than that
+        return len(taken)
+
+    def _wait_for_thread(self, asked: OpenQuestion, at: float) -> None:
+        txid = asked.doubt.txid
+        known = self._mine.get(txid) or self._hanging.get(txid)  # it is not called twice at the same time
+        if known is None:
+            known = PendingQuestion(asked, at)
+            self._questions.put(known)
+        else:
+            known.renew(asked, at)
+        self._mine[txid] = known
+
+    def _start_threads(self) -> None:
+        while self._started < self._threads:
+            self._started += 1
+            name = f"txsaga-checker-{self._started}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _take_away(self) -> int:
+        if not (self._mine or self._hanging):
+            return 0
+        answers = self._drained()
+        for answer in answers:
+            self._mine.pop(answer.txid, None)
+            self._hanging.pop(answer.txid, None)
+        left = self._left()
+        self._leave_groups()
+        self._start_threads()  # they find the groups left, and begin no more of their checkers
+        back = self._given_back()
+        answers += left + back
+        if answers:
+            self._room.learn(len(answers), len(left) + sum(answer.why == NOT_SEEN for answer in back))
+            with self._kernel.announce.around(facts.Answering, *(answer.txid for answer in answers)):
+                self._kernel.store.questions.answered(self._kernel.member, answers)
+        return len(answers)
+
+    def _left(self) -> list[QuestionAnswer]:
+        """Wait no longer for checkers whose time is over; their threads are to be replaced."""
+        left = [taken for taken in self._mine.values() if taken.leave()]
+        for taken in left:
+            self._hanging[taken.txid] = self._mine.pop(taken.txid)
+            self._started -= 1
+            logger.warning("transaction %d: %s", taken.txid, self._hangs(taken), extra={"txid": taken.txid})
+        return [QuestionAnswer(taken.txid, LocalState.UNKNOWN, self._hangs(taken)) for taken in left]
+
+    def _given_back(self) -> list[QuestionAnswer]:
+        """Give back what no thread was free for, and what is asked again while its checker hangs."""
+        hanging = self._kernel.checkers.hanging
+        back = [taken for taken in self._mine.values() if taken.give_back(at_once=taken.group in hanging)]
+        for taken in back:
+            del self._mine[taken.txid]
+        return [
+            QuestionAnswer(
+                each.txid, None, f"{self._checker(each)} {STILL}" if each.txid in self._hanging else NOT_SEEN
+            )
+            for each in back
+        ]
+
+    def _leave_groups(self) -> None:
+        """Stop answering for groups of which too many checkers hang, until fewer do."""
+        counts = Counter(taken.group for taken in self._hanging.values())
+        hanging = frozenset(group for group, count in counts.items() if count >= self._threads)
+        checkers = self._kernel.checkers
+        for group in hanging - checkers.hanging:
+            oldest = next(taken for taken in self._hanging.values() if taken.group == group)
+            logger.error(
+                "this process no longer answers for group %r: %d of its checkers hang; %s; it answers again once fewer "
+                "than %d hang; let other programs of the group answer, or restart this one",
+                checkers.by_id.get(group),
+                counts[group],
+                self._hangs(oldest),
+                self._threads,
+            )
+        for group in checkers.hanging - hanging:
+            logger.warning("this process answers for group %r again: a checker returned", checkers.by_id.get(group))
+        checkers.hanging = hanging
+
+    def _hangs(self, taken: PendingQuestion) -> str:
+        return f"{self._checker(taken)} has not returned for {taken.runs_for:.0f} s"
+
+    def _checker(self, taken: PendingQuestion) -> str:
+        checkers = self._kernel.checkers
+        group = checkers.by_id.get(taken.group, "")
+        return f"checker {checkers.name_of(group)} of group {group!r}"
+
+    def _drained(self) -> list[QuestionAnswer]:
+        answers = []
+        try:
+            answers.append(self._answers.get(timeout=A_MOMENT))
+            while True:
+                answers.append(self._answers.get_nowait())
+        except Empty:
+            return answers
+
+    def _work(self) -> None:
+        while True:
+            taken = self._questions.get()
+            if not taken.begin():
+                continue
+            self._room.waited = time.monotonic() - taken.at
+            txid = taken.txid
+            try:
+                self._answer(taken)
+            except BaseException as failure:  # the thread stays: the next question would have none
+                taken.end()
+                logger.exception("the answer for transaction %d failed", txid, extra={"txid": txid})
+                self._say(txid, LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}")
+            if taken.replaced:
+                return  # another thread is in the place of this one
+
+    def _say(self, txid: int, state: LocalState | None, why: str) -> None:
+        self._answers.put(QuestionAnswer(txid, state, why))
+
+    def _answer(self, taken: PendingQuestion) -> None:
+        asked, doubt, checkers = taken.asked, taken.asked.doubt, self._kernel.checkers
+        if doubt.group in checkers.hanging:
+            taken.end()
+            return self._say(doubt.txid, None, HANG)
+        group = checkers.by_id.get(doubt.group)
+        case = DoubtContext(self._kernel.store, doubt, group, asked.halves or None)
+        state, why = checkers.say(case, asked.key)
+        taken.end()
+        self._kernel.settler.report(case, state, why)
+        decision = state.decision
+        if decision is None:
+            self._say(doubt.txid, state, why)
+        elif doubt.keyed:
+            self._say(doubt.txid, *self._decided(case, Verdict(state, why, Basis.WORD, found=TxState.ENDED)))
+        else:
+            end = End(doubt.txid, doubt.group, doubt.token, decision, from_check=True)
+            done = self._kernel.decides.submit(end)
+            done.add_done_callback(lambda _: self._say(doubt.txid, *_stands(done, why)))
+
+    def _decided(self, case: DoubtContext, verdict: Verdict) -> tuple[LocalState | None, str]:
+        decision, why = verdict.state.decision, verdict.why
+        assert decision is not None
+        by = DecidedBy(who=f"checker {self._kernel.member}", why=why, from_check=True, found=verdict.found)
+        try:
+            try:
+                standing = self._kernel.settler.written(case, decision, by, verdict)
+            except InDoubt as first:  # it is out of checks since, or somebody opened it again
+                try:
+                    standing = self._kernel.settler.written(case, decision, replace(by, found=TxState.PARKED), verdict)
+                except InDoubt:
+                    raise first from None
+        except TxSagaError as failure:
+            state = None if isinstance(failure, InDoubt) else LocalState.UNKNOWN  # in doubt, the check does not count
+            return state, f"{why}, but it could not be decided: {failure}"
+        self._kernel.tell_decided()
+        return LocalState[standing.decision.name], why
+
+
+def _stands(done: Future[DecisionOutcome], why: str) -> tuple[LocalState, str]:
+    """Say what an end came to: whatever stands, the transaction is decided."""
+    error = done.exception()
+    if error is None:
+        return LocalState[done.result().decision.name], why
+    if isinstance(error, DecidedOtherwise):
+        return LocalState[error.standing], why
+    return LocalState.UNKNOWN, f"{why}, but it could not be decided: {error}"

@@ -1,0 +1,99 @@
+"""
+One transaction in doubt while it is settled: what lies stored of it, read when somebody needs it.
+
+It holds no rules. Each thing is read at most once per check, however many ask.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from txsaga.core.decision import LocalState
+from txsaga.core.layout import unpack
+from txsaga.core.message import Message
+from txsaga.core.records import Doubt, EvidenceOutcome, HalfView
+from txsaga.core.store import Store
+from txsaga.errors import ChunkDamaged
+from txsaga.messages.end_request import EndRequest
+
+
+class Seen(NamedTuple):
+    """What was read of its evidence together with that of others, or why it could not be."""
+
+    resource: int
+    outcome: EvidenceOutcome | None = None
+    unread: str | None = None
+    later: bool = False  # nothing is wrong: there was no time to read it
+
+    @property
+    def committed(self) -> bool:
+        """Tell whether the local work is there."""
+        return self.outcome is not None and self.outcome.committed
+
+
+class DoubtContext:
+    """A doubt with its group and its halves; who knows the name of the group gives it."""
+
+    seen: Seen | None = None
+
+    def __init__(
+        self, store: Store, doubt: Doubt, group: str | None = None, halves: tuple[HalfView, ...] | None = None
+    ) -> None:
+        self._store, self.doubt = store, doubt
+        if halves is not None:
+            self.halves = halves
+        if group is not None:
+            self.group = group
+
+    @cached_property
+    def group(self) -> str:
+        """The name of its producer group."""
+        return self._store.registry.group_by_id(self.doubt.group).name
+
+    @cached_property
+    def halves(self) -> tuple[HalfView, ...]:
+        """Its halves as they lie."""
+        return tuple(self._store.halves.views(self.doubt.txid))
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Its messages as they were sent, with their transaction's id among the headers."""
+        messages = list[Message]()
+        for topic, body in self._store.halves.contents(self.doubt.txid):
+            try:
+                messages += [message.stored_in(self.id) for message in unpack(topic, body)]
+            except ChunkDamaged as damage:
+                txid = self.doubt.txid
+                queues = sorted({half.real_queue for half in self.halves if half.real_topic == topic})
+                raise ChunkDamaged(
+                    f"the messages of transaction {txid} for topic {topic!r}, queue {', '.join(map(str, queues))}, "
+                    f"can't be read: {damage}, or roll it back: `txsaga doubt rollback {txid}`"
+                ) from damage
+        return tuple(messages)
+
+    @property
+    def id(self) -> str:
+        """The id of the transaction."""
+        return self._store.registry.identity.transaction(self.doubt.txid)
+
+    @property
+    def message_id(self) -> str:
+        """The id of its first message; of the transaction when it has none."""
+        return self.halves[0].id if self.halves else self.id
+
+    def request(self, state: LocalState, remark: str, *, from_check: bool = False) -> EndRequest:
+        """Write the end request of a transaction that is ended by its number; its first half stands for it."""
+        return EndRequest(
+            message_id=self.message_id,
+            transaction_id=self.id,
+            broker=str(self._store.registry.identity),
+            group=self.group,
+            state=state,
+            token=self.doubt.token,
+            state_table_offset=self.doubt.txid,
+            commit_log_offset=self.doubt.txid,
+            from_check=from_check,
+            remark=remark,
+            topic=self.halves[0].real_topic if self.halves else "",
+        )

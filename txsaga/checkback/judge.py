@@ -1,0 +1,248 @@
+"""
+What can be known about an undecided transaction: its row first, then the evidence, then the word of a checker.
+
+It decides nothing. It fences: "not committed" is said only behind the rollback barrier, so a late local commit is
+impossible. What can't be known stays UNKNOWN; nothing is guessed. If this never runs, nobody but the owner can
+decide.
+
+    still ACTIVE                              ROLLBACK: others may do nothing else (R1)
+    it voted yes for another store            UNKNOWN: that store decides, this check does not count (R15)
+    evidence row there                        COMMIT, late bodies with it
+    no row: barrier written                   ROLLBACK
+    no row: local transaction still running   UNKNOWN, nobody could answer
+    the resource can't be reached, or is
+    another database than the recorded one    UNKNOWN, nobody could answer (R10)
+    no resource recorded                      the word of a checker, or of a person
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from txsaga.checkback.checkers import Checkers
+from txsaga.checkback.doubt_context import DoubtContext, Seen
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import LocalState
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import EvidenceOutcome, RegisteredResource, TxRecord
+from txsaga.core.store import Store
+from txsaga.core.timeboxed_calls import TimeboxedCalls
+from txsaga.errors import (
+    ConfigError,
+    EvidenceMissing,
+    ResourceUnknown,
+    StoreError,
+    StoreUnavailable,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.evidence.ports import Evidence
+
+logger = logging.getLogger("txsaga")
+
+Answer = TypeVar("Answer")
+
+
+class Basis(Enum):
+    """What a verdict rests on."""
+
+    OPEN = auto()  # its owner never closed it
+    EVIDENCE = auto()  # the row or the barrier in the recorded database
+    WORD = auto()  # what a checker or a person says
+    COORDINATOR = auto()  # it voted yes for another store, which decides it
+    NOBODY = auto()  # nobody was there to answer: such a check does not count
+    LATER = auto()  # its database is asked as soon as it has answered about others
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known about a transaction."""
+
+    state: LocalState
+    why: str
+    basis: Basis
+    bodies: Mapping[int, bytes] = field(default_factory=dict)
+    found: TxState | None = None  # it holds for this state only: an owner may close meanwhile
+
+
+AWAY = (ConfigError, EvidenceMissing, ResourceUnknown, StoreUnavailable, UnknownTransaction)
+"""The database is not to be had, for nobody; what names one that was never registered spoils no other's check."""
+UNCOUNTED = (Basis.NOBODY, Basis.LATER, Basis.COORDINATOR)
+BRIEF = 1.0
+"""Seconds in which databases are asked again and again: with the last answer well below the lead of a round."""
+UNREADABLE = (*AWAY, StoreError)
+"""Nobody was there to answer."""
+
+
+class Judge:
+    """Finds out what became of transactions."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        evidence: Callable[[str], Evidence],
+        checkers: Checkers,
+        announce: Announcer,
+    ) -> None:
+        self._store, self._evidence, self._checkers, self._announce = store, evidence, checkers, announce
+        self._beside = TimeboxedCalls()
+        self._at_once: dict[int, int] = {}  # how many a database is asked about, once it has failed to answer
+        self._recorded: dict[int, RegisteredResource] = {}  # what is registered under a number stays the same
+
+    def look(self, cases: Iterable[DoubtContext]) -> None:
+        """Read the evidence of many transactions, of each database together, or as much as comes in a brief time."""
+        until, by_resource = time.monotonic() + BRIEF, defaultdict[int, list[DoubtContext]](list)
+        for case in cases:
+            if case.doubt.evidence is not None:
+                by_resource[case.doubt.evidence].append(case)
+        reading = [(each, asked, self._begun(each, self._portion(each, asked))) for each, asked in by_resource.items()]
+        for resource, asked, read in reading:
+            self._look_on(resource, asked, read, until)
+
+    def _look_on(
+        self,
+        resource: int,
+        asked: Sequence[DoubtContext],
+        read: Callable[[], Mapping[str, EvidenceOutcome]],
+        until: float,
+    ) -> None:
+        """Hear what a database says of its transactions: of fewer at once where it has failed to answer."""
+        while asked:
+            portion = self._portion(resource, asked)
+            unread = self._heard(resource, portion, read)
+            asked = asked[len(portion) :]
+            late = unread is None and time.monotonic() > until
+            if late or unread is not None:
+                for case in asked:
+                    case.seen = Seen(resource, unread=unread or "its database was asked about others first", later=late)
+                return
+            read = self._begun(resource, self._portion(resource, asked))
+
+    def _portion(self, resource: int, asked: Sequence[DoubtContext]) -> Sequence[DoubtContext]:
+        return asked[: self._at_once.get(resource, len(asked))]
+
+    def _heard(
+        self, resource: int, portion: Sequence[DoubtContext], read: Callable[[], Mapping[str, EvidenceOutcome]]
+    ) -> str | None:
+        """Note what one answer says; return why there was none."""
+        try:
+            outcomes = read()
+        except AWAY as reason:
+            self._at_once[resource] = max(1, len(portion) // 2)  # with large bodies all of them may be too many
+            for case in portion:
+                case.seen = Seen(resource, unread=str(reason))
+            return str(reason)
+        except Exception:
+            # One of them may be what can't be read, or the user's engine raises what it likes: each by itself.
+            logger.warning("the evidence of resource %d can't be read at once", resource, exc_info=True)
+            return None
+        for case in portion:
+            case.seen = Seen(resource, outcomes.get(case.id))
+        if resource in self._at_once:
+            grown = len(portion) + max(1, len(portion) // 8)  # slowly: what was too much is too much soon again
+            self._at_once[resource] = max(self._at_once[resource], grown)
+        return None
+
+    def _begun(self, resource: int, asked: Sequence[DoubtContext]) -> Callable[[], Mapping[str, EvidenceOutcome]]:
+        """Begin to read: several that are silent are waited for at the same time."""
+        names = [case.id for case in asked]
+        try:
+            return self._begin(resource, lambda found: found.read_many(names))
+        except TxSagaError as reason:
+            return partial(_raise, reason)
+
+    def fences_at_once(self, resource: int) -> int:
+        """Return how many transactions the database of a resource stands being fenced at the same time."""
+        try:
+            return self._reach(resource, lambda found: found.at_once)
+        except UNREADABLE:
+            return 1
+
+    def know(self, case: DoubtContext, *, fence: bool = True) -> Verdict:
+        """Say what row and evidence tell; where only a word can, UNKNOWN by WORD. `fence=False` only looks."""
+        doubt = case.doubt
+        life = self._life(doubt.txid) if doubt.keyed else None
+        if life is None:
+            return self._closed(case, doubt.evidence, fence)
+        if life.state is TxState.ACTIVE:
+            return Verdict(LocalState.ROLLBACK, "its owner never closed it", Basis.OPEN, found=life.state)
+        if life.voted:
+            why = f"it voted yes for store {life.coordinator}, which decides it"
+            return Verdict(LocalState.UNKNOWN, why, Basis.COORDINATOR, found=life.state)
+        # The doubt may be older than the end that named the resource.
+        return replace(self._closed(case, life.evidence or doubt.evidence, fence), found=life.state)
+
+    def judge(self, case: DoubtContext) -> Verdict:
+        """Say what row and evidence tell, or else the checker."""
+        verdict = self.know(case)
+        return self._by_checker(case, verdict) if verdict.basis is Basis.WORD else verdict
+
+    def _life(self, txid: int) -> TxRecord | None:
+        with self._store.ledgers.open() as ledger:
+            return ledger.lock(txid)
+
+    def _closed(self, case: DoubtContext, resource: int | None, fence: bool) -> Verdict:
+        if resource is None:
+            return Verdict(LocalState.UNKNOWN, "no resource is recorded", Basis.WORD)
+        seen = case.seen if case.seen is not None and case.seen.resource == resource else None
+        if seen is not None and seen.unread is not None:
+            return Verdict(LocalState.UNKNOWN, seen.unread, Basis.LATER if seen.later else Basis.NOBODY)
+        try:
+            outcome = self._reach(resource, lambda found: found.read(case.id)) if seen is None else seen.outcome
+            if outcome is None and not fence:
+                return Verdict(LocalState.UNKNOWN, "there is no evidence", Basis.EVIDENCE)
+            outcome = outcome or self._fenced(resource, case)
+        except UNREADABLE as reason:
+            return _nobody(str(reason))
+        except OSError as away:  # from the user's own way to connect
+            return _nobody(f"{type(away).__name__}: {away}")
+        if outcome is None:
+            return _nobody("its local transaction is still running")
+        if outcome.committed:
+            return Verdict(LocalState.COMMIT, "the evidence is there", Basis.EVIDENCE, outcome.bodies)
+        return Verdict(LocalState.ROLLBACK, "no evidence; the rollback barrier stands", Basis.EVIDENCE)
+
+    def _reach(self, resource: int, ask: Callable[[Evidence], Answer]) -> Answer:
+        return self._begin(resource, ask)()
+
+    def _begin(self, resource: int, ask: Callable[[Evidence], Answer]) -> Callable[[], Answer]:
+        recorded = self._recorded.get(resource)
+        if recorded is None:
+            recorded = self._recorded[resource] = self._store.registry.resource_by_id(resource)
+
+        def asked() -> Answer:
+            evidence = self._evidence(recorded.name)
+            if evidence.database != recorded.database:
+                raise EvidenceMissing(f"resource {recorded.name!r} leads to another database than recorded")
+            return ask(evidence)
+
+        return self._beside.begin(f"resource {recorded.name!r}", asked)
+
+    def _fenced(self, resource: int, case: DoubtContext) -> EvidenceOutcome | None:
+        with self._announce.around(facts.Fencing, case.doubt.txid):
+            return self._reach(resource, lambda found: found.fence(case.id))
+
+    def _by_checker(self, case: DoubtContext, verdict: Verdict) -> Verdict:
+        if not self._checkers.knows(case.group):
+            why = f"no live member of group {case.group!r} has a checker here"
+            return replace(verdict, why=why, basis=Basis.NOBODY)
+        view = self._store.registry.transaction(case.doubt.txid)
+        answer, why = self._checkers.say(case, view.key if view else None)
+        return replace(verdict, state=answer, why=why)
+
+
+def _nobody(why: str) -> Verdict:
+    return Verdict(LocalState.UNKNOWN, why, Basis.NOBODY)
+
+
+def _raise(reason: Exception) -> NoReturn:
+    raise reason

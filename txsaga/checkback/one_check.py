@@ -1,0 +1,114 @@
+"""
+Asking about one transaction now, as a round of check-back would: the evidence first, then a checker.
+
+For whoever waits for it and knows whom to ask. What is young, or at work, or a living run's, is not asked about yet.
+What is still open is left alone: only a round may take it for abandoned, since it knows who was heard of. What stands
+already is the answer. If it is never called, the engine's own rounds ask in their time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txsaga.checkback.checkers import Checker, ask, question_about
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.judge import UNCOUNTED, Basis, Verdict
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.run_liveness import LIVES, SILENT, state_of_run
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Doubt
+from txsaga.errors import (
+    ConfigError,
+    EffectConflict,
+    EvidenceMissing,
+    InDoubt,
+    ResourceUnknown,
+    StoreError,
+    UnknownTransaction,
+)
+from txsaga.inspect.timeline_steps import Looked
+from txsaga.inspect.trace import Trace
+from txsaga.messages.decide import DecidedBy
+
+YOUNG = "it is young, or somebody is at work on it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What one check came to."""
+
+    decision: Decision | None
+    why: str
+    counted: bool  # somebody was there to say, and could not
+
+
+class OneCheck:
+    """Checks of single transactions."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._store = kernel, kernel.store
+
+    def ask(self, txid: int, checker: Checker | None = None) -> CheckResult:
+        """Settle a transaction as far as it can be known; `checker` is asked where only a word can tell."""
+        stands = self._store.overview.decisions([txid]).get(txid)
+        if stands is not None:
+            return CheckResult(decision=stands, why="it stands", counted=False)
+        doubt = self._store.doubts.of(txid)
+        if doubt is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        if rest := self._rest(doubt):
+            return CheckResult(decision=None, why=rest, counted=False)
+        case = DoubtContext(self._store, doubt)
+        verdict = self._kernel.settler.judge.know(case, fence=False)
+        if verdict.basis is Basis.OPEN:
+            return CheckResult(decision=None, why="it is still open", counted=False)
+        verdict = self._kernel.settler.judge.know(case)
+        if verdict.basis is Basis.WORD and checker is not None:
+            verdict = self._said(case, checker, verdict)
+        return self._settled(case, verdict)
+
+    def _rest(self, doubt: Doubt) -> str | None:
+        """Say why nobody is to ask yet: what lives is not fenced."""
+        run = state_of_run(self._kernel, doubt)
+        if run is not RunState.OVER:
+            return LIVES if run is RunState.ALIVE else SILENT
+        if self._store.doubts.rests(doubt.txid, CheckProfile().min_age):
+            return YOUNG
+        return None
+
+    def _said(self, case: DoubtContext, checker: Checker, verdict: Verdict) -> Verdict:
+        view = self._store.registry.transaction(case.doubt.txid)
+        answer, why = ask(checker, question_about(case, view.key if view else None))
+        return Verdict(answer, why, Basis.WORD, found=verdict.found)
+
+    def _settled(self, case: DoubtContext, verdict: Verdict) -> CheckResult:
+        self._kernel.settler.report(case, verdict.state, verdict.why)
+        decision = verdict.state.decision
+        if decision is None or verdict.basis is Basis.OPEN:
+            return CheckResult(decision=None, why=verdict.why, counted=verdict.basis not in UNCOUNTED)
+        by = DecidedBy(who="check-back of a sensor", why=verdict.why, from_check=True, found=verdict.found)
+        try:
+            standing = self._kernel.settler.written(case, decision, by, verdict)
+        except (EffectConflict, InDoubt) as reason:
+            return CheckResult(decision=None, why=str(reason), counted=True)
+        self._kernel.tell_decided()
+        return CheckResult(decision=standing.decision, why=verdict.why, counted=False)
+
+
+def look(kernel: Kernel, trace: Trace) -> Looked | None:
+    """Say what the evidence of a transaction's local work says; None where none is recorded."""
+    recorded = trace.resource
+    if recorded is None:
+        return None
+    try:
+        _, evidence = kernel.evidence(recorded.name)
+        if evidence.database != recorded.database:
+            return Looked(committed=None, why=f"{recorded.name!r} leads to another database than the recorded one")
+        outcome = evidence.read(kernel.store.registry.identity.transaction(trace.txid))
+    except (ConfigError, EvidenceMissing, ResourceUnknown, StoreError) as reason:
+        return Looked(committed=None, why=str(reason))
+    if outcome is None:
+        return Looked(committed=None, why="there is no evidence, and no rollback barrier yet")
+    return Looked(committed=outcome.committed, why=f"the {'evidence' if outcome.committed else 'barrier'} is there")

@@ -1,0 +1,124 @@
+"""
+When and how often a transaction is asked about, and what happens to one that nobody answers for.
+
+An engine has a profile; a producer group may say parts of it otherwise, and what it says counts. Only the store's
+clock measures these times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import timedelta
+from enum import StrEnum
+
+from txsaga.core.arguments import check_count, check_duration
+from txsaga.errors import ConfigError, InvalidMessage
+
+LONGEST = timedelta(days=36_500)
+LEASE = timedelta(seconds=30)
+"""An open transaction whose owner has not been heard of for so long has no owner any more."""
+
+
+class Exhausted(StrEnum):
+    """What becomes of a transaction that is out of checks."""
+
+    PARK = "park"  # it stays invisible and listed until a person settles it
+    ROLL_BACK = "rollback"  # decided, where only a checker could have known better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckProfile:
+    """When and how often to ask; the defaults are those of the classic documents."""
+
+    interval: timedelta = timedelta(seconds=60)
+    min_age: timedelta = timedelta(seconds=6)
+    max_checks: int = 15
+    total_limit: timedelta = timedelta(hours=72)
+    reply_timeout: timedelta = timedelta(seconds=3)
+    on_exhausted: Exhausted = Exhausted.PARK
+
+    def __post_init__(self) -> None:
+        """Refuse what would stop every check."""
+        for name in ("interval", "min_age", "total_limit", "reply_timeout"):
+            check_duration(getattr(self, name), name, LONGEST)
+        check_count(self.max_checks, "max_checks")
+        if self.on_exhausted not in tuple(Exhausted):
+            raise ConfigError(f"on_exhausted is {self.on_exhausted!r}; it is {' or '.join(Exhausted)}")
+        object.__setattr__(self, "on_exhausted", Exhausted(self.on_exhausted))  # a plain text is as good
+
+    def of_group(self, said: Mapping[str, object]) -> CheckProfile:
+        """Return the profile with what a group says otherwise."""
+        return replace(self, **{name: read(name, value) for name, value in said.items()}) if said else self  # type: ignore[arg-type]
+
+    @property
+    def asking(self) -> timedelta:
+        """For how long checks go on when every answer is UNKNOWN."""
+        return self.interval * self.max_checks
+
+
+NAMES = tuple(each.name for each in fields(CheckProfile))
+PROFILES = {"classic": CheckProfile(), "5x": CheckProfile(interval=timedelta(seconds=30))}
+"""By the release whose defaults they are."""
+
+
+def read(name: str, value: object) -> object:
+    """Return a setting as the profile has it; times are kept as seconds."""
+    default = getattr(PROFILES["classic"], name)
+    if isinstance(default, timedelta) and isinstance(value, int | float):
+        return timedelta(seconds=value)
+    return Exhausted(str(value)) if isinstance(default, Exhausted) else value
+
+
+def kept(changes: Mapping[str, object]) -> dict[str, object]:
+    """Check what a group says, and return it as it is kept; None takes a part back."""
+    unknown = changes.keys() - set(NAMES)
+    if unknown:
+        raise ConfigError(f"{', '.join(sorted(unknown))} can't be set for checks; {', '.join(NAMES)} can")
+    said = {name: value for name, value in changes.items() if value is not None}
+    if "on_exhausted" in said and said["on_exhausted"] not in tuple(Exhausted):
+        raise ConfigError(f"on_exhausted is {said['on_exhausted']!r}; it is {' or '.join(Exhausted)}")
+    told = asdict(replace(CheckProfile(), **said))  # type: ignore[arg-type]
+    return {name: _plain(told[name]) for name in said} | {n: None for n, value in changes.items() if value is None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value) if isinstance(value, Exhausted) else value
+
+
+HEADER = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+MIN_AGE = 6
+"""Seconds: nobody is asked about a younger half."""
+MAX_IMMUNITY = 2**31 - 1
+"""Seconds: what a half row can hold."""
+
+
+def checked(seconds: object) -> int | None:
+    """Return an immunity given as an argument, or raise `InvalidMessage`."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise InvalidMessage(f"immunity is {seconds!r}; give whole seconds as an int, or leave it out")
+    if not 0 <= seconds <= MAX_IMMUNITY:
+        raise InvalidMessage(f"immunity is {seconds} seconds; it lies between 0 and {MAX_IMMUNITY}")
+    return seconds
+
+
+def read_immunity(text: str | None) -> int | None:
+    """Read the header; None when it is absent or no whole number of seconds."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > len(str(MAX_IMMUNITY)):
+        return None
+    return int(text) if int(text) <= MAX_IMMUNITY else None
+
+
+def chosen(argument: object, headers: Mapping[str, str] | None) -> int | None:
+    """Return the immunity of a half: the argument's, else the header's."""
+    given = checked(argument)
+    return given if given is not None or not headers else read_immunity(headers.get(HEADER))
+
+
+def effective(seconds: int | None) -> int:
+    """Return what counts: the immunity, never less than the minimum age."""
+    return MIN_AGE if seconds is None else max(seconds, MIN_AGE)

@@ -1,0 +1,342 @@
+"""
+One round of check-back: every transaction that is due, dealt with by itself.
+
+What many have in common is done for many at once (evidence is read, decisions are written, questions are put), but
+never so that one spoils the others: a step for many that fails is done again one by one. A round has a time, so that
+a database that answers slowly keeps nobody else waiting for long. What a round that dies leaves is due again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+from txsaga.checkback import questions as asking
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.exhaustion import Exhaustion
+from txsaga.checkback.heartbeat import Lease, checkers_of
+from txsaga.checkback.judge import UNCOUNTED, Basis, Judge, Verdict
+from txsaga.checkback.ports import RunState
+from txsaga.checkback.profile import CheckProfile
+from txsaga.checkback.questions import Ask, PutOff
+from txsaga.checkback.run_liveness import LIVES, SILENT, state_of_run
+from txsaga.core import facts
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Doubt
+from txsaga.core.store import Store
+from txsaga.errors import InDoubt, NotPrimary, OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable, TxSagaError
+from txsaga.messages.decide import DecidedBy
+
+TOGETHER = 32
+"""Cases that are fenced before the round looks at its time again."""
+
+
+class EvidenceBatch:
+    """The questions of one round to evidence."""
+
+    def __init__(self, store: Store, judge: Judge) -> None:
+        self._store, self._judge = store, judge
+        self._opened = ExitStack()
+        self._threads: dict[int, ThreadPoolExecutor] = {}
+
+    def __enter__(self) -> Self:
+        """Use it for one round."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the fences that are under way finish."""
+        self._opened.close()
+
+    def verdicts(self, cases: Sequence[DoubtContext]) -> Iterator[tuple[DoubtContext, Callable[[], Verdict]]]:
+        """Read the evidence of all, and give each with a way to its verdict."""
+        self._judge.look(cases)
+        for start in range(0, len(cases), TOGETHER):
+            some = cases[start : start + TOGETHER]
+            self._show([case for case in some if case.seen is not None and not case.seen.committed])
+            yield from [(case, self._begun(case)) for case in some]
+
+    def _begun(self, case: DoubtContext) -> Callable[[], Verdict]:
+        seen, know = case.seen, partial(self._judge.know, case)
+        if case.doubt.keyed or seen is None or seen.outcome is not None or seen.unread is not None:
+            return know
+        at_once = self._judge.fences_at_once(seen.resource)
+        if at_once == 1:
+            return know
+        if seen.resource not in self._threads:
+            self._threads[seen.resource] = self._opened.enter_context(ThreadPoolExecutor(at_once, "txsaga-fence"))
+        return self._threads[seen.resource].submit(know).result
+
+    def _show(self, cases: Sequence[DoubtContext]) -> None:
+        """Read the halves of those that will be told of, together."""
+        if cases:
+            with suppress(StoreError):  # then each is read when somebody needs it
+                views = self._store.halves.views_of([case.doubt.txid for case in cases])
+                for case in cases:
+                    case.halves = views.get(case.doubt.txid, ())
+
+
+logger = logging.getLogger("txsaga")
+
+Item = TypeVar("Item")
+Settled = tuple[DoubtContext, asking.VerdictRecord]
+Turns = defaultdict[int, Iterator[int]]
+"""By group: members that are asked about two groups by turns would each get all of one."""
+HANDS_FULL = timedelta(seconds=0.1)
+"""Till the next look, where members or a database have their hands full: quick ones are free by then."""
+BUDGET = 60.0
+"""Seconds: what is not reached waits for the next round."""
+AT_ONCE = 1_000
+MOST_ASKED = 5_000
+"""Questions that one member has at a time; the rest stays due. A fifth must be free: for less no round is worth it."""
+
+
+class Round:
+    """One round, of who has the lead."""
+
+    def __init__(self, kernel: Kernel, profile: CheckProfile, lease: Lease, turns: Turns) -> None:
+        self._kernel, self._store, self._profile = kernel, kernel.store, profile
+        self._lease, self._lead, self._turns = lease, lease.lead, turns
+        self._policies: dict[int, CheckProfile] = {}
+        self._surrender = Exhaustion(kernel)
+        self._settled: list[Settled] = []
+        self._asked: list[DoubtContext] = []
+        self._put_off: list[PutOff] = []
+        self.done: Counter[str] = Counter()
+
+    def run(self, limit: int) -> Counter[str]:
+        """Sweep, and deal with what is due; return how many came to what."""
+        announce = self._kernel.announce
+        with announce.around(facts.Collecting):
+            self._store.questions.collect()
+        with announce.around(facts.Sweeping):
+            self._store.doubts.sweep(self._profile.min_age)
+        cases = [DoubtContext(self._store, doubt) for doubt in self._store.doubts.due(limit)]
+        with EvidenceBatch(self._store, self._kernel.settler.judge) as inquiry:
+            end = None
+            for case, verdict in inquiry.verdicts(cases):
+                end = end or time.monotonic() + BUDGET  # what they have in common was read first
+                if time.monotonic() > end or not self._leads():
+                    break
+                self._deal_with(case, verdict)
+                if len(self._settled) >= AT_ONCE:
+                    self._settle()
+        self._settle()
+        self._ask()
+        self._write_put_off()
+        return self.done
+
+    def _leads(self) -> bool:
+        """Tell whether the lead is still the one that this round began with: who slept past it knows nothing."""
+        return self._lease.take() and self._lease.lead == self._lead
+
+    def _deal_with(self, case: DoubtContext, verdict: Callable[[], Verdict]) -> None:
+        doubt = case.doubt
+        try:
+            run = state_of_run(self._kernel, doubt)
+            if run is RunState.ALIVE:
+                self._put(doubt, LIVES, counted=False, anew=True)
+            elif run is RunState.UNREACHABLE:
+                self._wait(case, SILENT)
+            else:
+                self._follow(case, verdict())
+        except (StoreUnavailable, StoreBusy, NotPrimary, InDoubt) as silent:
+            self._put(doubt, str(silent), counted=False)
+        except TxSagaError as failure:
+            self._fail(case, str(failure))
+        except Exception as poison:
+            logger.exception("check of transaction %d failed", doubt.txid, extra={"txid": doubt.txid})
+            self._give_up(case, f"{type(poison).__name__}: {poison}")
+
+    def _fail(self, case: DoubtContext, why: str) -> None:
+        """Count a check whose settlement failed; the last one is followed by no other."""
+        doubt, policy = case.doubt, self._policy(case.doubt)
+        if doubt.checks + 1 >= policy.max_checks or doubt.age > policy.total_limit:
+            self._give_up(case, why)
+        else:
+            self._put(doubt, why, counted=True)
+
+    def _follow(self, case: DoubtContext, verdict: Verdict) -> None:
+        decision, doubt = verdict.state.decision, case.doubt
+        if decision is not None:
+            self._kernel.settler.report(case, verdict.state, verdict.why)
+            if not doubt.keyed:
+                self._settled.append((case, asking.VerdictRecord(doubt.txid, decision, verdict.why)))
+                return
+            unheard = verdict.basis is Basis.OPEN
+            by = DecidedBy(who=CHECK_BACK, why=verdict.why, from_check=True, found=verdict.found, unheard=unheard)
+            self._kernel.settler.written(case, decision, by, verdict)
+            self._kernel.tell_decided()
+            self.done["settled"] += 1
+        elif verdict.basis is Basis.LATER:
+            self._put_off.append(PutOff(doubt.txid, HANDS_FULL, "", False))
+        elif (spent := self._spent(doubt, verdict)) is not None:
+            self._give_up(case, spent)
+        elif verdict.basis is Basis.WORD:
+            self._asked.append(case)
+        else:
+            self._kernel.settler.report(case, verdict.state, verdict.why)
+            self._put(doubt, verdict.why, counted=verdict.basis not in UNCOUNTED)
+
+    def _spent(self, doubt: Doubt, verdict: Verdict) -> str | None:
+        """Say why a transaction is not to be asked about any more."""
+        policy = self._policy(doubt)
+        if verdict.basis is Basis.COORDINATOR:
+            return None  # what voted yes is never given up here
+        if doubt.age > policy.total_limit and not (verdict.basis is Basis.NOBODY and self._is_held(doubt)):
+            return f"not decided within {policy.total_limit}: {verdict.why}"
+        if verdict.basis is not Basis.NOBODY and doubt.checks >= policy.max_checks:
+            remarks = self._store.overview.remarks(doubt.txid)
+            return f"out of checks ({doubt.checks}): {remarks[-1].why if remarks else verdict.why}"
+        return None
+
+    def _is_held(self, doubt: Doubt) -> bool:
+        """Tell whether resources hold something for it, or it has steps to undo: parked, that would be so for ever."""
+        if not doubt.keyed:
+            return False
+        held = any(branch.unfinished for branch in self._store.branches.of(doubt.txid))
+        return held or bool(self._store.steps.of(doubt.txid))
+
+    def _settle(self) -> None:
+        """Write the decisions of plain halves; together, and if that fails one by one."""
+        batch, self._settled = self._settled, []
+        if batch:
+            _one_spoils_no_other(batch, self._write, self._not_settled)
+
+    def _not_settled(self, each: Settled, failure: StoreError) -> None:
+        case, _ = each
+        if isinstance(failure, StoreBusy):
+            self._put(case.doubt, str(failure), counted=False)
+        else:
+            self._fail(case, str(failure))
+
+    def _write(self, batch: Sequence[Settled]) -> None:
+        verdicts = [verdict for _, verdict in batch]
+        with self._kernel.announce.around(facts.Deciding, *(each.txid for each in verdicts), about=CHECK_BACK):
+            standings = self._store.doubts.settle(verdicts, CHECK_BACK)
+        self.done["settled"] += len(standings)
+        self._kernel.tell_decided()
+
+    def _ask(self) -> None:
+        """Put a question about each to a live member of its group, by turns; who was asked last comes last."""
+        cases, self._asked = self._asked, []
+        if not cases or not self._leads():
+            return
+        alive = self._store.leases.alive(sorted({checkers_of(case.doubt.group) for case in cases}))
+        backlog = Counter(self._store.questions.backlog())
+        full = {member for member, count in backlog.items() if count > MOST_ASKED * 4 // 5}
+        asks, alone = [], defaultdict(list)
+        for case in cases:
+            members = alive.get(checkers_of(case.doubt.group), ())
+            free = [member for member in members if member not in full and backlog[member] < MOST_ASKED]
+            if free:
+                others = [member for member in free if member != case.doubt.asked_last] or free
+                member = others[next(self._turns[case.doubt.group]) % len(others)]
+                backlog[member] += 1
+                asks.append(self._question(case.doubt, member))
+            elif members:  # others must not wait behind those whose members have their hands full
+                self._put_off.append(PutOff(case.doubt.txid, HANDS_FULL, "", False))
+            else:
+                alone[case.group].append(case)
+        self._put_questions(asks)
+        for group, left in alone.items():
+            self._leave_alone(group, left)
+
+    def _question(self, doubt: Doubt, member: str) -> Ask:
+        policy = self._policy(doubt)
+        return Ask(doubt.txid, doubt.group, member, policy.interval, policy.reply_timeout)
+
+    def _put_questions(self, asks: Sequence[Ask]) -> None:
+        for at in range(0, len(asks), AT_ONCE):
+            _one_spoils_no_other(asks[at : at + AT_ONCE], self._put_question, self._not_asked)
+
+    def _put_question(self, asks: Sequence[Ask]) -> None:
+        if self._lead is not None and self._leads():
+            with self._kernel.announce.around(facts.Asking, *(ask.txid for ask in asks)):
+                self.done["asked"] += len(self._store.questions.ask(asks, self._lead))
+
+    def _not_asked(self, ask: Ask, failure: StoreError) -> None:
+        logger.error("nobody can be asked about transaction %d: %s", ask.txid, failure, extra={"txid": ask.txid})
+        self._put_off.append(PutOff(ask.txid, ask.interval, str(failure), False))
+
+    def _leave_alone(self, group: str, cases: Sequence[DoubtContext]) -> None:
+        why = f"no live member of group {group!r} has a checker"
+        logger.warning("%s; %d transactions wait for one", why, len(cases), extra={"group": group})
+        for case in cases:
+            self._wait(case, why)
+
+    def _wait(self, case: DoubtContext, why: str) -> None:
+        """Put off what nobody can answer for now; who is gone for good keeps nothing for ever."""
+        limit = self._policy(case.doubt).total_limit
+        if case.doubt.age > limit and not self._is_held(case.doubt):
+            self._give_up(case, f"not decided within {limit}: {why}")
+        else:
+            self._put(case.doubt, why, counted=False)
+
+    def _give_up(self, case: DoubtContext, why: str) -> None:
+        if not self._leads():
+            return  # it may have been asked about again meanwhile
+        try:
+            self.done[self._surrender(case, why, self._policy(case.doubt).on_exhausted)] += 1
+        except InDoubt as moved:
+            self._put(case.doubt, str(moved), counted=False)
+        except StoreError as failure:
+            self._put(case.doubt, f"{why}; it can't be given up: {failure}", counted=False)
+
+    def _put(self, doubt: Doubt, why: str, *, counted: bool, anew: bool = False) -> None:
+        self._put_off.append(PutOff(doubt.txid, self._policy(doubt).interval, why, counted, anew))
+
+    def _write_put_off(self) -> None:
+        later, self._put_off = self._put_off, []
+        for counted in (True, False):
+            some = [each for each in later if each.counted is counted]
+            if some:
+                _one_spoils_no_other(some, self._postpone, _not_put_off)
+
+    def _postpone(self, later: Sequence[PutOff]) -> None:
+        counting = any(each.counted for each in later)  # only the leader counts: the store knows who that is
+        with self._kernel.announce.around(facts.Postponing, *(each.txid for each in later)):
+            if self._store.doubts.put_off(later, self._lead if counting else None):
+                self.done["put off"] += len(later)
+
+    def _policy(self, doubt: Doubt) -> CheckProfile:
+        if doubt.group not in self._policies:
+            said = self._store.registry.group_by_id(doubt.group).checks
+            try:
+                self._policies[doubt.group] = self._profile.of_group(said)
+            except (TxSagaError, TypeError, ValueError, AttributeError):
+                logger.exception("what producer group %d says about its checks can't be read", doubt.group)
+                self._policies[doubt.group] = self._profile
+        return self._policies[doubt.group]
+
+
+def _one_spoils_no_other(
+    batch: Sequence[Item], write: Callable[[Sequence[Item]], None], failed: Callable[[Item, StoreError], None]
+) -> None:
+    """Write a batch; one that fails as a whole is written item by item."""
+    try:
+        write(batch)
+    except (StoreUnavailable, OutcomeUnknown):
+        raise  # nobody's fault, or done already: what is not is due again
+    except StoreError as failure:
+        if len(batch) == 1:
+            return failed(batch[0], failure)
+        for item in batch:
+            _one_spoils_no_other([item], write, failed)
+
+
+def _not_put_off(each: PutOff, failure: StoreError) -> None:
+    logger.error("transaction %d can't be put off: %s", each.txid, failure, extra={"txid": each.txid})
+
+
+CHECK_BACK = "check-back"
+"""Who decided, in the audit row."""

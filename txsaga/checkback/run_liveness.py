@@ -1,0 +1,40 @@
+"""
+Asking a transaction's run before anything else is judged (R5).
+
+A run that is alive keeps its transaction; one that nobody can ask does, until the total time of its group is over.
+If this were left out, a flow that waits a day for somebody's approval would be rolled back.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from txsaga.checkback.ports import RunState
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Doubt
+from txsaga.errors import StoreUnavailable
+
+logger = logging.getLogger("txsaga")
+
+LIVES = "its run is alive"
+SILENT = "nobody can say whether its run is alive"
+
+
+def state_of_run(kernel: Kernel, doubt: Doubt) -> RunState:
+    """Say what became of the run of a transaction; where there is none, it is over."""
+    if doubt.run is None:
+        return RunState.OVER
+    if kernel.runs is None:
+        return RunState.UNREACHABLE
+    try:
+        said = kernel.beside.begin("the host of runs", partial(kernel.runs.state, doubt.run))()
+        return said if said in (RunState.ALIVE, RunState.OVER) else RunState.UNREACHABLE
+    except KeyboardInterrupt:
+        raise
+    except StoreUnavailable as silent:
+        logger.warning("nobody can say whether run %s is alive: %s", doubt.run, silent, extra={"txid": doubt.txid})
+        return RunState.UNREACHABLE
+    except BaseException:  # a host that fails, in whatever way, has not said that the run is over
+        logger.exception("the host of run %s failed", doubt.run, extra={"txid": doubt.txid})
+        return RunState.UNREACHABLE

@@ -1,0 +1,174 @@
+"""
+A cluster as a program uses it: producers, consumers, recover and forget, over the brokers of one definition.
+
+It holds no rules: whose turn it is the policy says, what a transaction comes to its coordinator. If it is closed, what
+its brokers hold prepared waits for recovery.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from txsaga.broker import Broker
+from txsaga.clusters.config import ClusterConfig
+from txsaga.clusters.consumer import ClusterConsumer
+from txsaga.clusters.copies import Copies, Timers
+from txsaga.clusters.members import Members
+from txsaga.clusters.producer import ClusterProducer
+from txsaga.clusters.recovery import PAGE, FoundBranch, Mode, Recovering, Scan
+from txsaga.clusters.selection import Selection
+from txsaga.clusters.stream import ClusterStream
+from txsaga.consume.consumer import Consumer
+from txsaga.consume.delivery import Delivery
+from txsaga.consume.start import Start
+from txsaga.consume.stream import Stream
+from txsaga.core.decision import LocalState
+from txsaga.core.message import Delivered
+from txsaga.errors import ConfigError
+
+BATCH = 8
+"""Messages that a session takes at a time: they are claimed while they wait for their reader."""
+
+
+class BrokerCluster:
+    """Several brokers and a policy."""
+
+    def __init__(
+        self,
+        definition: ClusterConfig,
+        members: Members,
+        coordinator: Broker | None,
+        *,
+        generator: Random,
+        new_id: Callable[[], str],
+    ) -> None:
+        self.definition, self._all, self._coordinator = definition, members, coordinator
+        self._selection = Selection(definition, members, generator, new_id)
+        self._failures: Counter[str] = Counter()
+        self._groups: set[str] = set()
+        self._readers: list[ClusterConsumer | ClusterStream] = []
+
+    @property
+    def _members(self) -> Members:
+        self._all.require_open()
+        return self._all
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The brokers that are there, as far as this client knows."""
+        return self._members.available()
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """How often a broker that took no part could not be cleaned up; it does that by itself."""
+        return dict(self._failures)
+
+    def broker(self, name: str) -> Broker:
+        """Return one broker."""
+        if name not in self._members.names:
+            raise ConfigError(f"cluster {self.definition.name!r} has no broker {name!r}; it has {self._members.names}")
+        return self._members.broker(name)
+
+    def producer(self, group: str) -> ClusterProducer:
+        """Return the producer of a group; transactions take a coordinator."""
+        coordinator, members = None, self._members
+        if self._coordinator is not None:
+            # Nobody can tell what became of its work but the coordinator itself.
+            coordinator = self._coordinator.kernel, self._coordinator.producer(group, checker=_unknown)
+            self._groups.add(group)
+        return ClusterProducer(group, self._selection, members, coordinator, self._failures)
+
+    def consumer(
+        self,
+        group: str,
+        topics: Iterable[str],
+        *,
+        invisible: timedelta = timedelta(seconds=30),
+        start: Start = "earliest",
+        timers: Timers | None = None,
+        background: bool = True,
+    ) -> ClusterConsumer:
+        """Read topics from every broker as a member of a group; without background, in the caller's thread."""
+        named = list(topics)
+
+        def open(broker: Broker) -> Consumer:
+            return broker.consumer(group, named, batch=BATCH, invisible=invisible, start=start)
+
+        copies, again = Copies[Delivery](timers or Timers()), self._members.look_again
+        consumer = ClusterConsumer(self._members, open, copies, background=background, reconnect=again)
+        self._readers.append(consumer)
+        return consumer
+
+    def stream(
+        self,
+        group: str,
+        topics: Iterable[str],
+        *,
+        start: Start = "earliest",
+        member: str | None = None,
+        ttl: timedelta = timedelta(seconds=15),
+        timers: Timers | None = None,
+    ) -> ClusterStream:
+        """Read topics from every broker with a cursor on each, as a member of a group; in the caller's thread."""
+        named = list(topics)
+
+        def open(broker: Broker) -> Stream:
+            return broker.stream(group, named, start=start, member=member, ttl=ttl)
+
+        copies, again = Copies[Delivered](timers or Timers()), self._members.look_again
+        stream = ClusterStream(self._members, open, copies, reconnect=again)
+        self._readers.append(stream)
+        return stream
+
+    def recover(self, mode: Mode | str = Mode.RESTRICTED) -> list[FoundBranch]:
+        """Return every branch that a broker holds prepared, or that was decided there over its coordinator's head."""
+        return [found for page in self.scan(mode) for found in page]
+
+    def scan(self, mode: Mode | str = Mode.RESTRICTED, *, page: int = PAGE) -> Scan:
+        """Start a scan for the same, page by page."""
+        return self._recovering().scan(mode, page=page)
+
+    def forget(self, found: FoundBranch | None = None) -> list[FoundBranch]:
+        """Forget branches that were decided over their coordinator's head: one, or all of them on each broker."""
+        recovering = self._recovering()
+        if found is None:
+            return recovering.forget_all()
+        recovering.forget(found)
+        return [found]
+
+    def reconnect(self) -> None:
+        """Look at brokers that are away, and begin anew where the policy holds on to one."""
+        self._members.require_open()
+        self._selection.reconnect()
+
+    def close(self) -> None:
+        """Close the readers and the brokers that were opened here; the coordinator stays open."""
+        for reader in self._readers:
+            reader.close()
+        self._all.close()
+
+    def __enter__(self) -> Self:
+        """Use the cluster as a context manager."""
+        self._members.require_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _recovering(self) -> Recovering:
+        members = self._members
+        if self._coordinator is None:
+            raise ConfigError(f"cluster {self.definition.name!r} has no coordinator, so nothing is ever prepared in it")
+        return Recovering(self._coordinator.kernel, members, lambda: self._groups)
+
+
+def _unknown(_: object) -> LocalState:
+    return LocalState.UNKNOWN

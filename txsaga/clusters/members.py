@@ -1,0 +1,135 @@
+"""
+The brokers of a cluster as this client sees them: which are there, which went away, since when.
+
+Who fails is passed over for a while, then looked at again. Nothing is stored, and nothing is decided by it: a broker
+that is taken for dead and lives rolls back or keeps what it was sent like any other. If nobody looked again, a broker
+that came back would get no more messages until the client connects anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from threading import RLock
+from uuid import UUID
+
+from txsaga.broker import Broker
+from txsaga.errors import BrokerClosed, NotPrimary, StoreUnavailable, TxSagaError
+
+logger = logging.getLogger("txsaga")
+
+AWAY = (StoreUnavailable, NotPrimary, BrokerClosed)
+"""What says that a broker is not there; another may take its place."""
+LOOKING = 60.0
+"""Seconds that one look takes at most."""
+RETRY = 5.0
+"""Seconds until a broker that is away is looked at again."""
+
+
+class Members:
+    """The brokers of one client."""
+
+    def __init__(
+        self,
+        open: Mapping[str, Callable[[], Broker]],
+        on_open: Callable[[str, Broker], None],
+        *,
+        ours: Iterable[str] = (),
+        retry: float = RETRY,
+    ) -> None:
+        self._open, self._on_open, self._retry = dict(open), on_open, retry
+        self._brokers: dict[str, Broker] = {}
+        self._ours = frozenset(ours)
+        self._away: dict[str, float] = {}  # until when
+        self._closed = False
+        self._lock = RLock()
+        self.changes = 0
+        """How often a broker went or came back: who remembers the number finds out that something changed."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in their order."""
+        return tuple(self._open)
+
+    def require_open(self) -> None:
+        """Raise `BrokerClosed` once the cluster is closed."""
+        if self._closed:
+            raise BrokerClosed("cluster", "txsaga.cluster()")
+
+    def available(self) -> tuple[str, ...]:
+        """Return those that are there; who was away for long enough is looked at again."""
+        self.require_open()
+        return tuple(name for name in self._open if self.is_there(name))
+
+    def is_there(self, name: str) -> bool:
+        """Tell whether a broker is there, as far as anybody knows."""
+        with self._lock:
+            if name in self._brokers and name not in self._away:
+                return True
+            if time.monotonic() < self._away.get(name, 0.0):
+                return False
+            was_away = name in self._away
+            self._away[name] = time.monotonic() + LOOKING  # the others do without it while one looks
+        try:
+            return self._look(name, was_away)
+        except BaseException:
+            self._away[name] = 0.0
+            raise
+
+    def broker(self, name: str) -> Broker:
+        """Return a broker that is there; `StoreUnavailable` for one that is away."""
+        if not self.is_there(name):
+            raise StoreUnavailable(f"broker {name!r} is away; try again later")
+        return self._brokers[name]
+
+    def of_store(self, store: UUID) -> str | None:
+        """Return the name of the broker that is this store."""
+        return next((name for name, broker in self._brokers.items() if broker.identity.uuid == store), None)
+
+    def failed(self, name: str, why: TxSagaError) -> None:
+        """Note that a broker did not answer."""
+        self._pause(name, why, lost=name not in self._away)
+
+    def look_again(self) -> None:
+        """Look at every broker that is away at the next question, however short ago it failed."""
+        with self._lock:
+            self._away = dict.fromkeys(self._away, 0.0)
+
+    def close(self) -> None:
+        """Close the brokers that were opened here."""
+        self._closed = True
+        for name in self._ours & self._brokers.keys():
+            self._brokers[name].close()
+
+    def _opened(self, name: str) -> Broker:
+        broker = self._open[name]()
+        try:
+            self._on_open(name, broker)
+        except BaseException:
+            if name in self._ours:
+                broker.close()
+            raise
+        return broker
+
+    def _look(self, name: str, was_away: bool) -> bool:
+        try:
+            if name not in self._brokers:
+                self._brokers[name] = self._opened(name)
+            self._brokers[name].kernel.store.registry.topics()
+        except AWAY as why:
+            self._pause(name, why, lost=not was_away)
+            return False
+        with self._lock:
+            self._away.pop(name, None)
+            if was_away:
+                logger.info("broker %r is back", name)
+                self.changes += 1
+        return True
+
+    def _pause(self, name: str, why: TxSagaError, *, lost: bool) -> None:
+        with self._lock:
+            self._away[name] = time.monotonic() + self._retry
+            if lost:
+                logger.warning("broker %r is away, tried again in %.0f s: %s", name, self._retry, why)
+                self.changes += 1

@@ -1,0 +1,162 @@
+"""
+Recover and forget over a cluster: what its brokers hold prepared, and what was decided there over a head.
+
+It lists and forgets; the role Recovery settles. A scan never leaves a broker out in silence: one that takes part and
+can't be asked is an XA error that names it. What is prepared is never forgotten: its coordinator would commit into
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import NamedTuple
+
+from txsaga.clusters.members import AWAY, Members
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.errors import ConfigError, UnknownTransaction, xa
+from txsaga.flows.branch import BRANCH, HEURISTIC, BranchEvent, BranchId, BranchState
+from txsaga.flows.ports import NONE, BranchOutcome
+
+logger = logging.getLogger("txsaga")
+
+PAGE = 1_000
+STATES = {
+    TxState.PREPARED: BranchState.PREPARED,
+    TxState.COMMITTED: BranchState.HEURISTIC_COMMITTED,
+    TxState.ROLLED_BACK: BranchState.HEURISTIC_ROLLED_BACK,
+}
+WAITING = tuple(BRANCH.sources(BranchEvent.ROLL_BACK))
+
+
+class Mode(StrEnum):
+    """Which branches are listed."""
+
+    RESTRICTED = "restricted"  # of transactions of this client's groups
+    GLOBAL = "global"  # all of them, other coordinators' too
+
+
+class FoundBranch(NamedTuple):
+    """A branch that a broker holds."""
+
+    broker: str
+    branch: BranchId
+    state: BranchState
+
+
+class Recovering:
+    """Scans the brokers of a cluster for one client."""
+
+    def __init__(self, kernel: Kernel, members: Members, groups: Callable[[], set[str]]) -> None:
+        self._kernel, self._members, self._groups = kernel, members, groups
+
+    def scan(self, mode: Mode | str = Mode.RESTRICTED, *, page: int = PAGE) -> Scan:
+        """Start a scan."""
+        return Scan(self._found(_mode(mode)), page)
+
+    def forget(self, found: FoundBranch) -> None:
+        """Forget one branch that was decided over its coordinator's head; any other is refused."""
+        if found.state not in HEURISTIC:
+            raise xa.ProtocolError(
+                f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
+            )
+        if not any(each == found for each in self._of(found.broker, Mode.GLOBAL)):
+            raise xa.UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
+        _, participant = self._kernel.participant(found.broker)
+        participant.forget(found.branch)
+        self._note(found.branch)
+
+    def forget_all(self) -> list[FoundBranch]:
+        """Forget every branch of this client's that was decided over its coordinator's head, on each broker."""
+        heuristic = [found for found in self._found(Mode.RESTRICTED) if found.state in HEURISTIC]
+        for found in heuristic:
+            self.forget(found)
+        return heuristic
+
+    def _note(self, branch: BranchId) -> None:
+        try:
+            txid = self._kernel.store.registry.identity.own(branch.transaction)
+        except UnknownTransaction:
+            return
+        self._kernel.branches.call(BranchOutcome(txid, branch.number, branch.attempt, BranchEvent.FORGET))
+
+    def _found(self, mode: Mode) -> Iterator[FoundBranch]:
+        for name in self._members.names:
+            yield from self._of(name, mode)
+
+    def _of(self, name: str, mode: Mode) -> Iterator[FoundBranch]:
+        after = 0
+        coordinator = self._kernel.store.registry.identity.uuid if mode is Mode.RESTRICTED else None
+        while True:
+            try:
+                branches = self._members.broker(name).kernel.store.branches
+                guests = branches.guests(coordinator, after=after, limit=PAGE)
+            except AWAY as away:
+                return self._missed(name, mode, away)
+            for guest in guests:
+                branch = BranchId.parse(guest.gid)
+                if mode is Mode.GLOBAL or self._is_ours(branch):
+                    yield FoundBranch(name, branch, STATES[guest.state])
+            if len(guests) < PAGE:
+                return
+            after = guests[-1].txid
+
+    def _missed(self, name: str, mode: Mode, away: Exception) -> None:
+        """Raise for a broker that takes part; one in which nothing of this client's waits is only logged."""
+        if mode is Mode.GLOBAL or self._takes_part(name):
+            raise xa.ResourceManagerFailed(
+                f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
+            ) from away
+        logger.warning("broker %r can't be asked, and nothing waits for it: %s", name, away)
+
+    def _takes_part(self, name: str) -> bool:
+        states, after = (*WAITING, *HEURISTIC), NONE
+        while page := self._kernel.store.branches.listed(states, after=after, limit=PAGE):
+            if any(each.resource == name for each in page):
+                return True
+            after = page[-1][:3]
+        return False
+
+    def _is_ours(self, branch: BranchId) -> bool:
+        try:
+            txid = self._kernel.store.registry.identity.own(branch.transaction)
+        except UnknownTransaction:
+            return False
+        view = self._kernel.store.registry.transaction(txid)
+        return view is not None and view.group in self._groups()
+
+
+class Scan:
+    """A scan under way: start, continue, end."""
+
+    def __init__(self, found: Iterator[FoundBranch], page: int) -> None:
+        if type(page) is not int or page < 1:
+            raise ConfigError(f"page is {page!r}; give how many branches at a time, 1 or more")
+        self._found: Iterator[FoundBranch] | None = found
+        self._page = page
+
+    def next(self) -> list[FoundBranch]:
+        """Return the next page; an empty one is the end."""
+        if self._found is None:
+            raise xa.ProtocolError("this scan has ended; start another")
+        return list(islice(self._found, self._page))
+
+    def end(self) -> None:
+        """End the scan."""
+        self._found = None
+
+    def __iter__(self) -> Iterator[list[FoundBranch]]:
+        """Yield page by page, and end."""
+        while page := self.next():
+            yield page
+        self.end()
+
+
+def _mode(mode: Mode | str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise ConfigError(f"mode is {mode!r}; give {' or '.join(Mode)}") from None

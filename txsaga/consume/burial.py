@@ -1,0 +1,70 @@
+"""
+Where a message goes that failed to the end: the group's backout topic, else the dead letters, else nowhere.
+
+It leaves its group and lies at its new place in one commit. If this never runs, the message comes again and again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from txsaga.consume.claim import Burial, Claim, Policy
+from txsaga.consume.dead_letter import Copy
+from txsaga.consume.fetching import Damage
+from txsaga.core import facts
+from txsaga.core.kernel import Kernel
+from txsaga.core.message import Delivered, Message
+from txsaga.core.topic import SendKind
+from txsaga.errors import InvalidMessage, TopicTypeMismatch, UnknownTopic
+
+logger = logging.getLogger("txsaga")
+
+BACKOUT = ("backout-group", "backout-topic", "backout-message", "backout-attempts", "backout-cause")
+"""Headers of a message in a backout topic."""
+
+
+def bury(kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str, *, uncounted: int = 0) -> None:
+    """Take a message off its group for good, to where its policy says."""
+    attempts = claim.attempts - uncounted
+    told = {"group": claim.group, "message_id": message.id}
+    with kernel.announce.around(facts.Burying, about=claim.group):
+        to = _backout(kernel, policy, claim, message, cause, attempts)
+        if to is None and not policy.dead_letters and policy.backout is None:
+            kernel.store.claims.drop(claim)
+            logger.error("message %s of group %s is lost: %s", message.id, claim.group, cause, extra=told)
+            return
+        copy = Copy.of(message) if to is None else to[1]
+        qid = None if to is None else to[0]
+        kernel.store.claims.bury(claim, Burial(copy, message.topic, cause, qid, uncounted))
+    logger.error("message %s of group %s is given up: %s", message.id, claim.group, cause, extra=told)
+    if to is not None:
+        kernel.tell_decided()
+
+
+def bury_damaged(kernel: Kernel, claim: Claim, damage: Damage) -> None:
+    """Lay what nobody can read with the dead letters, whatever the policy: no member did anything to it."""
+    with kernel.announce.around(facts.Burying, about=claim.group):
+        kernel.store.claims.bury(claim, Burial(damage.copy, damage.topic, damage.cause, None))
+    told = {"group": claim.group, "message_id": damage.copy.message}
+    logger.error("message %s of group %s is given up: %s", damage.copy.message, claim.group, damage.cause, extra=told)
+
+
+def _backout(
+    kernel: Kernel, policy: Policy, claim: Claim, message: Delivered, cause: str, attempts: int
+) -> tuple[int, Copy] | None:
+    if policy.backout is None:
+        return None
+    of = {"group": claim.group, "message_id": message.id}
+    if policy.backout == message.topic:
+        logger.error(
+            "backout of group %s is the topic it reads; the message goes to the dead letters", claim.group, extra=of
+        )
+        return None
+    told = dict(zip(BACKOUT, (claim.group, message.topic, message.id, str(attempts), cause), strict=True))
+    copied = Message(policy.backout, message.body, key=message.key, tag=message.tag, ordering_key=message.ordering_key)
+    try:
+        _, qid = kernel.topics.admit(copied, SendKind.PLAIN)
+    except (UnknownTopic, TopicTypeMismatch, InvalidMessage) as reason:
+        logger.error("backout of group %s: %s; the message goes to the dead letters", claim.group, reason, extra=of)
+        return None
+    return qid, Copy.of(message, **told)

@@ -1,0 +1,153 @@
+"""
+Claims: messages in the hands of a consumer of the work style, and the policy of its group.
+
+A claim holds neighbouring messages of one queue until its time is over; which of them are still open is a mask.
+Whoever takes a message again raises its attempts, so they count deliveries and survive every restart. If the time
+of a claim were not the store's alone, a member that stalled would acknowledge what another is working on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from txsaga.consume.dead_letter import Copy
+from txsaga.core.arguments import check_kind
+from txsaga.core.topic import MAX_RETENTION, check_name
+from txsaga.errors import ConfigError
+
+MOST = 60
+"""Messages in one claim: their mask is one 64-bit number."""
+LONGEST = timedelta(days=1)
+SOONEST = timedelta(minutes=10)
+"""After which a group may expire: its members show themselves every minute."""
+COPIED = 64
+"""Size of a claim on a copy: it may lie beside a claim on the message itself."""
+MOST_ATTEMPTS = 1_000_000_000
+
+
+class Style(StrEnum):
+    """How a consumer group reads."""
+
+    STREAM = "stream"
+    WORK = "work"
+
+    @property
+    def named(self) -> str:
+        """Say it in a sentence."""
+        return "read as a stream" if self is Style.STREAM else "worked off message by message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a group does with messages whose work failed, and how long it is kept when nobody reads."""
+
+    ordered: bool = False
+    max_attempts: int | None = 16
+    backout: str | None = None
+    dead_letters: bool = True
+    first_retry: timedelta = timedelta(seconds=1)
+    longest_retry: timedelta = timedelta(minutes=5)
+    expires: timedelta | None = timedelta(days=30)
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that can't be followed."""
+        for name in ("ordered", "dead_letters"):
+            check_kind(getattr(self, name), bool, name, "give True or False")
+        if self.max_attempts is not None and (
+            type(self.max_attempts) is not int or not 1 <= self.max_attempts <= MOST_ATTEMPTS
+        ):
+            raise ConfigError(f"max_attempts is {self.max_attempts!r}; give a whole number from 1, or None for no end")
+        if self.backout is not None:
+            check_name(self.backout, what="backout topic")
+        for name in ("first_retry", "longest_retry"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or not timedelta() <= value <= LONGEST:
+                raise ConfigError(f"{name} is {_told(value)}; give a timedelta of at most {LONGEST.days} day")
+        if self.expires is not None and not (isinstance(self.expires, timedelta) and self._may_expire(self.expires)):
+            raise ConfigError(
+                f"expires is {_told(self.expires)}; give a timedelta from 10 minutes on, or None for never"
+            )
+
+    @staticmethod
+    def _may_expire(behind: timedelta) -> bool:
+        return SOONEST <= behind <= MAX_RETENTION
+
+    @property
+    def loses(self) -> bool:
+        """Whether a message that fails to the end is lost."""
+        return self.max_attempts is not None and self.backout is None and not self.dead_letters
+
+    def exhausted(self, attempts: int) -> bool:
+        """Tell whether so many deliveries were the last ones."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+    def retry_in(self, attempts: int, jitter: float) -> timedelta:
+        """Return how long to wait behind so many deliveries: twice as long each time."""
+        doubled = self.first_retry.total_seconds() * 2.0 ** min(max(attempts, 1) - 1, 60)
+        return min(timedelta(seconds=min(doubled, self.longest_retry.total_seconds())) * jitter, LONGEST)
+
+
+def _told(value: object) -> str:
+    return str(value) if isinstance(value, timedelta) else repr(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """A consumer group as the store knows it."""
+
+    name: str
+    style: Style
+    policy: Policy
+
+
+class ClaimHold(NamedTuple):
+    """Who takes messages, and for how long."""
+
+    member: str
+    seconds: float
+
+
+class Claim(NamedTuple):
+    """Messages `base` to `base + size` of a queue in one member's hands; `open` are those to do, by bit."""
+
+    group: str
+    qid: int
+    base: int
+    size: int
+    open: int
+    attempts: int
+    receipt: int
+    copy: Copy | None = None  # of a message that was dead: its log may be gone
+
+    def offsets(self) -> Iterator[int]:
+        """Return the offsets of the messages that are open."""
+        return (self.base + at for at in range(self.size) if self.open >> at & 1)
+
+    def only(self, *offsets: int) -> Claim:
+        """Narrow it to some of its messages."""
+        mask, base = 0, self.base
+        for offset in offsets:
+            mask |= 1 << offset - base
+        return self if mask == self.open else self._replace(open=mask)
+
+
+class Unread(NamedTuple):
+    """Messages that nobody has taken yet: from `start` up to `end`."""
+
+    qid: int
+    start: int
+    end: int
+
+
+class Burial(NamedTuple):
+    """A message that failed to the end: into a backout queue when there is one, else to the dead letters."""
+
+    copy: Copy
+    topic: str
+    cause: str
+    backout: int | None
+    uncounted: int = 0  # 1 when it was only taken to be buried: that is no delivery

@@ -1,0 +1,249 @@
+"""
+Work style: members of a group share its messages one by one, whatever queue they lie in.
+
+A received message is invisible to the others for a time. Acknowledged it is done, put back it comes again after a
+rest that doubles each time, and when its attempts are used up it goes where its group's policy says. If a member dies
+or stalls, its messages come again when their time is over: at least once, at most `max_attempts` times.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from hashlib import blake2b
+from types import TracebackType
+from typing import Self
+
+from txsaga.consume.burial import bury, bury_damaged
+from txsaga.consume.claim import LONGEST, MOST, Claim, ClaimHold, ConsumerGroup, Style
+from txsaga.consume.delivery import Delivery, DeliveryLoop, Settlement, acknowledge
+from txsaga.consume.fetching import FetchedMessages, Fetching
+from txsaga.consume.membership import joined
+from txsaga.consume.start import Start
+from txsaga.core import facts
+from txsaga.core.arguments import check_seconds
+from txsaga.core.kernel import Kernel
+from txsaga.core.retry import PATIENCE, patiently
+from txsaga.core.topic import Topic
+from txsaga.core.validation import validate_wanted_tag
+from txsaga.errors import BrokerClosed, ClaimLost, ConfigError, StoreUnavailable
+
+LINE, WINDOW = 64, 2_048
+"""Messages that are put in line at once, and that a queue may have in line."""
+LOOK_AGAIN = 0.1
+"""Seconds between two looks at what came back, while there is something new."""
+
+
+class Claimer:
+    """Takes messages for one member."""
+
+    def __init__(self, kernel: Kernel, queues: Mapping[int, tuple[Topic, int]], hold: ClaimHold) -> None:
+        self._kernel, self._claims, self._fetching = kernel, kernel.store.claims, Fetching(kernel, queues)
+        self._qids, self._hold = sorted(queues), hold
+        self._after, self._look_at, self._new_first = 0, 0.0, False
+
+    def take(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
+        """Claim up to `limit` messages."""
+        if group.policy.ordered:
+            return self._in_line(group, limit)
+        new_first, self._new_first = self._new_first, False
+        looked = not new_first and time.monotonic() >= self._look_at
+        if looked:
+            if due := self._due(group, limit):
+                self._new_first = True  # what comes again at once, each time, would hold up all that is new
+                return due
+            self._look_at = time.monotonic() + LOOK_AGAIN
+        if new := self._new(group, limit):
+            return new
+        return [] if looked else self._due(group, limit)
+
+    def _in_line(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
+        """Claim from the line; it is made longer when it gives too little, since each claim looks through all of it."""
+        new_first, self._new_first = self._new_first, False
+        due = [] if new_first else self._due(group, limit)
+        if not due and (self._line_up(group) or new_first):
+            due = self._due(group, limit)
+        # What comes again at once, each time, would keep all that is new out of the line.
+        self._new_first = not new_first and (0 < len(due) < limit or any(claim.attempts > 1 for claim in due))
+        return due
+
+    def found(self, claim: Claim) -> FetchedMessages:
+        """Read the open messages of a claim."""
+        return self._fetching.of(claim)
+
+    def _due(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
+        with self._kernel.announce.around(facts.Taking, about=group.name):
+            return self._claims.take_due(group.name, self._qids, limit, self._hold)
+
+    def _new(self, group: ConsumerGroup, limit: int) -> Sequence[Claim]:
+        with self._kernel.announce.around(facts.Taking, about=group.name):
+            claim = self._claims.take_new(group.name, self._qids, self._after, limit, self._hold)
+        if claim is None:
+            return []
+        self._after = claim.qid
+        return [claim]
+
+    def _line_up(self, group: ConsumerGroup) -> bool:
+        found = self._claims.unread(group.name, self._qids, self._after, LINE, WINDOW)
+        if found is None:
+            return False
+        self._after = found.qid
+        keys = {
+            m.offset: m.key if m.ordering_key is None else m.ordering_key
+            for m in self._fetching.read(found.qid, found.start, found.end).messages
+        }
+        hashed = [_hashed(keys.get(offset)) for offset in range(found.start, found.end)]
+        with self._kernel.announce.around(facts.Ordering, about=group.name):
+            self._claims.line_up(group.name, found, hashed)
+        return True
+
+
+def _hashed(key: str | None) -> int | None:
+    return None if key is None else int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+logger = logging.getLogger("txsaga")
+
+IDLE = 0.5
+"""Seconds between two looks when no tick announces news."""
+LOST = "its member was lost, or its transaction rolled back, at each delivery"
+POLICY = 5.0
+"""Seconds until a policy that somebody changed is followed, and the group counts as seen again."""
+
+
+class Consumer:
+    """Receives messages for one member of a group."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: str,
+        topics: Iterable[str],
+        *,
+        member: str,
+        batch: int = 32,
+        invisible: timedelta = timedelta(seconds=30),
+        start: Start = "earliest",
+        tag: str | None = None,
+        jitter: Callable[[], float] = lambda: 1.0,
+        on_close: Callable[[Consumer], None] = lambda _: None,
+    ) -> None:
+        if not isinstance(invisible, timedelta) or not timedelta(milliseconds=100) <= invisible <= LONGEST:
+            raise ConfigError(f"invisible is {invisible!r}; give a timedelta from 0.1 seconds to one day")
+        validate_wanted_tag(tag)
+        self.group, self.member, self._tag, self._batch = group, member, tag, _count(batch, "batch")
+        self._kernel, self._on_close = kernel, on_close
+        self._group, queues = joined(kernel, group, Style.WORK, topics, start)
+        self._policy_until = time.monotonic() + POLICY
+        self._hands = Settlement(kernel, invisible, lambda: self._group.policy, jitter)
+        self._handing = DeliveryLoop(self._hands, invisible.total_seconds())
+        self._taking = Claimer(kernel, queues, ClaimHold(member, invisible.total_seconds()))
+        self._closed = False
+
+    def receive(self, count: int | None = None, *, wait: float = 0.0, patience: float = PATIENCE) -> list[Delivery]:
+        """Take up to `count`, waiting so many seconds for the first; `patience` is for a store that is away."""
+        check_seconds(wait, "wait")
+        check_seconds(patience, "patience")
+        end, most = time.monotonic() + wait, self._batch if count is None else _count(count, "count")
+        while True:
+            if found := patiently(lambda: self._take(most), patience):
+                return found
+            left = end - time.monotonic()
+            if left <= 0 or self._closed:
+                return []
+            self._kernel.store.log.wait(min(IDLE, left))
+            if self._closed:
+                return []
+
+    def messages(self, *, wait: float | None = None) -> Generator[Delivery]:
+        """Yield messages one by one; `wait` ends it after so many idle seconds, else it goes on for ever."""
+        if wait is not None:
+            check_seconds(wait, "wait")
+        return self._messages(wait)
+
+    def _messages(self, wait: float | None) -> Generator[Delivery]:
+        while not self._closed:
+            try:
+                messages = self.receive(wait=60.0 if wait is None else wait)
+            except StoreUnavailable as away:
+                if wait is not None:
+                    raise
+                said = "group %s can't read: %s; it goes on when the store is back"
+                logger.warning(said, self.group, away, extra={"group": self.group})
+                continue
+            if not messages and wait is not None:
+                return
+            yield from self._handing.out(messages, lambda: self._closed)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield messages for ever."""
+        return self.messages()
+
+    def ack(self, messages: Sequence[Delivery]) -> None:
+        """Acknowledge many messages at once; `ClaimLost` when any of them came too late."""
+        acknowledge(self._hands, messages)
+
+    def close(self) -> None:
+        """Give back what nobody has worked on; whoever iterates is at the end."""
+        if not self._closed:
+            self._closed = True
+            self._on_close(self)
+            self._handing.give_back()
+
+    def __enter__(self) -> Self:
+        """Use the consumer as a context manager."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _take(self, most: int) -> list[Delivery]:
+        if self._closed:
+            raise BrokerClosed("consumer", "broker.consumer()")
+        self._hands.require_ours()
+        self._follow_policy()
+        # Neighbours of what kills its member count as delivered with it: their only delivery must be one of their own.
+        count = 1 if self._group.policy.max_attempts == 1 else most
+        found: list[Delivery] = []
+        while not found and not self._closed and (claims := self._taking.take(self._group, count)):
+            for claim in claims:
+                try:
+                    found += self._received(claim)
+                except ClaimLost as lost:
+                    logger.warning("%s", lost, extra={"group": self.group})
+        return found
+
+    def _received(self, claim: Claim) -> list[Delivery]:
+        """Read a claim's messages; those that nobody is to work on are put where they belong."""
+        messages, damaged = self._taking.found(claim)
+        for damage in damaged:
+            bury_damaged(self._kernel, claim.only(damage.offset), damage)
+        wanted = messages if self._tag is None else [message for message in messages if message.tag == self._tag]
+        if gone := claim.open.bit_count() - len(messages) - len(damaged):
+            logger.error("%d messages of group %s are gone by retention", gone, self.group, extra={"group": self.group})
+        if len(wanted) + len(damaged) < claim.open.bit_count():
+            told = {message.offset for message in wanted} | {damage.offset for damage in damaged}
+            self._hands.acknowledge(claim.only(*({*claim.offsets()} - told)))
+        policy = self._group.policy
+        if policy.max_attempts is not None and claim.attempts > policy.max_attempts:
+            for message in wanted:
+                bury(self._kernel, policy, claim.only(message.offset), message, LOST, uncounted=1)
+            return []
+        return [Delivery(self._hands, claim, message) for message in wanted]
+
+    def _follow_policy(self) -> None:
+        if time.monotonic() > self._policy_until:
+            with self._kernel.announce.around(facts.Renewing, about=self.group):
+                self._group = self._kernel.store.groups.touch(self.group)
+            self._policy_until = time.monotonic() + POLICY
+
+
+def _count(given: object, name: str) -> int:
+    if type(given) is not int or not 1 <= given <= MOST:
+        raise ConfigError(f"{name} is {given!r}; give a whole number from 1 to {MOST}")
+    return given

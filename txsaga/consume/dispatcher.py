@@ -1,0 +1,91 @@
+"""
+The roles of a store: dispatcher and partitions; check-back, scheduler and heartbeat have files of their own.
+
+Each is one `run_once()`, and any number of copies may run anywhere at once. Dispatcher: without it decisions stand
+but nobody sees the messages. Partitions: without it numbers run out of room after some hundred thousand transactions,
+with a clear error.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from txsaga.core import facts
+from txsaga.core.kernel import Kernel
+from txsaga.core.role_loop import Pace
+from txsaga.errors import TxSagaError
+
+logger = logging.getLogger("txsaga")
+
+
+class Dispatcher:
+    """Gives offsets to decisions: one tick per round."""
+
+    name = "dispatcher"
+    pace = Pace(0.005, 0.08, breath=0.01)  # a tick for each decision would cost more than the decision
+    LIMIT = 5_000
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._log, self._announce = kernel.store.log, kernel.announce
+        self._overview, self._blocked = kernel.store.overview, tuple[int, ...]()
+
+    def run_once(self) -> int:
+        """Run one tick; nothing was done where a rival was first."""
+        with self._announce.around(facts.Ticking):
+            ticked = self._log.tick(self.LIMIT)
+        if ticked is None:
+            return 0
+        if ticked.blocked != self._blocked:
+            self._blocked = ticked.blocked
+            self._report()
+        return ticked.chunks + int(ticked.more)
+
+    def _report(self) -> None:
+        """Log once which queues are blocked, and once when none is any more."""
+        if not self._blocked:
+            logger.warning("no queue is blocked any more", extra={"role": self.name})
+            return
+        logger.error(
+            "blocked queues: %s; the log of each has a row that no tick wrote, at or after the queue's head; "
+            "their messages wait, other queues go on; `txsaga doctor` says what to do",
+            ", ".join(self._overview.dispatch().blocked),
+            extra={"role": self.name},
+        )
+
+
+class PartitionRole:
+    """Makes room for numbers ahead of time, drops what nobody needs, and forgets groups that nobody is seen in."""
+
+    name = "partitions"
+    pace = Pace(5.0, 10.0)  # room for a million numbers is taken in half a minute by those who hurry
+    AHEAD = 1_000_000
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._log, self._groups, self._announce = kernel.store.log, kernel.store.groups, kernel.announce
+
+    def run_once(self) -> int:
+        """Add partitions, let groups expire and drop partitions: one that fails keeps no other from its step."""
+        done, failures = 0, list[TxSagaError]()
+        with self._announce.around(facts.Partitioning):
+            for step in (self._extend, self._expire, self._log.drop_partitions):
+                try:
+                    done += step()
+                except TxSagaError as failure:
+                    failures.append(failure)
+            if failures:
+                raise failures[0]
+        return done
+
+    def _extend(self) -> int:
+        return self._log.extend_partitions(self.AHEAD)
+
+    def _expire(self) -> int:
+        expired = self._groups.expire()
+        for name in expired:
+            logger.warning(
+                "group %s expired: nobody was seen in it for as long as it says; where it stood is forgotten, "
+                "its dead letters stay",
+                name,
+                extra={"group": name},
+            )
+        return len(expired)

@@ -1,0 +1,184 @@
+"""
+Consumer groups and their dead letters, as a program creates, alters, replays and purges them.
+
+Every change is announced before and after. A backout topic must exist when it is named: found out at the first
+message that fails to the end, it would be too late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from txsaga.consume.claim import ConsumerGroup, Policy, Style
+from txsaga.consume.dead_letter import DeadLetter
+from txsaga.consume.start import Start, first_offset
+from txsaga.core import facts
+from txsaga.core.arguments import check_count, check_kind, check_text, list_of
+from txsaga.core.kernel import Kernel
+from txsaga.core.topic import check_name
+from txsaga.errors import ConfigError, TopicNotRead, UnknownGroup
+from txsaga.inspect.overview import Position, Reading
+
+logger = logging.getLogger("txsaga")
+
+NAME = "give its name"
+
+
+def open_group(kernel: Kernel, name: str, style: Style, policy: Policy) -> ConsumerGroup:
+    """Register a group, or find it."""
+    check_name(name, what="consumer group", known=lambda: kernel.store.groups.find(name) is not None)
+    _require_backout(kernel, policy)
+    with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
+        return _warned(kernel.store.groups.open(name, style, policy))
+
+
+def create_group(kernel: Kernel, name: str, policy: Policy) -> ConsumerGroup:
+    """Register a group that works messages off; one that exists stays as it is, but for its order."""
+    group = open_group(kernel, name, Style.WORK, policy)
+    if group.policy.ordered is not policy.ordered:
+        kept = "keeps" if group.policy.ordered else "does not keep"
+        raise ConfigError(f"group {name!r} exists and {kept} the order of keys, which never changes; use another name")
+    return group
+
+
+def alter_group(kernel: Kernel, name: str, changes: dict[str, object]) -> ConsumerGroup:
+    """Change parts of a group's policy."""
+    check_text(name, "the consumer group", NAME)
+    known = kernel.store.groups.find(name)
+    if known is None:
+        raise UnknownGroup(name)
+    policy = replace(known.policy, **changes)  # type: ignore[arg-type]  # it looks at them itself
+    _require_backout(kernel, policy)
+    if not changes:
+        return _warned(known)
+    with kernel.announce.around(facts.Registering, about=f"consumer group {name}"):
+        return _warned(kernel.store.groups.alter(name, changes))
+
+
+class Move(NamedTuple):
+    """Where a group is put in one queue."""
+
+    topic: str
+    queue: int
+    before: int
+    after: int
+
+
+def reset_group(kernel: Kernel, name: str, topic: str | None, start: Start, *, dry_run: bool) -> Sequence[Move]:
+    """Put a group elsewhere in its topics; return the moves, which a dry run only plans."""
+    _require_group(kernel, name, topic)
+    readings = _readings(kernel, name, topic)
+    moves, positions = [], {}
+    for reading in readings:
+        qids = kernel.store.registry.topic(reading.topic).qids
+        for position in reading.positions:
+            qid = qids[position.queue]
+            positions[qid] = first_offset(kernel.store.log, qid, start)
+            moves.append(Move(reading.topic, position.queue, position.lowest, positions[qid]))
+    if positions and not dry_run:
+        with kernel.announce.around(facts.Positioning, about=name):
+            kernel.store.queues.reset(name, positions)
+    return moves
+
+
+def leave_topic(kernel: Kernel, name: str, topic: str, *, dry_run: bool) -> Sequence[Position]:
+    """Take a group out of a topic; return where it stood, which a dry run only looks at."""
+    check_text(topic, "the topic", NAME)
+    _require_group(kernel, name, topic)
+    qids = kernel.store.registry.topic(topic).qids
+    readings = _readings(kernel, name, topic)
+    if not dry_run:
+        with kernel.announce.around(facts.Positioning, about=name):
+            kernel.store.queues.forget(name, qids)
+    return [position for reading in readings for position in reading.positions]
+
+
+def _require_group(kernel: Kernel, name: str, topic: str | None) -> None:
+    check_text(name, "the consumer group", NAME)
+    if topic is not None:
+        check_text(topic, "the topic", NAME)
+    if kernel.store.groups.find(name) is None:
+        raise UnknownGroup(name)
+
+
+def _readings(kernel: Kernel, name: str, topic: str | None) -> Sequence[Reading]:
+    """Return where a group stands in its topics, or in the one that is named."""
+    readings = [r for r in kernel.store.overview.readings() if r.group == name and topic in (None, r.topic)]
+    if topic is not None and not readings:
+        kernel.store.registry.topic(topic)
+        raise TopicNotRead(name, topic)
+    return readings
+
+
+PAGE = 500
+"""Letters that are replayed or purged in one transaction where all of a group's are meant."""
+NEWEST_ID = 2**63 - 1
+"""No letter has a number beyond."""
+
+
+class DeadLetters:
+    """What the groups of a store gave up."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def list(self, group: str | None = None, limit: int = 100) -> Sequence[DeadLetter]:
+        """Return dead letters, newest first; of all groups where none is named."""
+        if group is not None:
+            check_text(group, "group", "give its name, or None for all groups")
+        check_count(limit, "limit")
+        return self._kernel.store.dead_letters.list(group, min(limit, NEWEST_ID))
+
+    def pages(self, group: str) -> Iterator[Sequence[int]]:
+        """Return the numbers of all letters that a group has now, oldest first, so many at a time."""
+        newest, after = max((letter.id for letter in self.list(group, 1)), default=0), 0
+        while page := [id for id in self._kernel.store.dead_letters.ids(group, after, PAGE) if id <= newest]:
+            yield page
+            after = page[-1]
+
+    def get(self, id: int) -> DeadLetter | None:
+        """Return one."""
+        (id,) = _numbers([id])
+        return self._kernel.store.dead_letters.get(id) if 0 < id <= NEWEST_ID else None
+
+    def replay(self, ids: Sequence[int]) -> int:
+        """Let letters come to their group again, as messages that were never delivered; return how many came.
+
+        One whose copy still waits stays, and one whose group is gone.
+        """
+        ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
+        with self._kernel.announce.around(facts.Replaying):
+            return self._kernel.store.dead_letters.replay(ids)
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Delete letters for good; return how many there were."""
+        ids = [id for id in _numbers(ids) if 0 < id <= NEWEST_ID]
+        with self._kernel.announce.around(facts.Purging):
+            return self._kernel.store.dead_letters.purge(ids)
+
+
+def _numbers(ids: Sequence[int]) -> list[int]:
+    """Return numbers of letters as a list; what can't be one names none."""
+    numbers = list_of(ids, "ids", "give a list of the numbers of letters")
+    for id in numbers:
+        check_kind(id, int, "the number of a letter", "give a whole number, as dead_letters.list() shows it")
+    return numbers
+
+
+def _require_backout(kernel: Kernel, policy: Policy) -> None:
+    if policy.backout is not None:
+        kernel.store.registry.topic(policy.backout)
+
+
+def _warned(group: ConsumerGroup) -> ConsumerGroup:
+    if group.policy.loses:
+        logger.warning(
+            "group %s has neither a backout topic nor dead letters: a message that fails %d times is lost",
+            group.name,
+            group.policy.max_attempts,
+            extra={"group": group.name},
+        )
+    return group

@@ -1,0 +1,207 @@
+"""
+Consumer groups on PostgreSQL, and the dead letters they left behind.
+
+A group keeps its style for ever: if its cursors were moved in both, messages would be skipped without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, TextClause, delete, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from txsaga.consume.claim import COPIED, ConsumerGroup, Policy, Style
+from txsaga.consume.claim_end_statements import forget
+from txsaga.consume.dead_letter import Copy, DeadLetter
+from txsaga.errors import GroupKindMismatch, UnknownGroup
+from txsaga.store import schema
+from txsaga.store.connection import transaction
+
+group, letter = schema.consumer_group, schema.dead_letter
+NEWEST = select(letter, schema.queue.c.idx).join(schema.queue, schema.queue.c.qid == letter.c.qid)
+
+SEEN = """
+UPDATE {s}.consumer_group SET seen = clock_timestamp()
+ WHERE name = ANY (:names) AND seen < clock_timestamp() - interval '1 minute'"""
+
+OVER = """
+SELECT name FROM {s}.consumer_group WHERE seen < clock_timestamp() - expires
+ ORDER BY name FOR UPDATE SKIP LOCKED"""
+
+# Cursors are locked as decisions lock them, before anybody looks: an intent that is written meanwhile is seen.
+STILL = "SELECT FROM {s}.cursor WHERE grp = :name ORDER BY qid FOR UPDATE"
+AT_WORK = """(EXISTS (SELECT FROM {s}.intent WHERE grp = g.name)
+    OR EXISTS (SELECT FROM {s}.claim WHERE grp = g.name
+                  AND (txid IS NOT NULL OR receipt IS NOT NULL AND until > clock_timestamp()))
+    OR EXISTS (SELECT FROM {s}.lease
+                WHERE starts_with(kind, 'member:' || g.name || '/') AND until > clock_timestamp()))"""
+IN_USE = "SELECT " + AT_WORK + " FROM {s}.consumer_group g WHERE name = :name"
+# A member that works on one message for long is at work: its group's time begins when it is done.
+SEEN_AT_WORK = (
+    """
+UPDATE {s}.consumer_group g SET seen = clock_timestamp()
+ WHERE expires IS NOT NULL AND seen < clock_timestamp() - interval '1 minute' AND """
+    + AT_WORK
+)
+FORGET = (
+    "DELETE FROM {s}.cursor WHERE grp = :name",
+    "DELETE FROM {s}.lease WHERE starts_with(kind, 'member:' || :name || '/')",
+    "DELETE FROM {s}.consumer_group WHERE name = :name",
+)
+
+# In a statement of its own: a group that expires in this moment is gone for the next one, or stays with its letters.
+WANTED = """
+SELECT name FROM {s}.consumer_group WHERE name IN (SELECT grp FROM {s}.dead_letter WHERE id = ANY (:ids))
+ ORDER BY name FOR UPDATE"""
+
+# A letter that is replayed comes as its message came, with what it went through; it begins to count anew.
+REPLAY = """
+WITH l AS MATERIALIZED (SELECT * FROM {s}.dead_letter WHERE id = ANY (:ids) AND grp = ANY (:names) FOR UPDATE),
+ copies AS (
+    INSERT INTO {s}.claim (grp, qid, base, size, open, attempts, until, history, message, born, body)
+    SELECT grp, qid, off, {copied}, 1, 0, clock_timestamp(), history, message, born, body FROM l
+    ON CONFLICT DO NOTHING RETURNING grp, qid, base)
+DELETE FROM {s}.dead_letter d USING l, copies c WHERE d.id = l.id AND (l.grp, l.qid, l.off) = (c.grp, c.qid, c.base)"""
+
+
+class PostgresGroups:
+    """The consumer groups of one namespace."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
+
+    def open(self, name: str, style: Style, policy: Policy) -> ConsumerGroup:
+        """Register a group, or find it."""
+        known = self._seen(name)
+        if known is None:
+            new = insert(group).values(name=name, style=style.value, **asdict(policy)).on_conflict_do_nothing()
+            with transaction(self._engine) as connection:
+                connection.execute(new)
+            known = self._seen(name)
+        if known is None:
+            raise UnknownGroup(name)  # dropped in this moment
+        if known.style is not style:
+            raise GroupKindMismatch(name, stored=known.style.named, asked=style.named)
+        return known
+
+    def find(self, name: str) -> ConsumerGroup | None:
+        """Return a group that is registered."""
+        with transaction(self._engine) as connection:
+            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
+        return None if row is None else _group(row)
+
+    def touch(self, name: str) -> ConsumerGroup:
+        """Note that a member is at work."""
+        known = self._seen(name)
+        if known is None:
+            raise UnknownGroup(name)
+        return known
+
+    def expire(self) -> Sequence[str]:
+        """Delete groups that nobody was seen in for as long as they say."""
+        with transaction(self._engine) as connection:
+            connection.execute(self._sql(SEEN_AT_WORK))
+        with transaction(self._engine) as connection:
+            over = [name for (name,) in connection.execute(self._sql(OVER))]
+            return [name for name in over if self._forgotten(connection, name)]
+
+    def _forgotten(self, connection: Connection, name: str) -> bool:
+        named = {"name": name}
+        connection.execute(self._sql(STILL), named)
+        if connection.execute(self._sql(IN_USE), named).scalar_one():
+            return False
+        forget(connection, self._schema, name, None, "the group expired")
+        for statement in FORGET:
+            connection.execute(self._sql(statement), named)
+        return True
+
+    def _seen(self, name: str) -> ConsumerGroup | None:
+        # Noted first: a group that expires in this moment is gone when it is read, one that was noted stays.
+        with transaction(self._engine) as connection:
+            connection.execute(self._sql(SEEN), {"names": [name]})
+            row = connection.execute(select(group).where(group.c.name == name)).one_or_none()
+        return None if row is None else _group(row)
+
+    def _sql(self, statement: str) -> TextClause:
+        return text(statement.format(s=self._schema))
+
+    def all(self) -> Sequence[ConsumerGroup]:
+        """Return all groups by name."""
+        with transaction(self._engine) as connection:
+            return [_group(row) for row in connection.execute(select(group).order_by(group.c.name))]
+
+    def alter(self, name: str, changes: Mapping[str, object]) -> ConsumerGroup:
+        """Change parts of a group's policy."""
+        statement = update(group).where(group.c.name == name).values(**changes).returning(group)
+        with transaction(self._engine) as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise UnknownGroup(name)
+        return _group(row)
+
+
+class PostgresDeadLetters:
+    """The dead letters of one namespace."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
+
+    def list(self, group: str | None, limit: int) -> Sequence[DeadLetter]:
+        """Return dead letters, newest first."""
+        query = NEWEST if group is None else NEWEST.where(letter.c.grp == group)
+        with transaction(self._engine) as connection:
+            rows = connection.execute(query.order_by(letter.c.id.desc()).limit(limit)).all()
+        return [_letter(row) for row in rows]
+
+    def ids(self, group: str, after: int, limit: int) -> Sequence[int]:
+        """Return numbers of a group's letters, oldest first."""
+        query = select(letter.c.id).where(letter.c.grp == group, letter.c.id > after)
+        with transaction(self._engine) as connection:
+            return connection.execute(query.order_by(letter.c.id).limit(limit)).scalars().all()
+
+    def get(self, id: int) -> DeadLetter | None:
+        """Return one."""
+        with transaction(self._engine) as connection:
+            row = connection.execute(NEWEST.where(letter.c.id == id)).one_or_none()
+        return None if row is None else _letter(row)
+
+    def replay(self, ids: Sequence[int]) -> int:
+        """Let letters come to their group again."""
+        numbers = {"ids": [*ids]}
+        with transaction(self._engine) as connection:
+            wanted = {"names": list(connection.execute(self._sql(WANTED), numbers).scalars())}
+            connection.execute(self._sql(SEEN), wanted)
+            return connection.execute(self._sql(REPLAY), {**numbers, **wanted}).rowcount
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Delete letters for good."""
+        with transaction(self._engine) as connection:
+            return connection.execute(delete(letter).where(letter.c.id.in_(ids))).rowcount
+
+    def _sql(self, statement: str) -> TextClause:
+        return text(statement.format(s=self._schema, copied=COPIED))
+
+
+def _group(row: Row[Any]) -> ConsumerGroup:
+    values = dict(row._mapping)
+    del values["seen"]
+    name, style = values.pop("name"), Style(values.pop("style"))
+    return ConsumerGroup(name=name, style=style, policy=Policy(**values))
+
+
+def _letter(row: Row[Any]) -> DeadLetter:
+    return DeadLetter(
+        id=row.id,
+        group=row.grp,
+        topic=row.topic,
+        queue=row.idx,
+        offset=row.off,
+        at=row.at,
+        attempts=row.attempts,
+        cause=row.cause,
+        history=row.history,
+        copy=Copy(row.message, row.born, row.body),
+    )

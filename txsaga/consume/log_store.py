@@ -1,0 +1,214 @@
+"""
+Ticks, reads and partitions on PostgreSQL.
+
+A tick is one REPEATABLE READ transaction that calls the function of `ticks.py`. Late committers join a later tick, so a
+held transaction never stalls a consumer. If no tick ever runs, decisions stand and nothing is lost, but no consumer
+sees them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import IsolationLevel
+from sqlalchemy import Engine, select
+
+from txsaga.consume.ticks import channel_of
+from txsaga.core.records import Bounds, LogEntry, TickResult
+from txsaga.errors import StoreError, StoreUnavailable
+from txsaga.messages.hot_statements import Hot
+from txsaga.store import schema
+from txsaga.store.connection import is_lost, transaction, translated
+from txsaga.store.line import NO_HURRY, ConnectionLost, ConnectionPool, PipelineConnection
+from txsaga.store.partitions import Partitions
+from txsaga.store.values import int4, int8
+from txsaga.store.wire import Call
+
+_every_wakeup: weakref.WeakSet[Wakeup] = weakref.WeakSet()
+
+
+def _start_anew_after_fork() -> None:
+    for wakeup in list(_every_wakeup):
+        wakeup.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew_after_fork)
+
+
+class Wakeup:
+    """Hears the NOTIFY of ticks."""
+
+    def __init__(self, engine: Engine, channel: str) -> None:
+        self._line, self._channel = PipelineConnection(engine), channel
+        self.start_anew()
+        _every_wakeup.add(self)
+
+    def start_anew(self) -> None:
+        """Forget who listens and who waits."""
+        self._listening = threading.Lock()
+        self._news = threading.Condition()
+        self._count = 0
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a tick announces news, at most this long."""
+        if self._listening.acquire(blocking=False):
+            try:
+                return self._listen(seconds)
+            finally:
+                self._listening.release()
+        with self._news:
+            seen = self._count
+            return self._news.wait_for(lambda: self._count != seen, seconds)
+
+    def close(self) -> None:
+        """Close the listening connection."""
+        self._line.close()
+
+    def _listen(self, seconds: float) -> bool:
+        try:
+            connection = self._line.connection()
+            if connection is not self._connection:
+                connection.execute(f'LISTEN "{self._channel}"')
+                self._connection = connection
+                return True  # whatever came before LISTEN was not heard: look
+            heard = any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+        except (psycopg.Error, StoreError):
+            self._line.close()
+            time.sleep(min(seconds, 0.1))
+            return False
+        if heard:
+            with self._news:
+                self._count += 1
+                self._news.notify_all()
+        return heard
+
+
+T = TypeVar("T")
+UNCAPPED = 2**62
+RIVAL = "40001"
+"""Another dispatcher wrote this tick first."""
+
+
+class PostgresLog:
+    """The log of one namespace."""
+
+    def __init__(self, engine: Engine, hot: Hot, namespace: str) -> None:
+        self._engine, self._hot = engine, hot
+        channel = channel_of(namespace)
+        self._ticks = PipelineConnection(engine, timeout=NO_HURRY)  # a decision, however large, is one tick
+        self._readers = ConnectionPool(engine)
+        self._wakeup = Wakeup(engine, channel)
+        self._partitions = Partitions(engine, namespace)
+
+    def tick(self, limit: int) -> TickResult | None:
+        """Give offsets to what was decided since the last tick."""
+        return self._in_tick(limit, lambda _, ticked: ticked)
+
+    def tick_with(self, read: Callable[[psycopg.Connection[Any]], T]) -> tuple[int, T] | None:
+        """Run an uncapped tick and read in its snapshot before it commits; None when a rival was first."""
+
+        def of_all(connection: psycopg.Connection[Any], ticked: TickResult) -> tuple[int, T]:
+            if ticked.blocked:  # their messages would be missing beside rows of the same decision (R7)
+                queues = ", ".join(map(str, ticked.blocked))
+                raise StoreUnavailable(
+                    f"queues {queues} are blocked and would be behind; see `txsaga doctor`, then retry"
+                )
+            return ticked.tick, read(connection)
+
+        return self._in_tick(UNCAPPED, of_all)
+
+    def fetch(self, qid: int, offset: int, limit: int, end: int = UNCAPPED) -> Sequence[LogEntry]:
+        """Return chunks from the one that holds an offset."""
+        try:
+            (rows,) = self._readers.exchange([Call(self._hot.fetch, [int4(qid), int8(offset), int4(limit), int8(end)])])
+        except ConnectionLost as error:
+            raise _away(error) from error
+        return [LogEntry(*row) for row in rows]
+
+    def bounds(self, qids: Sequence[int]) -> Mapping[int, Bounds]:
+        """Return tail and head of queues."""
+        q = schema.queue
+        with transaction(self._engine) as connection:
+            rows = connection.execute(select(q.c.qid, q.c.tail, q.c.head).where(q.c.qid.in_(qids)))
+            return {qid: Bounds(tail, head) for qid, tail, head in rows}
+
+    def offset_at(self, qid: int, moment: datetime) -> int:
+        """Return the first offset given out at or after a moment: by halving, since times rise with offsets."""
+        entry = schema.log
+        low, high = self.bounds([qid])[qid]
+        with transaction(self._engine) as connection:
+            while low < high:
+                middle = (low + high) // 2
+                query = select(entry.c.base, entry.c.n, entry.c.at).where(entry.c.qid == qid, entry.c.base <= middle)
+                row = connection.execute(query.order_by(entry.c.base.desc()).limit(1)).one_or_none()
+                if row is not None and row.at >= moment:
+                    high = row.base
+                else:
+                    low = middle + 1 if row is None else row.base + row.n
+        return max(low, self.bounds([qid])[qid].tail)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the NOTIFY of a tick."""
+        return self._wakeup.wait(seconds)
+
+    def extend_partitions(self, ahead: int) -> int:
+        """Add partitions ahead of the numbers."""
+        return self._partitions.extend(ahead)
+
+    def drop_partitions(self) -> int:
+        """Drop partitions that nobody needs."""
+        return self._partitions.drop()
+
+    def close(self) -> None:
+        """Close every line."""
+        self._wakeup.close()
+        self._ticks.close()
+        self._readers.close()
+
+    def _in_tick(self, limit: int, then: Callable[[psycopg.Connection[Any], TickResult], T]) -> T | None:
+        with self._ticks.lock:
+            connection = self._ticks.connection()
+            try:
+                with _repeatable(connection):
+                    ticked = self._tick(connection, limit)
+                    if ticked is None:
+                        raise psycopg.Rollback
+                    return then(connection, ticked)
+            except psycopg.Error as error:
+                if is_lost(error) or connection.broken:
+                    self._ticks.close()
+                if error.sqlstate == RIVAL:
+                    return None
+                raise translated(error) from error
+        return None
+
+    def _tick(self, connection: psycopg.Connection[Any], limit: int) -> TickResult | None:
+        row = connection.execute(self._hot.tick, {"limit": limit}, prepare=True).fetchone()
+        if row is None:
+            return None
+        tick, chunks, more, blocked = row
+        return TickResult(tick, chunks, more, tuple(blocked))
+
+
+def _away(error: ConnectionLost) -> StoreUnavailable:
+    return StoreUnavailable(f"the home database went away during a read: {error}; retry")
+
+
+@contextmanager
+def _repeatable(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with connection.transaction():
+            yield
+    finally:
+        if not connection.broken:
+            connection.isolation_level = None

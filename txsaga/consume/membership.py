@@ -1,0 +1,200 @@
+"""
+A member of a consumer group: its leases and the queues that fall to it.
+
+A lease is of a group and a topic: the queues of a topic are shared by those members that read it, so members
+that read different topics leave nothing unread. The store's clock decides who is alive. A member that can't
+renew in time loses its queues to the others; it notices by its epoch, not by its own clock. A queue is given
+up only when none of its offsets are bound to a transaction of ours, and taken over only after a dead member's
+transaction on it is settled; not before that transaction's own lease is over, since its member may only be at work.
+So a member that leaves keeps the leases of topics that hold something bound: without them the next one would roll
+back a block that is still at work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import count
+
+from txsaga.checkback.running import TYPICAL
+from txsaga.consume.claim import ConsumerGroup, Policy, Style
+from txsaga.consume.groups import open_group
+from txsaga.consume.start import Start, first_offset
+from txsaga.core import facts
+from txsaga.core.arguments import list_of
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import ClaimedQueue, Doubt
+from txsaga.core.retry import patiently
+from txsaga.core.topic import Topic, check_name
+from txsaga.errors import ConfigError
+from txsaga.messages.ports import Ledgers
+
+
+class BoundOffsets:
+    """The claims of undecided transactions, each as it was before its queue was first consumed."""
+
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._firsts: dict[int, dict[int, ClaimedQueue]] = {}  # by transaction and queue
+
+    def __contains__(self, txid: object) -> bool:
+        """Tell whether a transaction is one of these."""
+        return txid in self._firsts
+
+    @property
+    def queues(self) -> frozenset[int]:
+        """The queues that they hold."""
+        return frozenset().union(*self._firsts.values())
+
+    def add(self, txid: int, claim: ClaimedQueue) -> None:
+        """Note that a transaction consumes from a claim on."""
+        firsts = self._firsts.setdefault(txid, {})
+        first = firsts.get(claim.qid)
+        if first is None or first.epoch != claim.epoch:
+            firsts[claim.qid] = claim
+
+    def forget(self, txid: int) -> list[ClaimedQueue]:
+        """Drop a transaction that is decided; return where its queues stood."""
+        return list(self._firsts.pop(txid, {}).values())
+
+    def decided(self) -> Mapping[int, Decision]:
+        """Ask which of them are decided by now, and how."""
+        if not self._firsts:
+            return {}
+        with self._ledgers.open() as ledger:
+            standing = {txid: ledger.standing(txid) for txid in self._firsts}
+        return {txid: decision for txid, decision in standing.items() if decision is not None}
+
+
+UNHEARD = timedelta(seconds=2.5 * TYPICAL)
+"""Who is at work has shown it, or holds it by the heart of its process, before so long is over."""
+
+
+class Membership:
+    """Keeps the queues of one member."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: str,
+        member: str,
+        topics: Mapping[int, str],
+        ttl: timedelta,
+        bound: BoundOffsets,
+    ) -> None:
+        self._kernel, self._queues = kernel, kernel.store.queues
+        self._group, self._member, self._ttl = group, member, ttl
+        self._topic_of = dict(sorted(topics.items()))  # by queue
+        self._topics = sorted(set(topics.values()))
+        self._bound = bound
+        self._renew_at = 0.0
+        self.claims: dict[int, ClaimedQueue] = {}
+
+    def keep(self) -> bool:
+        """Renew the leases when it is time, give up and take queues as the members are now; tell whether it was."""
+        due = time.monotonic() >= self._renew_at
+        if due:
+            patiently(self._keep)
+        return due
+
+    def leave(self) -> None:
+        """Give back what is not bound; the rest when this is called again, else its leases run out."""
+        bound = self._bound.queues
+        loose = sorted(set(self.claims) - bound)
+        kept = {self._topic_of[qid] for qid in bound}
+        left = [topic for topic in self._topics if topic not in kept]
+        self.claims, self._topics = {}, sorted(kept)
+        with self._kernel.announce.around(facts.Releasing, about=self._group):
+            if left:
+                self._queues.leave(self._group, self._member, left)
+            for qid in loose:
+                if self._topic_of[qid] in kept:
+                    self._queues.release(self._group, self._member, qid)
+
+    def lost(self, qid: int) -> None:
+        """Forget a queue that turned out to be somebody else's."""
+        self.claims.pop(qid, None)
+        self._renew_at = 0.0
+
+    def _keep(self) -> None:
+        now = time.monotonic()
+        with self._kernel.announce.around(facts.Renewing, about=self._group):
+            self._kernel.store.groups.touch(self._group)
+            live = self._queues.renew(self._group, self._member, self._topics, self._ttl)
+        mine = self._share(live)
+        for qid in sorted(set(self.claims) - mine):
+            self._give_up(qid)
+        for qid in sorted(mine - set(self.claims)):
+            self._take(qid, live[self._topic_of[qid]])
+        complete = set(self.claims) == mine
+        # While queues are missing their owners are asked more often to let go.
+        self._renew_at = now + self._ttl.total_seconds() / (3 if complete else 15)
+
+    def _share(self, live: Mapping[str, Sequence[str]]) -> set[int]:
+        """Choose queues by turns, each among the members that read its topic.
+
+        Topics with the same members share the turns: else many topics of one queue would all fall to the first.
+        """
+        turns: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
+        mine = set()
+        for qid, topic in self._topic_of.items():
+            members = tuple(live[topic])
+            if members and members[next(turns[members]) % len(members)] == self._member:
+                mine.add(qid)
+        return mine
+
+    def _give_up(self, qid: int) -> None:
+        intent = self._queues.intent_on(self._group, qid)
+        if intent is not None and intent.txid in self._bound:
+            return
+        with self._kernel.announce.around(facts.Releasing, about=f"{self._group}/{qid}"):
+            self._queues.release(self._group, self._member, qid)
+        del self.claims[qid]
+
+    def _take(self, qid: int, live: Sequence[str]) -> None:
+        intent = self._queues.intent_on(self._group, qid)
+        if intent is not None:
+            dead = intent.member not in live or intent.member == self._member
+            if intent.txid in self._bound or not dead or not self._settled(intent.txid):
+                return
+        with self._kernel.announce.around(facts.Acquiring, about=f"{self._group}/{qid}"):
+            claim = self._queues.acquire(self._group, self._member, qid)
+        if claim is not None:
+            self.claims[qid] = claim
+
+    def _settled(self, txid: int) -> bool:
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.lock(txid)
+        if life is None:
+            return True
+        if self._kernel.store.doubts.rests(txid, UNHEARD):
+            return False  # its own lease runs, or its process lives and works on it for longer than one on queues
+        doubt = Doubt(txid=txid, group=life.group, token=life.token, keyed=True, evidence=life.evidence)
+        return self._kernel.settler.settle(doubt) is not None
+
+
+def joined(
+    kernel: Kernel, name: str, style: Style, topics: Iterable[str], start: Start
+) -> tuple[ConsumerGroup, Mapping[int, tuple[Topic, int]]]:
+    """Return the group of a new reader and the queues of its topics, with the group's cursors on them."""
+    advice = f"write [{topics!r}]" if isinstance(topics, str) else "give a list of names"
+    names = list_of(topics, "topics", advice)
+    if not names:
+        raise ConfigError("a group reads topics, and none was named; name at least one")
+    for topic in names:
+        check_name(topic)
+    check_name(name, what="consumer group", known=lambda: kernel.store.groups.find(name) is not None)
+    queues = patiently(lambda: kernel.topics.by_queue(list(dict.fromkeys(names))))
+    group = patiently(lambda: _positioned(kernel, name, style, list(queues), start))
+    return group, queues
+
+
+def _positioned(kernel: Kernel, name: str, style: Style, qids: Sequence[int], start: Start) -> ConsumerGroup:
+    starts = {qid: first_offset(kernel.store.log, qid, start) for qid in qids}
+    group = open_group(kernel, name, style, Policy())
+    with kernel.announce.around(facts.Positioning, about=name):
+        kernel.store.queues.create_cursors(name, starts)
+    return group

@@ -1,0 +1,268 @@
+"""
+Stream consumers: a cursor per group and queue, with owner and epoch.
+
+Members share the queues of a group by their leases: the live members of a topic sorted by name, queue i belongs
+to member i modulo their number. A member that is gone loses its queues when its lease runs out; a queue whose
+offsets are bound to an undecided transaction is taken over only after that transaction is settled (R11).
+
+A position moves when it is committed: by `commit`, by iterating on, or inside a transaction's decision
+(`tx.consume`). If nothing is committed, the same messages come again: at least once. A transaction consumes
+chunks in their order, each from where the cursor stands: otherwise what lies between would never be read, or
+what was read would be consumed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+from txsaga.consume.claim import Style
+from txsaga.consume.delivery import Consuming, PendingChunk, Stepwise
+from txsaga.consume.membership import BoundOffsets, Membership, joined
+from txsaga.consume.start import Start
+from txsaga.consume.stream_queues import HeldQueues, place
+from txsaga.core import facts
+from txsaga.core.arguments import check_kind, check_seconds
+from txsaga.core.decision import Decision
+from txsaga.core.forking import this_process
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
+from txsaga.core.message import Delivered
+from txsaga.core.records import ClaimedQueue, Intent, TxRecord
+from txsaga.core.retry import patiently
+from txsaga.core.validation import validate_wanted_tag
+from txsaga.errors import ConfigError, LeaseLost, OutOfOrder, StoreError
+from txsaga.messages.ports import Ledger
+from txsaga.messages.tx_records import TxRecords
+
+SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=1)
+"""Of a lease."""
+A_CHUNK = "give a batch that poll() or batches() gave"
+
+
+class Stream:
+    """Reads the queues that its member owns."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: str,
+        topics: Iterable[str],
+        *,
+        member: str,
+        start: Start = "earliest",
+        tag: str | None = None,
+        ttl: timedelta = timedelta(seconds=15),
+        on_close: Callable[[Stream], None] = lambda _: None,
+    ) -> None:
+        check_kind(ttl, timedelta, "ttl", "give a timedelta, like timedelta(seconds=15)")
+        validate_wanted_tag(tag)
+        if not SHORTEST <= ttl <= LONGEST:
+            raise ConfigError(f"a lease of {ttl} can't be kept; give a ttl from one second to one day")
+        self.group, self.member, self._tag = group, member, tag
+        self._kernel, self._log, self._on_close = kernel, kernel.store.log, on_close
+        _, queues = joined(kernel, group, Style.STREAM, topics, start)
+        self._bound = BoundOffsets(kernel.store.ledgers)
+        named = {qid: topic.name for qid, (topic, _) in queues.items()}
+        self._membership = Membership(kernel, group, member, named, ttl, self._bound)
+        identity = kernel.store.registry.identity
+        self._held = HeldQueues(self._membership, self._bound, member, queues, self._log, identity)
+        self._closed = False
+        self._process = this_process()
+        self._lock = threading.RLock()  # a broker that closes takes its streams out of the hands of their threads
+
+    @property
+    def claims(self) -> dict[int, ClaimedQueue]:
+        """The queues that this member owns now."""
+        return self._held.claims
+
+    def batches(self, *, wait: float | None = None) -> Iterator[Batch]:
+        """Yield chunks as columns; never commits. `wait` ends it after so many idle seconds."""
+        self._require_all_tags("batches")
+        return self._chunks(wait)
+
+    def messages(self, *, wait: float | None = None) -> Iterator[Delivered]:
+        """Yield messages; each chunk is committed when the message behind it is asked for.
+
+        A chunk within which a loop was left, if by its last message, comes again.
+        """
+        return self._messages(self._chunks(wait))
+
+    def _messages(self, batches: Iterator[Batch]) -> Iterator[Delivered]:
+        for batch in batches:
+            yield from self.read(batch)
+            if self._closed:
+                return  # closed by another thread: the chunk is another member's now
+            self.commit(batch)
+
+    def read(self, batch: Batch) -> Generator[Delivered]:
+        """Yield the messages of a chunk; it comes again if the loop is left within it. Nothing is committed."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        with self._again_unless_read(batch):
+            if self._tag is None:
+                yield from batch.messages()
+            else:
+                yield from (message for message in batch.messages() if message.tag == self._tag)
+
+    @contextmanager
+    def _again_unless_read(self, batch: Batch) -> Iterator[None]:
+        """Let a chunk come again whose loop was left within it: who goes on behind it would commit what nobody read."""
+        claim = self.claims.get(batch.qid)
+        try:
+            yield
+        except BaseException:
+            if claim is not None and self._here and not self._closed:
+                with self._lock:
+                    self._held.read_again(batch, claim)
+            raise
+
+    def __iter__(self) -> Iterator[Delivered]:
+        """Yield messages for ever."""
+        return self.messages()
+
+    def poll(self) -> Batch | None:
+        """Return the next chunk of a queue that this member owns, if there is one."""
+        self._require_all_tags("poll")
+        self._require_here()
+        if self._closed:
+            raise LeaseLost(f"this stream of group {self.group!r} is closed; open another with broker.stream")
+        return self._next()
+
+    def commit(self, batch: Batch, *, upto: int | None = None) -> None:
+        """Move the cursor behind a chunk, or to an offset in it; `LeaseLost` when another member owns the queue."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        if upto is not None:
+            check_kind(upto, int, "upto", "give an offset in the chunk, or leave it out")
+        offset = batch.end if upto is None else upto
+        if not batch.offset <= offset <= batch.end:
+            raise ConfigError(f"upto={offset} lies outside of this chunk; give {batch.offset} to {batch.end}")
+        self._require_here()
+        held, advance = self._held, self._kernel.store.queues.advance
+        with self._lock:
+            claim, read = held.claim(batch), held.reader(batch.qid).mark
+            if offset < read:
+                raise OutOfOrder(f"{place(batch)} is read up to {read}; seek back before a commit at {offset}")
+            with held.fenced(batch), self._kernel.announce.around(facts.Advancing, batch.entry.txid):
+                moved = patiently(lambda: advance(claim, self.member, offset))
+            held.pass_over(moved)
+
+    def bind(self, transaction: Consuming, batch: Batch) -> None:
+        """Make a transaction's decision move the cursor behind a chunk (`tx.consume`)."""
+        check_kind(batch, Batch, "the chunk", A_CHUNK)
+        self._require_here()
+        with self._lock:
+            claim = self._held.due(batch)
+            with self._held.or_back(claim), self._held.fenced(batch):
+                if isinstance(transaction, Stepwise):
+                    transaction.take(self._portion(transaction, claim, batch))
+                    life = None
+                else:
+                    life = joined = transaction.join_life()
+                    patiently(lambda: self._intend(joined, claim, batch.end))
+            self._held.pass_over(claim._replace(offset=batch.end))
+        if life is not None:
+            self._follow(transaction, life.txid, claim)
+
+    def seek(self, qid: int, offset: int) -> None:
+        """Read an owned queue from another offset on; nothing is committed."""
+        check_kind(qid, int, "qid", "give the number of a queue")
+        check_kind(offset, int, "offset", "give a number")
+        self._require_here()
+        with self._lock:
+            self._held.seek(qid, offset)
+
+    def close(self) -> None:
+        """Give the queues back, bound ones with their decision; whoever iterates is at the end."""
+        if not self._here:
+            return  # a forked child can't give back what its parent reads
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._on_close(self)
+            self._held.follow()
+            self._membership.leave()
+
+    def _chunks(self, wait: float | None) -> Iterator[Batch]:
+        if wait is not None:
+            check_seconds(wait, "wait")
+        return self._until_idle(wait)
+
+    def _until_idle(self, wait: float | None) -> Iterator[Batch]:
+        last = time.monotonic()
+        while not self._closed:
+            self._require_here()
+            batch = self._next()
+            if batch is not None:
+                yield batch
+                last = time.monotonic()
+            elif wait is not None and time.monotonic() - last >= wait:
+                return
+            else:
+                self._log.wait(0.5 if wait is None else min(0.5, max(wait, 0.01)))
+
+    def _next(self) -> Batch | None:
+        with self._lock:
+            return None if self._closed else self._held.next()
+
+    def _intend(self, life: TxRecord, claim: ClaimedQueue, end: int) -> None:
+        with (
+            self._kernel.announce.around(facts.Intending, life.txid),
+            self._kernel.store.ledgers.open() as ledger,
+        ):
+            TxRecords(self._kernel).hold(ledger, life)
+            ledger.intend(self._intent(life, claim, end), self.member)
+
+    def _intent(self, life: TxRecord, claim: ClaimedQueue, end: int) -> Intent:
+        return Intent(group=self.group, qid=claim.qid, start=claim.offset, end=end, epoch=claim.epoch, txid=life.txid)
+
+    def _portion(self, transaction: Consuming, claim: ClaimedQueue, batch: Batch) -> PendingChunk:
+        def bind(ledger: Ledger, life: TxRecord) -> None:
+            with self._lock, self._held.fenced(batch):
+                ledger.intend(self._intent(life, claim, batch.end), self.member)
+
+        def go_back() -> None:
+            with self._lock:
+                self._held.go_back(claim)
+
+        identity = self._kernel.store.registry.identity
+        return PendingChunk(
+            identity, bind, lambda: self._follow(transaction, transaction.join_life().txid, claim), go_back
+        )
+
+    def _follow(self, transaction: Consuming, txid: int, claim: ClaimedQueue) -> None:
+        """Follow a transaction that has a chunk, so that it comes again where ROLLBACK stands."""
+        with self._lock:
+            self._bound.add(txid, claim)
+        transaction.when_decided(lambda decision: self._decided(txid, decision))
+
+    def _decided(self, txid: int, decision: Decision) -> None:
+        if not self._here:
+            return
+        with self._lock:
+            self._held.decided(txid, decision)
+            if self._closed:
+                with suppress(StoreError):  # the decision stands; its leases run out by themselves
+                    self._membership.leave()
+
+    @property
+    def _here(self) -> bool:
+        return this_process() == self._process
+
+    def _require_here(self) -> None:
+        """Refuse in a forked child: two readers under one name and one lease would commit for each other."""
+        if not self._here:
+            raise LeaseLost(
+                f"this stream of group {self.group!r} is the parent's, from before the fork; "
+                "open another here with broker.stream"
+            )
+
+    def _require_all_tags(self, method: str) -> None:
+        if self._tag is not None:
+            raise ConfigError(
+                f"{method}() gives whole chunks, whatever their tags; read messages(), "
+                f"or open the stream without tag={self._tag!r} and look at batch.tags"
+            )

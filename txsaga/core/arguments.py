@@ -1,0 +1,83 @@
+"""
+What a user may pass beside messages, by its kind: the one place that looks at it.
+
+A mistake is told in one line that names the argument and says what to give. If a wrong value got past here, Python
+would complain of it somewhere inside, or it would be stored and somebody else would find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction
+from threading import TIMEOUT_MAX
+from typing import TypeVar
+
+from txsaga.core.stored_json import is_text
+from txsaga.errors import ConfigError
+
+Item = TypeVar("Item")
+LONGEST_NUMBER = 20
+"""Digits: more than any number that is stored has."""
+
+
+def check_kind(value: object, wanted: type | tuple[type, ...], what: str, advice: str) -> None:
+    """Raise `ConfigError` unless a value is of a kind; True and False are no numbers."""
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+
+
+def check_text(value: object, what: str, advice: str) -> None:
+    """Raise `ConfigError` unless a value is a text that the store can keep."""
+    check_kind(value, str, what, advice)
+    if not value or not is_text(str(value)):
+        raise ConfigError(f"{what} is {value!r}, which can't be kept; {advice}")
+
+
+def check_function(value: object, what: str, advice: str) -> None:
+    """Raise `ConfigError` unless a value can be called, and is done when it returns."""
+    if not callable(value):
+        raise ConfigError(f"{what} is {type(value).__name__}; {advice}")
+    if _is_async(value):
+        raise ConfigError(f"{what} is an async function, it would never run; {advice}, without async")
+
+
+def check_seconds(value: object, what: str) -> None:
+    """Raise `ConfigError` unless somebody can wait so many seconds."""
+    if type(value) not in (int, float) or not 0 <= value <= TIMEOUT_MAX:  # type: ignore[operator]  # it is a number
+        raise ConfigError(f"{what} is {value!r}; give seconds, 0 or more")
+
+
+def check_count(value: object, what: str) -> None:
+    """Raise `ConfigError` unless a value counts something."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{what} is {value!r}; give a number, 1 or more")
+
+
+def check_duration(value: object, what: str, longest: timedelta) -> None:
+    """Raise `ConfigError` unless a value is a length of time."""
+    check_kind(value, timedelta, what, "give a timedelta, like timedelta(seconds=15)")
+    if not timedelta(0) <= value <= longest:  # type: ignore[operator]  # it is a timedelta
+        raise ConfigError(f"{what} is {value}; it lies between 0 and {longest.days:,} days")
+
+
+def read_number(text: str) -> int | None:
+    """Read a whole number, in the digits 0 to 9 and nothing else; one that is too long to be meant is cut off."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return int(text.lstrip("0")[:LONGEST_NUMBER] or 0)
+
+
+def list_of(values: Iterable[Item], what: str, advice: str) -> list[Item]:
+    """Return what came as a list, or one by one, as a list; a text or bytes is none."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"{what} is {type(values).__name__}; {advice}")
+    return list(values)
+
+
+def _is_async(function: object) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    called = type(function).__call__
+    return any(iscoroutinefunction(each) or isasyncgenfunction(each) for each in (function, called))

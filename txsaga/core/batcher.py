@@ -1,0 +1,433 @@
+"""
+Group commit: many callers, one durable statement.
+
+While one batch is under way the next one gathers; there is no timer. A lone caller runs its own batch in
+its own thread (`call`), so it pays no hand-over; callers that can't block use `submit` and get a future.
+
+* One batch is in flight at a time, so calls are stored in the order they came in. A loop whose store waits as a task
+  does has batches of its own: calls of two loops, or of a loop and of threads, are stored in any order.
+* A batch that fails as a whole is run again item by item: one bad item never fails its neighbours.
+  `run` reads back before it raises; where even that can't tell, `OutcomeUnknown` stops the second try. What is to run
+  `once` is never tried again: `run` finds the bad item itself, and what it raises in spite of that belongs to all.
+* The queue is bounded. A caller waits `patience` seconds for a place, then gets `StoreBusy`.
+* A batch is bounded, by count and by weight: a message that the server refuses would be sent again and again.
+* Callers are answered outside the turn, so that a callback may call again.
+* After a fork the child starts with an empty queue: the parent's calls are the parent's.
+
+If a batch never runs (the process dies), its callers were never answered and nothing of it is visible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import weakref
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable, Generator, Sequence, Sized
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from txsaga.core.batch_future import BatchFuture, wake
+from txsaga.core.fibers import Fiber, current_fiber, loops, pause, raise_if_cancelled
+from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreBusy, StoreUnavailable, TxSagaError
+
+Item = TypeVar("Item")
+
+_NONE: Any = object()
+
+
+class BatchSlot:
+    """The place of a call in the line of its loop: it waits for its answer, or to run the next batch."""
+
+    __slots__ = ("_waiter", "answer", "aside", "task", "told")
+
+    def __init__(self, aside: Fiber) -> None:
+        self.aside, self.task = aside, asyncio.current_task()
+        self.answer, self.told = _NONE, False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[object, None, None]:
+        """Wait until it is told something."""
+        if not self.told:
+            self._waiter = asyncio.get_running_loop().create_future()
+            yield from self._waiter
+
+    def cancelled(self) -> bool:
+        """Tell that nobody can take it back: it may be in a batch already."""
+        return False
+
+    def tell(self) -> None:
+        """Let it go on."""
+        self.told = True
+        if self._waiter is not None and not self._waiter.done():
+            with suppress(RuntimeError):  # in a loop that was closed nobody waits any more
+                self._waiter.set_result(None)
+
+
+class LoopBatches(Generic[Item]):
+    """The batches of one loop, one at a time, in order of arrival."""
+
+    def __init__(
+        self,
+        fitting: Callable[[deque[tuple[Item, BatchSlot]]], int],
+        answers: Callable[[list[Item]], Sequence[object]],
+        *,
+        gathers: bool = False,
+    ) -> None:
+        self._fitting, self._answers, self._gathers = fitting, answers, gathers
+        self.waiting = deque[tuple[Item, BatchSlot]]()
+        self.leader: BatchSlot | None = None  # it runs a batch, or was told to
+        self._many = False  # whoever ran the last batch had neighbours
+        self._batch: list[tuple[Item, BatchSlot]] = []
+
+    def call(self, aside: Fiber, item: Item) -> Any:  # the answer that belongs to the item
+        """Run a call to its end: in the batch of another task, or in one's own."""
+        place = BatchSlot(aside)
+        try:
+            if self._is_led_by(aside):  # a call from within its batch: nobody else would run it
+                (place.answer,) = self._answers([item])
+            else:
+                self._run(place, item)
+            if isinstance(place.answer, BaseException):
+                raise place.answer
+            return place.answer
+        except BaseException:
+            if place.answer is _NONE or self.leader is place:
+                self._let_go(place)
+            raise
+        finally:
+            place.answer = None  # an error knows this very frame
+
+    def _is_led_by(self, aside: Fiber) -> bool:
+        return self.leader is not None and self.leader.aside is aside
+
+    def _run(self, place: BatchSlot, item: Item) -> None:
+        self.waiting.append((item, place))
+        if self.leader is None:
+            self._appoint(place)
+        else:
+            place.aside.wait_for(place)
+        if place.answer is _NONE:
+            self._lead(place)
+
+    def _appoint(self, place: BatchSlot) -> None:
+        if place.task is not None:
+            place.task.add_done_callback(self._is_gone)
+        self.leader = place
+
+    def _lead(self, own: BatchSlot) -> None:
+        """Run the next batch and hand on; what is interrupted `_let_go` mends."""
+        if self._gathers and (self._many or own.told):  # who is alone has nobody to wait for
+            own.aside.wait_for(_turn())
+        fitting = self._fitting(self.waiting)
+        self._many = fitting > 1 or own.told
+        self._batch = batch = [self.waiting[at] for at in range(fitting)]
+        for _ in batch:
+            self.waiting.popleft()
+        answers = self._answers([item for item, _ in batch])
+        for (_, place), answer in zip(batch, answers, strict=True):
+            place.answer = answer if place is own else _for_others(answer)
+        self._hand_on(own)
+
+    def _hand_on(self, leader: BatchSlot) -> None:
+        for _, place in self._batch:
+            place.tell()
+        self._batch = []
+        if self.waiting:
+            self._appoint(self.waiting[0][1])
+            self.waiting[0][1].tell()
+        else:
+            self.leader = None
+        if leader.task is not None:
+            leader.task.remove_done_callback(self._is_gone)
+
+    def _is_gone(self, task: asyncio.Task[Any]) -> None:
+        if self.leader is not None and self.leader.task is task:
+            self._let_go(self.leader)
+        elif self.leader is not None:
+            self.leader.tell()  # whoever handed on did not come to that
+
+    def _let_go(self, left: BatchSlot) -> None:
+        """Give up a place in the line, and what it had begun for others."""
+        if self.leader is left:
+            for _, place in self._batch:
+                if place.answer is _NONE:
+                    place.answer = OutcomeUnknown("whoever ran the batch was interrupted")
+        staying = [each for each in self.waiting if each[1] is not left and each[1].answer is _NONE]
+        self.waiting.clear()  # the same line: whoever waits for room looks at it
+        self.waiting.extend(staying)
+        if self.leader is left:
+            self._hand_on(left)
+        elif self.leader is not None:
+            self.leader.tell()
+
+
+def _turn() -> asyncio.Future[None]:
+    """Give what is there with the next turn of the loop: whoever was told in this one has called again by then."""
+    loop = asyncio.get_running_loop()
+    turn = loop.create_future()
+    loop.call_soon(turn.set_result, None)
+    return turn
+
+
+def _for_others(answer: object) -> object:
+    """Tell an interruption of whoever ran the batch as what it is to the others."""
+    if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+        return OutcomeUnknown("whoever ran the batch was interrupted")
+    return answer
+
+
+Answer = TypeVar("Answer")
+Caller = TypeVar("Caller")
+
+FEW = 32
+"""So many calls go at once. Of more it is the first half: its callers go on while the second is at the server."""
+
+logger = logging.getLogger("txsaga")
+
+_alive: weakref.WeakSet[Batcher[object, object]] = weakref.WeakSet()
+
+
+class Batcher(Generic[Item, Answer]):
+    """Runs calls in batches, one batch at a time, in order of arrival."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Sequence[Item]], Sequence[Answer | TxSagaError]],
+        *,
+        limit: int = 512,
+        weigh: Callable[[Item], int] = lambda _: 0,
+        weight: int = 16 * 1024 * 1024,
+        capacity: int = 20_000,
+        patience: float = 30.0,
+        in_loops: bool = False,
+        gathers: bool = False,
+        once: bool = False,
+    ) -> None:
+        self.name = name
+        self._run = run
+        self._limit, self._weigh, self._weight = limit, weigh, weight
+        self._capacity = capacity
+        self._patience, self._has_loops, self._gathers, self._once = patience, in_loops, gathers, once
+        self.reset()
+        _alive.add(self)  # type: ignore[arg-type]  # only ever reset
+
+    def submit(self, item: Item) -> BatchFuture[Answer]:
+        """Queue a call and return its future; the batch runs in the batcher's own thread."""
+        if self._worker is None:
+            self._start_worker()  # where that fails, nothing was queued
+        call = self._enqueue(item)
+        if not self._worker_awake:
+            self._wake_worker()
+        return call
+
+    def call(self, item: Item) -> Answer:
+        """Run a call to its end: in this thread when nobody else is at work."""
+        aside = current_fiber()
+        if aside is not None:
+            return aside.wait_for(self.submit(item)) if self._loops is None else self._in_loop().call(aside, item)
+        if threading.current_thread() is self._worker:
+            with self._turn:  # a callback of a finished call: nobody else would ever run this one
+                return self._alone(item)
+        # While the worker is at it, no caller takes turns: each hand-over costs a switch of threads.
+        if not self._waiting and not self._worker_awake:
+            try:
+                if self._turn.acquire(blocking=False):
+                    return self._alone(item)
+            finally:  # a signal may raise as soon as the turn is taken, and before that is known here
+                try:
+                    self._turn.release()
+                except RuntimeError:
+                    pass  # it is another's
+        return self.submit(item).result()
+
+    def close(self) -> None:
+        """Finish what is queued and stop the thread; calls that come later are refused."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            self._signal()
+            worker.join()
+        self._wait_for_loops()
+        with self._turn:  # also waits for a lone caller
+            while batch := self._gathered(self._waiting):
+                self._finish(batch, self._answers([item for item, _ in batch]))
+
+    def reset(self) -> None:
+        """Start empty, as a forked child must: threads and calls are the parent's."""
+        self._waiting: deque[tuple[Item, BatchFuture[Answer]]] = deque()
+        self._turn, self._lock = threading.RLock(), threading.Lock()  # a turn knows whose it is
+        self._asleep = threading.Lock()  # held while nothing was signalled: cheaper than a semaphore, once per batch
+        self._asleep.acquire()
+        self._worker: threading.Thread | None = None
+        self._worker_awake = self._closed = False
+        self._loops: WeakKeyDictionary[AbstractEventLoop, LoopBatches[Item]] | None = (
+            WeakKeyDictionary() if self._has_loops else None
+        )
+
+    def _alone(self, item: Item) -> Answer:
+        if self._closed:
+            raise BrokerClosed
+        (answer,) = self._answers([item])
+        if self._waiting:
+            self._wake_worker()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _enqueue(self, item: Item) -> BatchFuture[Answer]:
+        if len(self._waiting) >= self._capacity:
+            self._wait_for_room(self._waiting, self._wake_worker)
+        call: BatchFuture[Answer] = BatchFuture()
+        with self._lock:
+            if self._closed:
+                raise BrokerClosed
+            self._waiting.append((item, call))
+        return call
+
+    def _wait_for_room(self, waiting: Sized, nudge: Callable[[], None] = lambda: None) -> None:
+        end, aside = time.monotonic() + self._patience, current_fiber()
+        cancelled = aside and aside.cancelled
+        while len(waiting) >= self._capacity:
+            if time.monotonic() > end:
+                raise StoreBusy(
+                    f"{self.name}: {self._capacity} calls wait already and none left within "
+                    f"{self._patience:g} s; send less or retry later"
+                )
+            nudge()
+            pause(0.002)
+            if aside is not None and aside.cancelled is not cancelled:
+                raise_if_cancelled()  # nothing was handed over yet
+
+    def _in_loop(self) -> LoopBatches[Item]:
+        """Return the batches of the loop that runs here."""
+        assert self._loops is not None
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            found = LoopBatches(self._fitting, self._answers, gathers=self._gathers)
+            with self._lock:
+                for closed in [each for each in self._loops if each.is_closed()]:
+                    del self._loops[closed]  # what waits there knows its loop, and keeps it
+                self._loops[loop] = found
+        if len(found.waiting) >= self._capacity:
+            self._wait_for_room(found.waiting)
+        if self._closed:
+            raise BrokerClosed
+        return found
+
+    def _wait_for_loops(self) -> None:
+        """Wait for what the loops of other threads have queued; what is late goes on when its loop does.
+
+        Within a loop nobody is waited for: another one may wait for this very loop.
+        """
+        if self._loops is None or loops():
+            return
+        with self._lock:
+            all = list(self._loops.items())
+        end = time.monotonic() + self._patience
+        for loop, batches in all:
+            while batches.leader is not None and loop.is_running() and time.monotonic() < end:
+                time.sleep(0.002)
+
+    def _start_worker(self) -> None:
+        with self._lock:
+            if self._worker is None and not self._closed:
+                worker = threading.Thread(target=self._work, name=f"txsaga-{self.name}", daemon=True)
+                worker.start()
+                self._worker = worker
+
+    def _wake_worker(self) -> None:
+        with self._lock:
+            if not self._worker_awake:
+                try:
+                    self._worker_awake = True
+                    self._signal()
+                except BaseException:  # of a signal handler: nobody else would wake one that is awake
+                    self._worker_awake = False
+                    raise
+
+    def _signal(self) -> None:
+        try:
+            self._asleep.release()
+        except RuntimeError:
+            pass  # it was signalled already
+
+    def _work(self) -> None:
+        with self._lock:  # a signal may have raised in whoever started it, before that was noted
+            self._worker = self._worker or threading.current_thread()
+        if self._worker is not threading.current_thread():
+            return
+        while True:
+            self._asleep.acquire()
+            while True:
+                self._worker_awake = True
+                while self._waiting:
+                    with self._turn:
+                        batch = self._gathered(self._waiting)
+                        answers = self._answers([item for item, _ in batch])
+                    self._finish(batch, answers)
+                self._worker_awake = False
+                if not self._waiting:
+                    break
+            if self._closed:
+                return
+
+    def _gathered(self, waiting: deque[tuple[Item, Caller]]) -> list[tuple[Item, Caller]]:
+        return [waiting.popleft() for _ in range(self._fitting(waiting))]
+
+    def _fitting(self, waiting: deque[tuple[Item, Caller]]) -> int:
+        """Tell how many calls go at once: at most `limit`, and no more than `weight` unless one alone has it."""
+        weight, most = 0, min(len(waiting), self._limit, max(FEW, len(waiting) // 2))
+        for at in range(most):
+            weight += self._weigh(waiting[at][0])
+            if weight > self._weight and at:
+                return at
+        return most
+
+    def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
+        try:
+            answers = self._run(items)
+        except BaseException as failure:  # noqa: BLE001  # whatever it is belongs to the callers, who wait
+            if len(items) == 1 or isinstance(failure, OutcomeUnknown) or not isinstance(failure, Exception):
+                return [failure] * len(items)
+            if self._once:
+                return [failure, *(OutcomeUnknown(f"{self.name}: {failure!r}") for _ in items[1:])]
+            return self._one_by_one(items)
+        if len(answers) != len(items):
+            return [OutcomeUnknown(f"{self.name}: {len(items)} calls had {len(answers)} answers")] * len(items)
+        return answers
+
+    def _one_by_one(self, items: list[Item]) -> Sequence[Answer | BaseException]:
+        answers: list[Answer | BaseException] = []
+        for item in items:
+            answers += self._answers([item])
+            if len(answers) > 1 and all(isinstance(answer, StoreUnavailable) for answer in answers[-2:]):
+                break  # one item may be held up by a lock; two in a row say that nobody answers
+        return answers + answers[-1:] * (len(items) - len(answers))
+
+    def _finish(self, batch: list[tuple[Item, BatchFuture[Answer]]], answers: Sequence[Answer | BaseException]) -> None:
+        for (_, call), answer in zip(batch, answers, strict=True):
+            try:
+                if isinstance(answer, BaseException):
+                    call.set_exception(answer)
+                else:
+                    call.set_result(answer)
+            except BaseException:  # a callback that wants to end the program ends only itself here
+                logger.exception("%s: a callback failed", self.name)
+        wake(call for _, call in batch)
+
+
+def _reset_after_fork() -> None:
+    for batcher in list(_alive):
+        batcher.reset()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,0 +1,58 @@
+"""
+The words of a decision: what local work said, what a store answered, what stands.
+
+Only two decisions exist. "Unknown" is an answer of local work, never a decision.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class Decision(IntEnum):
+    """The two outcomes of a transaction; the number is what the op row holds."""
+
+    COMMIT = 1
+    ROLLBACK = 2
+
+
+class LocalState(StrEnum):
+    """What local work or a checker answers."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    UNKNOWN = "UNKNOWN"
+
+    @classmethod
+    def of(cls, answer: object, source: str) -> LocalState:
+        """Read what local work or a checker returned: None is UNKNOWN, a `Decision` is taken for the answer."""
+        if answer is None:
+            return cls.UNKNOWN
+        name = answer.name if isinstance(answer, Decision) else answer
+        if not isinstance(name, str) or name not in cls.__members__:
+            raise ValueError(f"{source} returned {answer!r}, which is no answer; return COMMIT, ROLLBACK or UNKNOWN")
+        return cls[name]
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that this answer leads to, if any."""
+        return {LocalState.COMMIT: Decision.COMMIT, LocalState.ROLLBACK: Decision.ROLLBACK}.get(self)
+
+
+class ReplyCode(StrEnum):
+    """What a store answers to a send or an end."""
+
+    SUCCESS = "SUCCESS"
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored, no confirmed flush within the send timeout
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"  # a required standby was late
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"  # a required standby is absent, or we are one
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    SYSTEM_ERROR = "SYSTEM_ERROR"
+    ILLEGAL_OPERATION = "ILLEGAL_OPERATION"  # an ordinary end after the message's own immunity
+    NO_PERMISSION = "NO_PERMISSION"
+
+
+NOT_SAFE = frozenset({ReplyCode.FLUSH_DISK_TIMEOUT, ReplyCode.FLUSH_SLAVE_TIMEOUT, ReplyCode.SLAVE_NOT_AVAILABLE})
+"""On the half these lead to ROLLBACK; on the final write they count as success."""

@@ -1,0 +1,96 @@
+"""
+Identity: which store, which life of it, which half.
+
+Transaction numbers start again after a reset, in another namespace and after a restore. Every id that
+leaves the store therefore names the store's uuid and its incarnation; otherwise a stale evidence row would
+say COMMIT for somebody else's transaction. A transaction keeps the incarnation that it was made in: under
+another one its own evidence would not be found, and committed work would lose its messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from txsaga.core.arguments import check_kind
+from txsaga.errors import UnknownTransaction
+
+LAST = 2**63 - 1
+"""The highest number that a store can give to a transaction."""
+
+
+def check_txid(txid: object, what: str = "txid", advice: str = "give the number of a transaction") -> None:
+    """Raise `ConfigError` unless it is a number, and `UnknownTransaction` if no store could have given it."""
+    check_kind(txid, int, what, advice)
+    if abs(txid) > LAST:  # type: ignore[arg-type]  # it is a number
+        raise UnknownTransaction(f"{what} names no transaction of this store: their numbers lie between 1 and {LAST}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreId:
+    """A store and its incarnation, raised by every `txsaga db adopt`."""
+
+    uuid: UUID
+    incarnation: int
+    births: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """The highest number given out before each adoption, the last adoption's at the end."""
+
+    def incarnation_of(self, txid: int) -> int:
+        """Return the incarnation that a transaction was made in."""
+        return self.incarnation - sum(txid <= birth for birth in self.births)
+
+    def transaction(self, txid: int) -> str:
+        """Name a transaction for the world outside."""
+        return f"{self.uuid.hex}-{self.incarnation_of(txid):x}-{txid:x}"
+
+    def own(self, transaction: str) -> int:
+        """Return the number of a transaction that must be this store's."""
+        uuid, incarnation, txid = _split(transaction, 3)
+        number = int(txid, 16)
+        check_txid(number, f"id {transaction[:99]!r}")
+        if UUID(hex=uuid) != self.uuid or int(incarnation, 16) != self.incarnation_of(number):
+            raise UnknownTransaction(f"transaction {transaction} belongs to another store; this one is {self}")
+        return number
+
+    def __str__(self) -> str:
+        return f"{self.uuid}/{self.incarnation}"
+
+
+@dataclass(frozen=True, slots=True)
+class HalfId:
+    """One stored record: the store, its transaction, queue, chunk and place in the chunk."""
+
+    store: StoreId
+    txid: int
+    part: int
+    attempt: int
+    qid: int
+    chunk: int
+    index: int
+
+    @property
+    def transaction(self) -> str:
+        """The id of its transaction."""
+        return self.store.transaction(self.txid)
+
+    def encode(self) -> str:
+        """Write it as text."""
+        return f"{self.transaction}-{self.part:x}-{self.attempt:x}-{self.qid:x}-{self.chunk:x}-{self.index:x}"
+
+    @classmethod
+    def decode(cls, text: str) -> HalfId:
+        """Read it back."""
+        uuid, *numbers = _split(text, 8)
+        incarnation, txid, part, attempt, qid, chunk, index = (int(number, 16) for number in numbers)
+        return cls(StoreId(UUID(hex=uuid), incarnation), txid, part, attempt, qid, chunk, index)
+
+
+def _split(text: str, parts: int) -> list[str]:
+    found = text.split("-")
+    if len(found) != parts or not all(_is_hex(part) for part in found) or len(found[0]) != 32:
+        raise UnknownTransaction(f"{text!r} is not an id of txsaga")
+    return found
+
+
+def _is_hex(part: str) -> bool:
+    return bool(part) and all(c in "0123456789abcdef" for c in part)

@@ -1,0 +1,256 @@
+"""
+What producers, transactions and roles share: one store, its batchers, its decider, its resources.
+
+It holds no rules of its own. If it is closed, what its batchers still hold is finished first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from txsaga.checkback.checkers import Checkers, Question
+from txsaga.checkback.doubt_context import DoubtContext
+from txsaga.checkback.judge import Judge
+from txsaga.checkback.ports import Runs
+from txsaga.checkback.running import Running
+from txsaga.checkback.settling import Settler
+from txsaga.consume.claim import Claim
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.batcher import Batcher
+from txsaga.core.decision import Decision, LocalState
+from txsaga.core.fibers import Loops, run_blocking
+from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, Receipt, RegisteredResource, TxRecord
+from txsaga.core.redacting import redacted
+from txsaga.core.store import Store
+from txsaga.core.timeboxed_calls import TimeboxedCalls
+from txsaga.errors import BrokerClosed, ConfigError, ResourceUnknown, TxSagaError
+from txsaga.evidence.ports import Evidence
+from txsaga.flows.outcome_writer import BranchWriting, OutcomeWriter
+from txsaga.flows.ports import Answer as StepAnswer
+from txsaga.flows.ports import Answer as Word
+from txsaga.flows.ports import Call, Followers, StepCall
+from txsaga.flows.saga_writer import SagaWriting
+from txsaga.flows.txid_pool import TxidPool
+from txsaga.lake.home_rows import HomeRows
+from txsaga.lake.ports import Tables
+from txsaga.messages.decide import Decider
+from txsaga.messages.effects import HomeEffect
+from txsaga.messages.end_hooks import EndHooks
+from txsaga.messages.halves_writer import Answer, HalvesWriter, Write
+from txsaga.messages.topics import Topics
+from txsaga.resources.participant import Participant
+from txsaga.resources.services import HttpReply, Services
+
+logger = logging.getLogger("txsaga")
+
+T = TypeVar("T")
+
+Handler = Callable[[Question], Decision | None]
+"""What a group does with a transaction that is out of checks: ROLLBACK, or nothing to say."""
+
+
+def _none(name: str) -> Participant:
+    raise ResourceUnknown(name, [])
+
+
+async def _no_loop(work: Callable[[], T], *, unbroken: bool = False) -> T:
+    raise ConfigError("this program was put together for threads alone; a block can't be entered by `async with`")
+
+
+def _no_service(method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> HttpReply:
+    raise ConfigError(f"{redacted(url)} can't be called: this program was put together without a way to call services")
+
+
+class Service(Protocol):
+    """What a part of the product keeps for one store."""
+
+    def close(self) -> None:
+        """Finish what is under way."""
+
+
+S = TypeVar("S", bound=Service)
+
+
+class Kernel:
+    """One store with everything that works on it."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        evidence: Callable[[object], tuple[str, Evidence]],
+        participants: Callable[[str], Participant] = _none,
+        announce: Announcer,
+        member: str,
+        auto_create: bool = False,
+        effects: Mapping[str, HomeEffect] | None = None,
+        tables: Tables | None = None,
+        rows: HomeRows | None = None,
+        services: Services = _no_service,
+        in_loop: Loops = _no_loop,
+        jitter: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        self._store, self.closed = store, False
+        self.announce, self.services, self.jitter = announce, services, jitter
+        self.in_loop = in_loop
+        self.member = member  # of the producer groups that this process answers for
+        self.evidence, self._participants = evidence, participants
+        self.topics = Topics(store.registry, announce, auto_create=auto_create)
+        self.checkers = Checkers()
+        self.running = Running()
+        self.handlers: dict[str, Handler] = {}
+        self.runs: Runs | None = None
+        self.followers: Followers | None = None
+        self.beside = TimeboxedCalls()
+        self.hooks = EndHooks()
+        self.decider = Decider(store.ledgers, announce, effects=effects)
+        self._tables, self._rows = tables, rows
+        self._writing = HalvesWriter(store.halves, announce)
+        judge = Judge(store, evidence=lambda name: self.evidence(name)[1], checkers=self.checkers, announce=announce)
+        self.settler = Settler(store, judge, self.decider, self._writing, self.hooks)
+        # Calls of every kind share their batches: one commit carries them all.
+        self._writes: Batcher[Any, Any] = Batcher("store", self._write, weigh=_weight, in_loops=store.waits_in_loops)
+        self.stores: Batcher[Half, Receipt] = self._writes
+        self.decides: Batcher[End, DecisionOutcome] = self._writes
+        self.acks: Batcher[Claim, None] = Batcher("acknowledgements", self._acknowledge)
+        write = BranchWriting(store.branches, announce)
+        self.branches: Batcher[Call, Word] = Batcher("branches", write, in_loops=store.waits_in_loops)
+        self._services: dict[Callable[[Kernel], Service], Service] = {}
+        self.notes = OutcomeWriter(write)
+        self.numbers = TxidPool(store.branches.numbers)
+        self.steps: Batcher[StepCall, StepAnswer] = Batcher("steps", SagaWriting(store.steps, announce))
+        self._enlisted: dict[str, tuple[RegisteredResource, Participant]] = {}
+        self._resources: dict[str, tuple[RegisteredResource, Evidence]] = {}
+        self._wake: Callable[[], None] = lambda: None
+
+    def resource(self, named: object) -> tuple[RegisteredResource, Evidence]:
+        """Return a registered resource, pinned by its database's uuid, and its evidence."""
+        name, evidence = self.evidence(named)
+        known = self._resources.get(name)
+        if known is None:
+            known = self._resources[name] = run_blocking(lambda: self._recorded(name, evidence)), evidence
+        return known
+
+    def _recorded(self, name: str, evidence: Evidence) -> RegisteredResource:
+        with self.announce.around(facts.Registering, about=f"evidence of {name}"):
+            database = evidence.database
+        with self.announce.around(facts.Registering, about=f"resource {name}"):
+            return self.store.registry.resource(name, database)
+
+    def participant(self, name: str) -> tuple[RegisteredResource, Participant]:
+        """Return a registered resource that takes part in two-phase commit, probed before its first work."""
+        known = self._enlisted.get(name)
+        if known is None:
+            known = self._enlisted[name] = run_blocking(lambda: self._probed(name))
+        return known
+
+    def _probed(self, name: str) -> tuple[RegisteredResource, Participant]:
+        participant = self._participants(name)
+        participant.probe()
+        with self.announce.around(facts.Registering, about=f"participant {name}"):
+            recorded = self.store.registry.resource(name, participant.database)
+            if not recorded.enlisted:
+                self.store.registry.enlist(recorded.id)
+        return recorded, participant
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the home catalog."""
+        if self._tables is None:
+            raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
+        return self._tables
+
+    @property
+    def rows(self) -> HomeRows:
+        """The tables of the home database that are not ours."""
+        if self._rows is None:
+            raise ConfigError("this broker has no tables: only one on a home database in PostgreSQL has")
+        return self._rows
+
+    def reach(self, name: str) -> Participant:
+        """Return a registered resource for whoever finishes what others began in it: nothing is written for that."""
+        return self._participants(name)
+
+    def leave_out(self, name: str) -> None:
+        """Forget how a resource was reached: the next one to ask finds it anew."""
+        self._enlisted.pop(name, None)
+
+    def tell_hooks(self, group: Group, stored: TxRecord | Receipt, decision: Decision, remark: str = "") -> None:
+        """Tell the end hooks of a group of an end that came as no request."""
+        if self.hooks.hear(group.name):
+            case = DoubtContext(self.store, Doubt.of(stored), group.name)
+            run_blocking(lambda: self.hooks.tell(case.request(LocalState[decision.name], remark)))
+
+    @property
+    def store(self) -> Store:
+        """The store, until the broker is closed."""
+        self.require_open()
+        return self._store
+
+    def service(self, make: Callable[[Kernel], S]) -> S:
+        """Return what `make` makes of this kernel: made once, and closed with it."""
+        known = self._services.get(make)
+        if known is None:
+            known = self._services.setdefault(make, make(self))
+        return cast("S", known)
+
+    def require_open(self) -> None:
+        """Raise `BrokerClosed` once the broker is closed."""
+        if self.closed:
+            raise BrokerClosed
+
+    def close(self) -> None:
+        """Finish what is queued; what comes later is refused."""
+        self._writes.close()
+        self.acks.close()
+        for service in self._services.values():
+            service.close()
+        self.notes.close()
+        self.branches.close()
+        self.steps.close()
+        self.closed = True
+
+    def _write(self, batch: Sequence[Write]) -> Sequence[Answer | TxSagaError]:
+        answers = self._writing(batch)
+        for item in batch:
+            if isinstance(item, End) or item.plain:
+                self.tell_decided()
+                break
+        return answers
+
+    def _acknowledge(self, claims: Sequence[Claim]) -> Sequence[TxSagaError | None]:
+        with self.announce.around(facts.Acknowledging, about=claims[0].group):
+            return self._store.claims.ack(claims)
+
+    def when_decided(self, wake: Callable[[], None]) -> None:
+        """Call this after each decision of this process, in place of what was called before."""
+        self._wake = wake
+
+    def tell_decided(self) -> None:
+        """Wake the role that delivers what is decided; a call that raises is logged, the decision stands."""
+        try:
+            self._wake()
+        except Exception:  # the decision is written: an error here must not look like one of it
+            logger.exception("nobody could be told of a decision; the next tick finds it")
+
+
+class OfBroker:
+    """What a program has of a broker: nothing of it works once that is closed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._parts = kernel
+
+    @property
+    def _kernel(self) -> Kernel:
+        self._parts.require_open()
+        return self._parts
+
+
+def _weight(item: Write) -> int:
+    if isinstance(item, End):
+        return 0
+    rows = item.rows
+    return len(rows[0].body) if len(rows) == 1 else sum([len(row.body) for row in rows])

@@ -1,0 +1,132 @@
+"""
+Messages: what a user sends and what a reader gets.
+
+A message is a plain value; `validation` checks it when it is sent, before anything is stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+
+from txsaga.core.identity import HalfId
+from txsaga.errors import InvalidMessage
+
+TRANSACTION_ID = "__transactionId__"
+MAX_BODY = 4 * 1024 * 1024
+MAX_KEY = 1024
+MAX_TAG = 255
+MAX_HEADERS = 32 * 1024
+MAX_DELAY = timedelta(days=40)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to be sent."""
+
+    topic: str
+    body: bytes
+    key: str | None = None
+    tag: str | None = None
+    headers: Mapping[str, str] | None = None
+    ordering_key: str | None = None
+    persistent: bool = True
+    deliver_at: datetime | None = None
+    delay: timedelta | None = None
+    unique_key: str | None = None
+
+    @classmethod
+    def text(cls, topic: str, text: str, **options: object) -> Message:
+        """Make a message from text, as UTF-8."""
+        if not isinstance(text, str):
+            raise InvalidMessage(f"the text is {type(text).__name__}, not str; bytes are a body as they are")
+        try:
+            body = text.encode()
+        except UnicodeEncodeError as reason:
+            raise InvalidMessage(f"the text can't be stored as UTF-8: {reason.reason}") from None
+        return made_of(topic, body, options)
+
+    @classmethod
+    def json(cls, topic: str, value: object, **options: object) -> Message:
+        """Make a message from a JSON value."""
+        try:
+            body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError) as reason:
+            raise InvalidMessage(f"the value can't be written as JSON: {reason}") from None
+        return made_of(topic, body, options)
+
+    @property
+    def scheduled(self) -> bool:
+        """Tell whether it is to be delivered later."""
+        return self.delay is not None or self.deliver_at is not None
+
+    @property
+    def tx_id(self) -> str | None:
+        """The transaction id: the client's unique key, else the store's, once the half is stored."""
+        return self.unique_key or (self.headers or {}).get(TRANSACTION_ID)
+
+    def stored_in(self, transaction: str) -> Message:
+        """Copy the store's id of its transaction, when there is one, to the user property."""
+        if not transaction:
+            return self
+        return replace(self, headers={**(self.headers or {}), TRANSACTION_ID: transaction})
+
+    def unscheduled(self) -> Message:
+        """Drop the delay."""
+        return replace(self, delay=None, deliver_at=None)
+
+
+OPTIONS = tuple(field.name for field in fields(Message) if field.name not in ("topic", "body"))
+
+
+def made_of(topic: str, body: bytes, options: Mapping[str, object]) -> Message:
+    """Make a message of what was passed by name; a name that it does not have is refused."""
+    try:
+        return Message(topic, body, **options)  # type: ignore[arg-type]  # checked by validate()
+    except TypeError:
+        unknown = ", ".join(map(repr, sorted(options.keys() - set(OPTIONS))))
+        raise InvalidMessage(f"a message has no {unknown}; it takes {', '.join(OPTIONS)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One message as its reader gets it: an ordinary message, rebuilt from its half."""
+
+    topic: str
+    queue: int
+    offset: int
+    body: bytes
+    key: str | None
+    tag: str | None
+    headers: Mapping[str, str]
+    ordering_key: str | None
+    persistent: bool
+    unique_key: str | None
+    born: datetime
+    half: HalfId  # the chunk it lies in
+    index: int  # its place there
+
+    @property
+    def id(self) -> str:
+        """The id that names the store and the half; it can be decoded."""
+        return replace(self.half, index=self.index).encode()
+
+    @property
+    def tx_id(self) -> str:
+        """The transaction id: the client's unique key, else the store's."""
+        return self.unique_key or self.half.transaction
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The headers, and the transaction id under the name that clients of half messages know."""
+        return {**self.headers, TRANSACTION_ID: self.half.transaction}
+
+    def text(self) -> str:
+        """Read the body as UTF-8 text."""
+        return self.body.decode()
+
+    def json(self) -> object:
+        """Read the body as JSON."""
+        return json.loads(self.body)

@@ -1,0 +1,39 @@
+"""
+Trying a step again while the store is away: the clients of a server that restarts find back by themselves.
+
+Only for steps that may be done twice: an error at COMMIT means unknown, so the step may have been done when it
+is tried again. If nobody tried again, each restart of the server would end every reader.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from txsaga.core.fibers import pause as wait
+from txsaga.errors import BrokerClosed, OutcomeUnknown, StoreUnavailable
+
+PATIENCE = 30.0
+"""Seconds."""
+
+Answer = TypeVar("Answer")
+
+
+def patiently(step: Callable[[], Answer], patience: float = PATIENCE) -> Answer:
+    """Do a step that may be done twice, waiting for the store to come back."""
+    if not patience:
+        return step()
+    end, pause = time.monotonic() + patience, 0.05
+    unknown: OutcomeUnknown | None = None
+    while True:
+        try:
+            return step()
+        except (StoreUnavailable, OutcomeUnknown) as failed:
+            unknown = failed if isinstance(failed, OutcomeUnknown) else unknown
+            if time.monotonic() + pause > end:
+                raise
+        except BrokerClosed:
+            if unknown is None:
+                raise
+            raise unknown from None  # "closed" would say that nothing was done
+        wait(pause)
+        pause = min(pause * 2, 1.0)

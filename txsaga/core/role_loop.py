@@ -1,0 +1,123 @@
+"""
+Running roles until they are told to stop.
+
+The loop, its pauses, its stop and its handling of errors exist once, here. An idle role waits longer and
+longer, up to its rest; `wake` ends the wait, but not the breath that a role takes after it did something. A round that
+fails is logged and tried again after a second, and the other roles go on. What a retry mends is told once, not each
+second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from txsaga.errors import TxSagaError
+
+logger = logging.getLogger("txsaga")
+
+AFTER_ERROR = 1.0
+
+
+class Role(Protocol):
+    """Something that is done again and again."""
+
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+
+    @property
+    def pace(self) -> Pace:
+        """How long to wait between rounds."""
+
+    def run_once(self) -> int:
+        """Do one bounded round; return how much was done."""
+
+
+class Loop:
+    """Runs each role in a thread of its own."""
+
+    def __init__(self, roles: Sequence[Role], jitter: Callable[[], float] = lambda: 1.0) -> None:
+        self._roles, self._jitter = list(roles), jitter
+        self._stop = threading.Event()
+        self._wakes = {role.name: threading.Event() for role in self._roles}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start all the threads, or none."""
+        try:
+            for role in self._roles:
+                thread = threading.Thread(target=self._run, args=(role,), name=f"txsaga-{role.name}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.stop()
+            raise
+
+    def wake(self, name: str) -> None:
+        """End a role's wait."""
+        event = self._wakes.get(name)
+        if event is not None and not event.is_set():
+            event.set()
+
+    def stop(self) -> None:
+        """Let every role finish its round, then stop."""
+        self._stop.set()
+        for event in self._wakes.values():
+            event.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, role: Role) -> None:
+        pause, told = role.pace.pause, ""
+        while not self._stop.is_set():
+            try:
+                done = role.run_once()
+            except BaseException as failure:  # noqa: BLE001  # the role would be gone without a word
+                told = _tell(role.name, failure, told)
+                self._wait(role.name, AFTER_ERROR)
+                continue
+            if told:
+                logger.warning("role %s works again", role.name, extra={"role": role.name})
+                told = ""
+            if done:
+                pause = role.pace.pause
+                self._breathe(role)
+                continue
+            woken = self._wait(role.name, pause * self._jitter())
+            pause = role.pace.pause if woken else min(pause * 2, max(role.pace.pause, role.pace.rest))
+
+    def _breathe(self, role: Role) -> None:
+        if role.pace.breath:
+            self._stop.wait(role.pace.breath)
+            self._wakes[role.name].clear()  # the next round sees whatever woke it meanwhile
+
+    def _wait(self, name: str, seconds: float) -> bool:
+        event = self._wakes[name]
+        woken = event.wait(seconds)
+        event.clear()
+        return woken
+
+
+def _tell(role: str, failure: BaseException, told: str) -> str:
+    """Log why a round failed, unless it was told already; return what is told of it."""
+    if not (isinstance(failure, TxSagaError) and failure.retryable):
+        logger.error("role %s failed; it goes on", role, exc_info=failure, extra={"role": role})
+        return ""
+    why = str(failure)
+    if why != told:
+        logger.warning("role %s waits: %s", role, failure, extra={"role": role})
+    return why
+
+
+class Pace(NamedTuple):
+    """Seconds between the rounds of a role."""
+
+    pause: float
+    """After a round that found nothing."""
+    rest: float
+    """At most, when round after round finds nothing."""
+    breath: float = 0.0
+    """After a round that did something: meanwhile work gathers, where a round costs much and each thing little."""

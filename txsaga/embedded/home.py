@@ -1,0 +1,174 @@
+"""The folder of one embedded server: what lies where, and who may enter.
+
+    home/             0711 when root starts the server (its account passes through), else 0700
+      pgpass          0600, of the caller: port and password, all that a client needs
+      lock            flocked by whoever starts, stops or resets
+      life            flocked by every server process until the last one is gone
+      data/ sock/ log  0700/0700/0600, of the server account
+      pg/             a copy of the binaries, when their own place is out of that account's reach
+
+It must not change a folder that was there before, least of all one above the home.
+If a process dies between two lines here, `data.new`, `data.gone` and `*.new` files stay; they hold
+nothing that is needed and the next start or reset removes them.
+"""
+
+import os
+import re
+import secrets
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from txsaga.embedded.complaint import complaint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerHome:
+    """The places inside one home."""
+
+    root: Path
+
+    @property
+    def data(self) -> Path:
+        """Return the data folder of PostgreSQL."""
+        return self.root / "data"
+
+    @property
+    def unborn(self) -> Path:
+        """Return where a data folder is made before it is renamed into place."""
+        return self.root / "data.new"
+
+    @property
+    def discarded(self) -> Path:
+        """Return where a data folder is moved before it is deleted."""
+        return self.root / "data.gone"
+
+    @property
+    def sockets(self) -> Path:
+        """Return the folder of the unix socket."""
+        return self.root / "sock"
+
+    @property
+    def log(self) -> Path:
+        """Return the server's log."""
+        return self.root / "log"
+
+    @property
+    def pgpass(self) -> Path:
+        """Return the file with port and password, in the format of libpq and JDBC."""
+        return self.root / "pgpass"
+
+    @property
+    def lock(self) -> Path:
+        """Return the lock of whoever starts or stops."""
+        return self.root / "lock"
+
+    @property
+    def life(self) -> Path:
+        """Return the lock that lives as long as any server process."""
+        return self.root / "life"
+
+    @property
+    def copies(self) -> Path:
+        """Return the folder for copied binaries."""
+        return self.root / "pg"
+
+    def create(self, mode: int) -> None:
+        """Make the home and the folders missing above it, with `mode` whatever the umask is."""
+        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            _make_folder(folder, mode)
+
+    def write_private(self, name: str, text: str) -> Path:
+        """Write a new 0600 file durably, replacing a leftover of that name."""
+        path = self.root / name
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        return path
+
+    def sync(self) -> None:
+        """Make renames inside the home durable."""
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    # By rename, so that a racing process never sees the folder before it has its mode.
+    try:
+        fresh = Path(tempfile.mkdtemp(prefix=".txsaga-", dir=folder.parent))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+    try:
+        fresh.chmod(mode)
+        fresh.rename(folder)
+    except OSError:
+        fresh.rmdir()
+        if not folder.is_dir():
+            raise
+
+
+USER = "txsaga"
+_LINE = re.compile(rf"\*:(\d+):\*:{USER}:([\w-]+)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """Where the server listens and what it wants to hear."""
+
+    port: int
+    password: str = field(repr=False)
+
+    @classmethod
+    def new(cls, port: int) -> Self:
+        """Make up a password of 256 random bits."""
+        return cls(port=port, password=secrets.token_urlsafe(32))
+
+    @classmethod
+    def read(cls, home: ServerHome) -> Self | None:
+        """Read the file; None when it is absent or garbled."""
+        try:
+            found = _LINE.fullmatch(home.pgpass.read_text(errors="replace"))
+        except FileNotFoundError:
+            return None
+        return cls(port=int(found[1]), password=found[2]) if found else None
+
+    def write(self, home: ServerHome) -> None:
+        """Replace the file in one step."""
+        fresh = home.write_private("pgpass.new", f"*:{self.port}:*:{USER}:{self.password}\n")
+        fresh.replace(home.pgpass)
+        home.sync()
+
+
+JDBC = "jdbc"
+
+
+def database_url(home: ServerHome, secret: Secret, database: str, *, driver: str | None, socket: bool) -> str:
+    """Build the URL for `driver`: jdbc, a SQLAlchemy driver, or None for libpq."""
+    name = quote(database, safe="")
+    if driver == JDBC:
+        if socket:
+            raise complaint("JDBC can't connect through a unix socket: leave socket out")
+        return f"jdbc:postgresql://127.0.0.1:{secret.port}/{name}"
+    scheme = f"postgresql+{driver}" if driver else "postgresql"
+    if not socket:
+        return f"{scheme}://{USER}:{secret.password}@127.0.0.1:{secret.port}/{name}"
+    folder = home.sockets
+    if not (folder / f".s.PGSQL.{secret.port}").exists():
+        raise complaint(
+            f"there is no socket in {folder}: start the server, or use TCP "
+            "(the path may be too long for a socket, or hold a comma)"
+        )
+    return f"{scheme}://{USER}:{secret.password}@/{name}?host={quote(str(folder), safe='')}&port={secret.port}"
+
+
+def public_url(secret: Secret, database: str) -> str:
+    """Build the URL to show to people: without the password."""
+    return f"postgresql://{USER}@127.0.0.1:{secret.port}/{quote(database, safe='')}"

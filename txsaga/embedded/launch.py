@@ -1,0 +1,274 @@
+"""Starts the server of a home; its caller holds the home's lock.
+
+States: somebody serves (join it) → server processes live without answering (wait: it recovers, or
+it is orphans, which are ended) → nobody lives (hold the life lock, clean up, start). The life lock
+is authoritative; `postmaster.pid` never is. The server inherits the lock, so a starter that is
+killed at any line leaves either nothing, or a server that the next starter waits for and joins.
+
+It must not change data: every refusal and every failed start leaves the folder as it was.
+"""
+
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from txsaga.embedded.account import Account
+from txsaga.embedded.binaries import Binaries
+from txsaga.embedded.cluster import DataFolder, major_of
+from txsaga.embedded.complaint import complaint, disk_full, disk_full_complaint, serious_line
+from txsaga.embedded.home import Secret, ServerHome
+from txsaga.embedded.locks import LifeLock
+from txsaga.embedded.probe import ProbeAnswer, serving
+from txsaga.embedded.processes import OrphanWatch, Processes, can_look, read_pid_file, tell
+from txsaga.errors import EmbeddedDatabaseError
+
+PORTS = range(27000, 28000)
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on `port` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """Find a free port, at random so that two homes seldom meet."""
+    for port in random.sample(PORTS, len(PORTS)):
+        if is_free(port):
+            return port
+    raise complaint(f"no port from {PORTS[0]} to {PORTS[-1]} is free on 127.0.0.1: stop who listens there")
+
+
+SETTINGS: Mapping[str, str] = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "max_prepared_transactions": "200",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "jit": "off",
+    # One syncfs instead of an fsync per file: recovery after kill -9 takes 0.3 s instead of seconds.
+    **({"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {}),
+}
+# What another try may cure: the port was taken meanwhile, or a dead server's memory is still counted.
+_PASSING = re.compile(r"could not bind|create any TCP/IP|pre-existing shared memory|lock file .* already exists")
+_TRIES = 2
+_PAUSE = 0.02
+_LOG_LIMIT = 16 * 1024 * 1024
+_SOCKET_PATH_LIMIT = 103
+# The words are arguments, so no path can break out of the shell. It ends at once, so the server
+# is nobody's child: no caller's clean-up takes it along.
+_DETACH = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 &'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One attempt to have a running server before `deadline`."""
+
+    home: ServerHome
+    account: Account
+    binaries: Binaries
+    settings: Mapping[str, str]
+    deadline: float
+
+    def start(self) -> ProbeAnswer:
+        """Return the first answer of the server, whoever started it."""
+        self._cluster.check_owner()
+        failures = 0
+        while True:
+            found = self._serving_or_gone()
+            if isinstance(found, ProbeAnswer):
+                return found
+            before, output = self._spawn(found)
+            answer = self._wait_until_ready()
+            if answer is not None:
+                return answer
+            output += self._log_since(before)
+            failures += not _PASSING.search(output)
+            if failures == _TRIES or self._is_late():
+                raise self._failure(output)
+            time.sleep(_PAUSE)
+
+    def _serving_or_gone(self) -> ProbeAnswer | int:
+        """Wait for a server that answers, or until none is left; then return the life lock, held."""
+        watch = OrphanWatch(data=self.home.data, account=self.account)
+        while True:
+            processes = watch.look()
+            descriptor = None if processes.everyone else self._life.take()
+            if descriptor is not None:
+                return descriptor
+            answer = serving(self.home, self.account)
+            if answer is not None:
+                return answer
+            # Looked at twice: one of ours that just ended also leaves the lock free.
+            if processes.postmaster and self._life.is_free() and watch.look().postmaster:
+                raise complaint(
+                    f"a server that txsaga did not start works in {self.home.data} "
+                    f"(pid {processes.postmaster}): `txsaga db stop`, then start again"
+                )
+            if self._is_late():
+                raise self._stuck(seen=bool(processes.everyone))
+            time.sleep(_PAUSE)
+
+    def _spawn(self, life: int) -> tuple[int, str]:
+        """Start a server that inherits `life`; return where its log begins and what the shell said."""
+        try:
+            self._prepare(life)
+            secret = self._usable_secret(life)
+            before = self._ready_log()
+            started = self.account.run(
+                "sh", "-c", _DETACH, "sh", self.home.log,
+                self.binaries.postgres, "-D", self.home.data, *self._options(secret),
+                cwd=self.home.root, keep=[life],
+            )  # fmt: skip
+            return before, started.stdout
+        finally:
+            os.close(life)
+
+    def _prepare(self, life: int) -> None:
+        """Make the folders that are missing and clear what a dead server left."""
+        if major_of(self.home.data) is None:
+            secret = Secret.read(self.home) or Secret.new(free_port())
+            secret.write(self.home)
+            self._cluster.create(self.binaries, secret, life)
+        self.home.sockets.mkdir(0o700, exist_ok=True)
+        self.account.give(self.home.sockets)
+        if can_look():
+            self._cluster.clear_leftovers()
+
+    def _usable_secret(self, life: int) -> Secret:
+        secret = Secret.read(self.home)
+        if secret is None:
+            secret = Secret.new(free_port())
+            self._cluster.set_password(self.binaries, secret, self._options(secret), life)
+            secret.write(self.home)
+        elif not is_free(secret.port):
+            secret = replace(secret, port=free_port())
+            secret.write(self.home)
+        return secret
+
+    def _options(self, secret: Secret) -> list[str]:
+        chosen = {**SETTINGS, **self.settings, "port": str(secret.port)}
+        chosen["unix_socket_directories"] = self._socket_folder(secret.port)
+        return [word for name, value in chosen.items() for word in ("-c", f"{name}={value}")]
+
+    def _socket_folder(self, port: int) -> str:
+        """Quote the folder of the socket; empty if its path is too long, or no client could name it."""
+        folder = os.fspath(self.home.sockets)
+        if len(os.fsencode(folder)) + len(f"/.s.PGSQL.{port}") > _SOCKET_PATH_LIMIT or "," in folder:
+            return ""
+        return '"' + folder.replace('"', '""') + '"'
+
+    def _wait_until_ready(self) -> ProbeAnswer | None:
+        """Wait until the server answers; None if it ended instead."""
+        while not self._is_late():
+            claim = read_pid_file(self.home.data)
+            if claim is not None and claim.ready:
+                answer = serving(self.home, self.account)
+                if answer is not None:
+                    return answer
+            if self._life.is_free():
+                return None
+            time.sleep(_PAUSE / 2)
+        raise self._stuck(seen=True)
+
+    def _ready_log(self) -> int:
+        log = self.home.log
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_name("log.old"))
+        log.touch(0o600)
+        self.account.give(log)
+        return log.stat().st_size
+
+    def _log_since(self, before: int) -> str:
+        with self.home.log.open("rb") as log:
+            log.seek(before)
+            return log.read().decode(errors="replace")
+
+    def _failure(self, output: str) -> EmbeddedDatabaseError:
+        if disk_full(self.home.root, output):
+            return disk_full_complaint(self.home.root)
+        return complaint(
+            f"PostgreSQL did not start in {self.home.root}: {serious_line(output)}; look at {self.home.log}; "
+            "no data was changed"
+        )
+
+    def _stuck(self, *, seen: bool) -> EmbeddedDatabaseError:
+        if seen:
+            return complaint(
+                f"the server at {self.home.root} is not ready in time, it may still be recovering: "
+                f"look at {self.home.log} and try again"
+            )
+        return complaint(
+            f"{self.home.data} is in use by a server that can't be seen from here (another container or "
+            "machine?): stop it there, or set TXSAGA_PG_HOME to another folder"
+        )
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    @property
+    def _life(self) -> LifeLock:
+        return LifeLock(path=self.home.life)
+
+    @property
+    def _cluster(self) -> DataFolder:
+        return DataFolder(home=self.home, account=self.account)
+
+
+_STOP_PAUSE = 0.01
+
+
+class StopMode(StrEnum):
+    """How a stop treats those who are connected, as in pg_ctl."""
+
+    SMART = "smart"
+    """Wait until they leave."""
+    FAST = "fast"
+    """Roll their open transactions back."""
+    IMMEDIATE = "immediate"
+    """Leave at once; the next start recovers."""
+
+
+_SIGNALS = {
+    StopMode.SMART: signal.SIGTERM,
+    StopMode.FAST: signal.SIGINT,
+    StopMode.IMMEDIATE: signal.SIGQUIT,
+}
+
+
+def halt(home: ServerHome, account: Account, mode: StopMode, *, deadline: float) -> int:
+    """Stop the server and return the life lock, held."""
+    life = LifeLock(path=home.life)
+    watch = OrphanWatch(data=home.data, account=account)
+    told: int | None = None
+    while True:
+        processes = watch.look()
+        descriptor = None if processes.everyone else life.take()
+        if descriptor is not None:
+            return descriptor
+        if processes.postmaster is not None and processes.postmaster != told:
+            told = processes.postmaster
+            tell(told, _SIGNALS[mode])
+        if time.monotonic() > deadline:
+            raise complaint(_too_late(home, mode, processes))
+        time.sleep(_STOP_PAUSE)
+
+
+def _too_late(home: ServerHome, mode: StopMode, processes: Processes) -> str:
+    if processes.postmaster is None and not processes.everyone:
+        return f"a server that can't be seen from here (another container?) uses {home.data}: stop it there"
+    smart = mode is StopMode.SMART
+    advice = "wait for its clients to leave, or stop it in fast mode" if smart else f"look at {home.log}"
+    return f"the server at {home.root} did not stop in time ({mode} mode): {advice}"

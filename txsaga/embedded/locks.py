@@ -1,0 +1,76 @@
+"""The two locks of a home.
+
+`lock` serialises starting, stopping and resetting. `life` is handed down to every server process,
+so it is free exactly when the last one is gone; only who holds it may touch the data folder.
+
+It must not unlock `life` after a successful start: the open file is shared with the server.
+What happens if a holder is killed: the kernel frees `lock`; `life` stays with the server processes.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from txsaga.embedded.complaint import complaint
+
+_PAUSE = 0.02
+
+
+@contextmanager
+def locked(path: Path, *, deadline: float) -> Iterator[bool]:
+    """Hold `path` exclusively; yields whether somebody else held it first."""
+    descriptor = _open(path)
+    waited = False
+    try:
+        while not _flock(descriptor):
+            waited = True
+            if time.monotonic() > deadline:
+                raise complaint(f"another process starts or stops the server for too long: see who holds {path}")
+            time.sleep(_PAUSE)
+        try:
+            yield waited
+        finally:
+            # Explicitly: a child forked meanwhile shares the open file and would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeLock:
+    """The lock that every server process inherits."""
+
+    path: Path
+
+    def take(self) -> int | None:
+        """Return an open, locked descriptor to hand down, or None while any server process lives."""
+        descriptor = _open(self.path)
+        if _flock(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def is_free(self) -> bool:
+        """Tell whether no server process is left."""
+        descriptor = self.take()
+        if descriptor is None:
+            return False
+        os.close(descriptor)
+        return True
+
+
+def _open(path: Path) -> int:
+    # 0600: nobody else may flock it and block every start.
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+
+
+def _flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

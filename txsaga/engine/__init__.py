@@ -1,1 +1,0 @@
-"""The engine: one role or use case per file, pure over the ports."""

@@ -1,1 +1,0 @@
-"""Steps that commit one by one, what undoes them, and who sees to it when their owner is gone."""

@@ -1,0 +1,156 @@
+"""
+The inbox: a row for each message whose effect is in this database, written by the effect's own transaction.
+
+Only one transaction gets the row in; a duplicate waits for it and is told that the effect is there. It must never
+commit or roll back by itself, and the table is never created in the caller's transaction: MySQL would commit it. If
+the process dies before the caller's COMMIT, neither row nor effect is there, and the message comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
+from types import MappingProxyType
+from weakref import WeakSet
+
+from sqlalchemy import AssertionPool, Connection, Engine, Pool, RootTransaction, SingletonThreadPool, StaticPool, text
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.consume.delivery import Delivery
+from txsaga.core.arguments import check_duration, check_kind
+from txsaga.core.message import Delivered
+from txsaga.core.topic import check_name
+from txsaga.errors import AlreadyDone, ConfigError, EvidenceMissing, TransactionError
+from txsaga.evidence.driver_errors import edge
+from txsaga.evidence.local_transaction import IDLE, IN_ERROR, mark_of, session_state
+from txsaga.evidence.location import create, has_inbox, missing, resource_name, sees_inbox
+from txsaga.evidence.schema import INBOX, statements
+from txsaga.evidence.sessions import begin_now, refuse_autocommit
+from txsaga.evidence.statements import MARKED
+
+LONGEST = timedelta(days=36_500)
+
+_VALUES = f"{INBOX} (grp, message) values (:group, :message)"
+# None of them fails on a duplicate: that would spoil the caller's transaction on PostgreSQL.
+_INSERT: Mapping[str, str] = MappingProxyType(
+    {
+        "postgresql": f"insert into {_VALUES} on conflict do nothing returning {MARKED}",
+        "mysql": f"insert ignore into {_VALUES}",
+        "mariadb": f"insert ignore into {_VALUES}",
+        "sqlite": f"insert or ignore into {_VALUES}",
+    }
+)
+_ROW = f"from {INBOX} where grp = :group and message = :message"
+_DELETE_OLD: Mapping[str, str] = MappingProxyType(
+    {
+        "postgresql": f"delete from {INBOX} where at < now() - :seconds * interval '1 second'",
+        "mysql": f"delete from {INBOX} where at < now(6) - interval :seconds second",
+        "mariadb": f"delete from {INBOX} where at < now(6) - interval :seconds second",
+        "sqlite": f"delete from {INBOX} where at < datetime('now', -:seconds || ' seconds')",
+    }
+)
+
+_pools: WeakSet[Pool] = WeakSet()
+"""Where the table was found."""
+
+
+def inbox(
+    connection: Connection, message: Delivery | Delivered, *, group: str | None = None
+) -> AbstractContextManager[None]:
+    """Do the effect of a message once: `AlreadyDone` when this database holds it, for this group."""
+    advice = "give the SQLAlchemy Connection that the effect goes through; of a Session, session.connection()"
+    check_kind(connection, Connection, "the connection", advice)
+    check_kind(message, (Delivery, Delivered), "the message", "give one that a consumer or a stream gave")
+    if group is None:
+        if not isinstance(message, Delivery):
+            raise ConfigError("a message of a stream does not know whose effect it is to have; say it with group=…")
+        group = message.group
+    check_name(group, what="group")
+    return _entered(connection, {"group": group, "message": message.id})
+
+
+def forget(engine: Engine, older_than: timedelta, name: str | None = None) -> int:
+    """Forget messages whose effect is that old, by the database's clock; return how many."""
+    check_duration(older_than, "older_than", LONGEST)
+    resource, dialect = name or resource_name(engine), engine.dialect.name
+    statements(dialect)  # other databases are refused here
+    if not has_inbox(engine, resource):
+        raise missing(engine, resource)
+    with edge(resource), engine.begin() as connection:
+        return connection.execute(text(_DELETE_OLD[dialect]), {"seconds": int(older_than.total_seconds())}).rowcount
+
+
+@contextmanager
+def _entered(connection: Connection, row: dict[str, str]) -> Iterator[None]:
+    resource = resource_name(connection.engine)
+    with edge(resource):
+        statements(connection.dialect.name)  # other databases are refused here
+        refuse_autocommit(connection)
+        _require_table(connection, resource)
+        begin_now(connection)
+        if not _inserted(connection, row):
+            raise AlreadyDone(row["message"], row["group"])
+    opened, mark = connection.get_transaction(), mark_of(connection)
+    try:
+        yield
+        _require_transaction(connection, opened, row)
+        with edge(resource):
+            _require_row(connection, row, mark)
+    except BaseException:
+        if connection.get_transaction() is opened:
+            with suppress(Exception):  # then nothing of this transaction can be committed either
+                connection.execute(text(f"delete {_ROW}"), row)
+        raise
+
+
+def _inserted(connection: Connection, row: dict[str, str]) -> bool:
+    try:
+        answer = connection.execute(text(_INSERT[connection.dialect.name]), row)
+    except DBAPIError:
+        _pools.discard(connection.engine.pool)  # the table may be gone: the next one looks again
+        raise
+    return answer.first() is not None if answer.returns_rows else answer.rowcount > 0
+
+
+def _require_transaction(connection: Connection, opened: RootTransaction | None, row: dict[str, str]) -> None:
+    if connection.get_transaction() is not opened:
+        raise TransactionError(
+            f"the transaction of message {row['message']} was ended inside the block of its inbox; "
+            "leave commit and rollback to the block around it"
+        )
+
+
+def _require_row(connection: Connection, row: dict[str, str], mark: str | None) -> None:
+    """Refuse to leave the block without the row: servers roll back a whole transaction under a statement."""
+    state = session_state(connection)
+    # Who can insert it again has lost it. To read it would fail in a MySQL snapshot that is older than the table.
+    marked = mark is not None and mark_of(connection) == mark
+    if state in (IDLE, IN_ERROR) or (not marked and _inserted(connection, row)):
+        raise TransactionError(
+            f"the database rolled the transaction of message {row['message']} back inside the block of its inbox; "
+            "let the error that said so leave the block"
+        )
+
+
+def _require_table(connection: Connection, resource: str) -> None:
+    engine = connection.engine
+    if engine.pool in _pools:
+        return
+    if not sees_inbox(connection):
+        _require_room_beside(connection, resource)
+        create(engine, resource)
+        if not sees_inbox(connection):  # PostgreSQL: this connection's search path leads elsewhere
+            raise missing(engine, resource)
+    _pools.add(engine.pool)
+
+
+def _require_room_beside(connection: Connection, resource: str) -> None:
+    """Refuse to create the table where that would wait for this very transaction, or end it."""
+    shared = isinstance(connection.engine.pool, StaticPool | SingletonThreadPool | AssertionPool)
+    driver = connection.connection.driver_connection
+    if shared or getattr(driver, "in_transaction", False):
+        raise EvidenceMissing(
+            f"resource {resource!r} has no {INBOX} yet, and it can't be created beside this transaction; "
+            "create it ahead with `txsaga barrier create URL`, or enter the inbox first in the transaction"
+        )

@@ -1,0 +1,214 @@
+"""Connections of the user's engine, made fit for evidence and given back as they were.
+
+The user's engine may be in AUTOCOMMIT, in SERIALIZABLE, or a SQLite whose driver begins late. None of that
+may bend what evidence says, and none of what is changed here may stay on a pooled connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.errors import ConfigError
+
+PutBack = Callable[[Any], None]
+
+_KEPT = "txsaga as it was"
+_MYSQL = ("mysql", "mariadb")
+
+
+def keep(connection: Connection) -> None:
+    """Note how the session of a connection is; what an option of SQLAlchemy's has changed SQLAlchemy puts back."""
+    if _KEPT in connection.info or "isolation_level" in connection.get_execution_options():
+        return
+    driver = connection.connection.driver_connection
+    if isinstance(driver, psycopg.Connection):
+        put_back_behind(connection.engine, connection.info, of_psycopg(driver))
+    elif isinstance(driver, psycopg.AsyncConnection):
+        if driver.autocommit:
+            put_back_behind(connection.engine, connection.info, _commits_by_itself)
+    elif connection.dialect.name in _MYSQL:
+        put_back_behind(connection.engine, connection.info, _of_mysql(connection))
+
+
+def put_back_behind(engine: Engine, info: MutableMapping[Any, Any], put_back: PutBack) -> None:
+    """Put something back when the session returns to its pool, behind what SQLAlchemy resets there."""
+    if not event.contains(engine.pool, "checkin", _put_back):
+        event.listen(engine.pool, "checkin", _put_back)
+    info[_KEPT] = put_back
+
+
+def of_psycopg(driver: psycopg.Connection[Any]) -> PutBack:
+    """Return what puts a session of psycopg's back to how it is now."""
+    before = driver.autocommit, driver.isolation_level, driver.read_only, driver.deferrable
+
+    def put_back(_: object) -> None:
+        driver.autocommit, driver.isolation_level, driver.read_only, driver.deferrable = before
+
+    return put_back
+
+
+def _commits_by_itself(session: Any) -> None:  # SQLAlchemy's form of an asynchronous one
+    session.autocommit = True
+
+
+def _of_mysql(connection: Connection) -> PutBack:
+    dialect, dbapi = connection.dialect, connection.connection.dbapi_connection
+    assert dbapi is not None
+    commits, level = dialect.detect_autocommit_setting(dbapi), dialect.get_isolation_level(dbapi)
+
+    def put_back(session: Any) -> None:  # of any driver
+        if level != dialect.default_isolation_level:
+            dialect.set_isolation_level(session, level)
+        if commits:
+            session.autocommit(True)
+
+    return put_back
+
+
+def _put_back(dbapi_connection: Any, record: Any) -> None:  # of any driver
+    put_back = record.info.pop(_KEPT, None)
+    if put_back is None or dbapi_connection is None:
+        return
+    try:
+        put_back(dbapi_connection)
+    except Exception as error:  # noqa: BLE001  # whatever it is: nobody may get it back with our settings
+        record.invalidate(error)
+
+
+STATEMENT = 5
+"""Seconds: a database that does not answer by then is asked again later."""
+
+# InnoDB reads without locks up to here, and a binary log of statements forbids writes below it.
+_LEVELS = {"postgresql": "READ COMMITTED", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
+
+
+PLAIN = {"schema_translate_map": None, "stream_results": False, "yield_per": None}
+"""Options of a statement of ours: the user's are for the user's tables and rows."""
+
+
+def plain(engine: Engine) -> Engine:
+    """Return an engine on the same pool whose options are none that bend our statements."""
+    return engine.execution_options(**PLAIN) if PLAIN.keys() & engine.get_execution_options().keys() else engine
+
+
+def settle_level(connection: Connection) -> None:
+    """Give a connection of our own the isolation under which we read and fence.
+
+    One that comes out of its pool in a transaction has done things already: it can't be given another any more.
+    """
+    if (level := _LEVELS.get(connection.dialect.name)) and not _is_under_way(connection):
+        keep(connection)
+        connection.execution_options(isolation_level=level)
+
+
+def commit_each(connection: Connection) -> None:
+    """Let each statement on a connection of our own commit by itself."""
+    if _is_under_way(connection):
+        connection.connection.rollback()
+    keep(connection)
+    connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _is_under_way(connection: Connection) -> bool:
+    info = getattr(connection.connection.driver_connection, "info", None)
+    return getattr(info, "transaction_status", 0) != 0
+
+
+def leave_autocommit(connection: Connection) -> None:
+    """Give a connection a real transaction, whatever its engine does by default."""
+    if _is_autocommitting(connection):
+        settle_level(connection)
+
+
+def refuse_autocommit(connection: Connection, both: str = "an effect and its row") -> None:
+    """Refuse somebody's connection on which each of two would be there before the other."""
+    if _is_autocommitting(connection):
+        raise ConfigError(
+            f"the connection is in AUTOCOMMIT, where {both} can't share a commit; "
+            'open it with engine.execution_options(isolation_level="READ COMMITTED")'
+        )
+
+
+def _is_autocommitting(connection: Connection) -> bool:
+    """Tell whether each statement commits by itself; what opens SQLite's transaction is `begin_now`."""
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    if connection.dialect.name != "sqlite":
+        return connection.dialect.detect_autocommit_setting(driver)
+    if getattr(driver, "autocommit", None) is True:  # then the driver's commit() does nothing
+        raise ConfigError("sqlite3 with autocommit=True can't keep evidence; leave it at its default")
+    return False
+
+
+def begin_now(connection: Connection) -> None:
+    """Open SQLite's transaction for writing; the others have opened theirs with their first statement."""
+    if connection.dialect.name == "sqlite":
+        if not connection.in_transaction():
+            connection.begin()  # an engine may have a word of its own for that
+        driver = connection.connection.driver_connection
+        if not getattr(driver, "in_transaction", False):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def limit(connection: Connection, locks: int = STATEMENT) -> None:
+    """Let no statement of PostgreSQL's transaction take long, and no asker who fell silent hold what it locked.
+
+    That ends with the transaction.
+    """
+    if connection.dialect.name == "postgresql":
+        limits = {
+            "lock_timeout": locks,
+            "statement_timeout": STATEMENT,
+            "idle_in_transaction_session_timeout": STATEMENT,
+        }
+        named = ", ".join(f"set_config('{name}', '{seconds:d}s', true)" for name, seconds in limits.items())
+        connection.exec_driver_sql(f"select {named}").close()
+
+
+@contextmanager
+def short_waits(connection: Connection, locks: int = STATEMENT) -> Iterator[None]:
+    """Wait a short time for locks and answers; what is changed for the session is put back."""
+    match connection.dialect.name:
+        case "postgresql":
+            limit(connection, locks)
+            yield
+        case "sqlite":
+            before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+            with _changed(connection, f"PRAGMA busy_timeout = {locks * 1000:d}", f"PRAGMA busy_timeout = {before:d}"):
+                yield
+        case _:
+            there = _mysql(connection, locks)
+            before = connection.exec_driver_sql(f"select {', '.join(there)}").one()
+            back = zip(there, before, strict=True)
+            with _changed(connection, f"set {_assigned(there.items())}", f"set {_assigned(back)}"):
+                yield
+
+
+def _mysql(connection: Connection, locks: int) -> dict[str, int]:
+    waits = {"@@session.innodb_lock_wait_timeout": locks, "@@session.lock_wait_timeout": locks}
+    if getattr(connection.dialect, "is_mariadb", False):
+        return waits | {"@@session.max_statement_time": STATEMENT, "@@session.idle_transaction_timeout": STATEMENT}
+    return waits | {"@@session.max_execution_time": STATEMENT * 1000}
+
+
+def _assigned(values: Iterable[tuple[str, object]]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values)
+
+
+@contextmanager
+def _changed(connection: Connection, there: str, back: str) -> Iterator[None]:
+    connection.exec_driver_sql(there).close()
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            try:
+                connection.exec_driver_sql(back).close()
+            except DBAPIError as error:
+                connection.invalidate(error)  # nobody may get it back with our settings

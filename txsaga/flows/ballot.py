@@ -1,0 +1,147 @@
+"""
+Ballots: named votes that a decision waits for, beside those of the resources.
+
+A check of the data, somebody's approval, a quota: whoever votes says yes or no, with what it rests on. The first vote
+of a voter stands. A decision of COMMIT is refused while a ballot is not carried, whoever decides; one that only warns
+is always carried, and is told. Nothing is counted before the decision: the same votes lead to the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum, StrEnum, auto
+
+from txsaga.core.arguments import check_kind
+from txsaga.core.stored_json import as_json, is_text
+from txsaga.errors import ConfigError, NotCarried
+
+
+class Rule(StrEnum):
+    """What carries a ballot."""
+
+    ALL = "all"
+    QUORUM = "quorum"  # so many of its voters
+    WARN = "warn"  # nothing is needed; who did not say yes is told
+
+
+class Result(Enum):
+    """How a ballot stands."""
+
+    CARRIED = auto()
+    REFUSED = auto()  # no further vote can carry it
+    OPEN = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ballot:
+    """Who is to vote on what."""
+
+    name: str
+    voters: tuple[str, ...]
+    rule: Rule = Rule.ALL
+    needed: int | None = None  # of a quorum
+
+    def __post_init__(self) -> None:
+        """Refuse one that nobody could carry, or that says two things."""
+        self._check_kinds()
+        if (
+            not _is_name(self.name)
+            or not self.voters
+            or not all(map(_is_name, self.voters))
+            or len(set(self.voters)) != len(self.voters)
+        ):
+            raise ConfigError(f"ballot {self.name!r} needs a name, and each of its voters once")
+        if (self.rule is Rule.QUORUM) != (self.needed is not None):
+            raise ConfigError(f"ballot {self.name!r}: a quorum, and nothing else, says how many votes are needed")
+        if self.needed is not None and not 1 <= self.needed <= len(self.voters):
+            raise ConfigError(
+                f"ballot {self.name!r} has {len(self.voters)} voters; {self.needed} of them can't carry it"
+            )
+
+    def _check_kinds(self) -> None:
+        check_kind(self.name, str, "the name of a ballot", "give a text")
+        check_kind(self.voters, (tuple, list), f"voters of ballot {self.name!r}", "give a tuple of their names")
+        for voter in self.voters:
+            check_kind(voter, str, f"a voter of ballot {self.name!r}", "give their names one by one, as texts")
+        check_kind(self.rule, Rule, f"the rule of ballot {self.name!r}", "give one of Rule")
+        if self.needed is not None:
+            check_kind(self.needed, int, f"needed of ballot {self.name!r}", "give a number of votes")
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and is_text(name)
+
+
+def rule_of(rule: Rule | str) -> Rule:
+    """Return a rule by its name."""
+    try:
+        return Rule(rule)
+    except ValueError:
+        raise ConfigError(f"there is no rule {rule!r} for a ballot; the rules are {', '.join(Rule)}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CastVote:
+    """One vote."""
+
+    voter: str
+    yes: bool
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    at: datetime | None = None  # by the store's clock
+
+    def __post_init__(self) -> None:
+        """Refuse one that can't be counted or kept."""
+        check_kind(self.voter, str, "the voter", "give its name")
+        check_kind(self.yes, bool, f"yes of voter {self.voter!r}", "give True or False")
+        evidence = f"the evidence of voter {self.voter!r}"
+        check_kind(self.evidence, Mapping, evidence, "give a mapping of names to JSON values")
+        as_json(dict(self.evidence), evidence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """A ballot with its votes."""
+
+    ballot: Ballot
+    casts: tuple[CastVote, ...] = ()
+
+    @property
+    def result(self) -> Result:
+        """Count the votes."""
+        yes, no = self._count(yes=True), self._count(yes=False)
+        needed = self.ballot.needed or len(self.ballot.voters)
+        if self.ballot.rule is Rule.WARN or yes >= needed:
+            return Result.CARRIED
+        return Result.REFUSED if no > len(self.ballot.voters) - needed else Result.OPEN
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The voters who did not say yes."""
+        said = {cast.voter for cast in self.casts if cast.yes}
+        return tuple(voter for voter in self.ballot.voters if voter not in said)
+
+    def _count(self, *, yes: bool) -> int:
+        return len({cast.voter for cast in self.casts if cast.yes is yes})
+
+
+def require_same(known: Ballot, called: Ballot) -> None:
+    """Raise `ConfigError` when a ballot that is called once more is another one by now: a retry calls the same."""
+    if (known.rule, known.needed, set(known.voters)) != (called.rule, called.needed, set(called.voters)):
+        raise ConfigError(
+            f"ballot {called.name!r} is called already in this transaction, with another rule or other voters; "
+            "give this one a name of its own"
+        )
+
+
+def require_carried(polls: Sequence[Polled]) -> None:
+    """Raise `NotCarried` for the first ballot that does not stand for COMMIT."""
+    for poll in polls:
+        match poll.result:
+            case Result.REFUSED:
+                raise NotCarried(poll.ballot.name, f"{', '.join(poll.missing)} did not say yes")
+            case Result.OPEN:
+                raise NotCarried(poll.ballot.name, f"the votes of {', '.join(poll.missing)} are missing")
+            case Result.CARRIED:
+                continue

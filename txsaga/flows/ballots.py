@@ -1,0 +1,52 @@
+"""
+Voting on a transaction that is open, from any process.
+
+A vote is written under the lock of its transaction (R3): one that comes behind the decision is refused, one that
+comes before it is counted. If a vote is never cast, its ballot is never carried and the transaction can only roll
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txsaga.core import facts
+from txsaga.core.arguments import check_kind
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
+from txsaga.errors import ConfigError, DecidedOtherwise, TransactionClosed, UnknownTransaction
+from txsaga.flows.ballot import CastVote, Polled
+from txsaga.messages.ports import Ledger
+
+
+def vote(kernel: Kernel, txid: int, name: str, cast: CastVote) -> bool:
+    """Cast a vote; False when this voter has voted: the first vote stands."""
+    check_kind(name, str, "the name of a ballot", "give a text")
+    with kernel.announce.around(facts.Casting, txid, about=name), kernel.store.ledgers.open() as ledger:
+        _require_open(ledger.share(txid), txid, ledger)
+        polls = ledger.ballots(txid)
+        if not any(poll.ballot.name == name and cast.voter in poll.ballot.voters for poll in polls):
+            raise ConfigError(_unknown(txid, name, cast.voter, polls))
+        return ledger.cast(txid, name, cast)
+
+
+def ballots(kernel: Kernel, txid: int) -> Sequence[Polled]:
+    """Return the ballots of a transaction with their votes."""
+    with kernel.store.ledgers.open() as ledger:
+        return ledger.ballots(txid)
+
+
+def _require_open(life: TxRecord | None, txid: int, ledger: Ledger) -> None:
+    if life is None:
+        raise UnknownTransaction(f"transaction {txid} is not in this store")
+    standing = ledger.standing(txid)
+    if standing is not None:
+        raise DecidedOtherwise(txid, standing.name)
+    if life.state is not TxState.ACTIVE:
+        raise TransactionClosed(f"transaction {txid} is closed; nobody can vote on it any more")
+
+
+def _unknown(txid: int, name: str, voter: str, polls: Sequence[Polled]) -> str:
+    known = "; ".join(f"{poll.ballot.name}: {', '.join(poll.ballot.voters)}" for poll in polls) or "none"
+    return f"{voter!r} has no vote in ballot {name!r} of transaction {txid}; its ballots and voters are {known}"

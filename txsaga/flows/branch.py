@@ -1,0 +1,167 @@
+"""
+A branch: what one resource does in one coordinated transaction, and where that stands.
+
+A branch is named before its work begins, so that whoever recovers knows where to look. Its name carries the attempt:
+only the attempts that the decision names are committed, whatever else is found prepared is rolled back (R9).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import Enum, StrEnum, auto
+from typing import NamedTuple
+
+from txsaga.core.lifecycle import Lifecycle
+from txsaga.errors import UnknownTransaction
+
+PREFIX = "txsaga"
+_GID = re.compile(rf"{PREFIX}:([0-9a-f]{{32}}-[0-9a-f]{{1,8}}-[0-9a-f]{{1,16}}):([0-9]{{1,5}})\.([0-9]{{1,9}})")
+
+
+class BranchId(NamedTuple):
+    """One attempt of one branch of a transaction, for the world outside."""
+
+    transaction: str  # as `StoreId.transaction` names it
+    number: int
+    attempt: int = 1
+
+    @property
+    def gid(self) -> str:
+        """Its name in a resource that knows one text; shorter than what PostgreSQL takes."""
+        return f"{PREFIX}:{self.transaction}:{self.qualifier}"
+
+    @property
+    def qualifier(self) -> str:
+        """What tells it from the other branches of its transaction."""
+        return f"{self.number}.{self.attempt}"
+
+    @property
+    def store(self) -> str:
+        """The uuid of the store that coordinates it, as 32 hexadecimal digits."""
+        return self.transaction[:32]
+
+    @property
+    def evidence(self) -> str:
+        """The branch of the evidence row that its own commit leaves behind."""
+        return f"xa:{self.qualifier}"
+
+    @classmethod
+    def parse(cls, gid: str) -> BranchId:
+        """Read back what `gid` wrote; whatever else is prepared in a resource is not ours."""
+        found = _GID.fullmatch(gid)
+        if found is None:
+            raise UnknownTransaction(f"{gid!r} is not the name of a branch of txsaga")
+        return cls(found[1], int(found[2]), int(found[3]))
+
+
+class Vote(Enum):
+    """What a branch answers to prepare; a no is an error with its code."""
+
+    PREPARED = auto()
+    READ_ONLY = auto()  # nothing was changed: it has left, without a second phase
+
+
+class Finish(Enum):
+    """What the second phase found."""
+
+    DONE = auto()
+    COMMITTED = auto()  # somebody had committed what is rolled back
+    ROLLED_BACK = auto()  # somebody had rolled back what is committed
+    MIXED = auto()  # part of it was committed, part rolled back
+    HAZARD = auto()  # nobody can tell
+
+
+class BranchState(StrEnum):
+    """Where a branch stands."""
+
+    ACTIVE = "active"  # named; its work may be under way
+    ENDED = "ended"  # it voted yes in the process of its step; the decision has yet to name it
+    PREPARED = "prepared"  # it voted yes and the decision names it
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+    HEURISTIC_COMMITTED = "heuristic_committed"
+    HEURISTIC_ROLLED_BACK = "heuristic_rolled_back"
+    HEURISTIC_MIXED = "heuristic_mixed"
+    HEURISTIC_HAZARD = "heuristic_hazard"
+    FORGOTTEN = "forgotten"
+
+
+class BranchEvent(StrEnum):
+    """What moves a branch."""
+
+    END = "end"  # the step of a flow, which is held prepared
+    PREPARE = "prepare"  # the decision, or the end before it, names it as one that holds a yes
+    LEAVE = "leave"  # likewise, as one that holds nothing
+    COMMIT = "commit"
+    ROLL_BACK = "roll_back"
+    FIND_COMMITTED = "find_committed"
+    FIND_ROLLED_BACK = "find_rolled_back"
+    FIND_MIXED = "find_mixed"
+    FIND_HAZARD = "find_hazard"
+    FORGET = "forget"
+
+
+_OPEN = (BranchState.ACTIVE, BranchState.ENDED, BranchState.PREPARED)
+OPEN = frozenset(_OPEN)
+"""Of which its resource may still hold something."""
+OVER = frozenset({BranchState.COMMITTED, BranchState.ROLLED_BACK, BranchState.FORGOTTEN})
+"""Of which nobody asks its resource any more."""
+_FOUND = {
+    BranchEvent.FIND_COMMITTED: BranchState.HEURISTIC_COMMITTED,
+    BranchEvent.FIND_ROLLED_BACK: BranchState.HEURISTIC_ROLLED_BACK,
+    BranchEvent.FIND_MIXED: BranchState.HEURISTIC_MIXED,
+    BranchEvent.FIND_HAZARD: BranchState.HEURISTIC_HAZARD,
+}
+
+HEURISTIC = frozenset(_FOUND.values())
+"""What stands against its decision, until somebody forgets it."""
+HEURISTIC_EVENTS = frozenset(_FOUND)
+
+BRANCH: Lifecycle[BranchState, BranchEvent] = Lifecycle(
+    {
+        (BranchState.ACTIVE, BranchEvent.END): BranchState.ENDED,
+        (BranchState.ENDED, BranchEvent.PREPARE): BranchState.PREPARED,
+        (BranchState.ACTIVE, BranchEvent.PREPARE): BranchState.PREPARED,
+        (BranchState.ACTIVE, BranchEvent.LEAVE): BranchState.COMMITTED,
+        (BranchState.PREPARED, BranchEvent.COMMIT): BranchState.COMMITTED,
+        **{(state, BranchEvent.ROLL_BACK): BranchState.ROLLED_BACK for state in _OPEN},
+        **{(state, event): found for state in _OPEN for event, found in _FOUND.items()},
+        **{(state, BranchEvent.FORGET): BranchState.FORGOTTEN for state in _FOUND.values()},
+    }
+)
+
+UNIT: Lifecycle[BranchState, BranchEvent] = Lifecycle(
+    {**BRANCH.moves, (BranchState.ACTIVE, BranchEvent.COMMIT): BranchState.COMMITTED}
+)
+"""The same of a unit of an auxiliary lane, which may also commit by itself."""
+
+NOTHING_DONE = "nothing was done in it"
+"""Why a branch is over that held nothing: it left at its vote, or was never used."""
+
+EVENT_OF = {
+    Finish.COMMITTED: BranchEvent.FIND_COMMITTED,
+    Finish.ROLLED_BACK: BranchEvent.FIND_ROLLED_BACK,
+    Finish.MIXED: BranchEvent.FIND_MIXED,
+    Finish.HAZARD: BranchEvent.FIND_HAZARD,
+}
+"""What a second phase that found something else does to a branch."""
+
+
+class Branch(NamedTuple):
+    """A branch as the store keeps it."""
+
+    txid: int
+    number: int
+    attempt: int
+    resource: str
+    state: BranchState
+    at: datetime
+    why: str = ""
+    recorded: int = 0  # the number of the resource, pinned by its uuid
+    aux: bool = False  # a unit of an auxiliary lane: committed or rolled back by itself
+
+    @property
+    def unfinished(self) -> bool:
+        """Tell whether its resource may still hold something of it."""
+        return self.state in OPEN

@@ -1,0 +1,85 @@
+"""
+What a person does about a branch that somebody decided over the coordinator's head: looks into it, and forgets it.
+
+Forgetting changes nothing in the resource but the row that told of the branch, and nothing of the decision. What is
+prepared is refused: its locks would stay and nobody would know of them. The forgetting and its audit row are one step;
+if the resource is away then, only that row stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from txsaga.checkback.by_hand import require_reason
+from txsaga.core import facts
+from txsaga.core.kernel import Kernel
+from txsaga.errors import TxSagaError, UnknownTransaction
+from txsaga.errors.xa import ProtocolError, UnknownBranch
+from txsaga.flows.branch import HEURISTIC, Branch, BranchId
+from txsaga.flows.ports import NONE
+
+
+class Forgotten(NamedTuple):
+    """A branch that was forgotten, and why its resource still keeps its row, if it does."""
+
+    branch: Branch
+    left: str = ""
+
+
+class BranchesByHand:
+    """Forgets branches for a person who gives a reason."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._store = kernel, kernel.store
+
+    def forget(
+        self, txid: int, number: int | None = None, attempt: int | None = None, *, who: str, why: str
+    ) -> Sequence[Forgotten]:
+        """Forget the heuristics of a transaction, or of one branch of it."""
+        require_reason(why)
+        wanted = [
+            each for each in self._named(txid) if number in (None, each.number) and attempt in (None, each.attempt)
+        ]
+        if not wanted:
+            raise UnknownBranch(f"transaction {txid} has no branch {number}; see `txsaga branches --tx {txid}`")
+        heuristic = [each for each in wanted if each.state in HEURISTIC]
+        if not heuristic:
+            states = ", ".join(dict.fromkeys(f"{each.number}.{each.attempt} {each.state}" for each in wanted))
+            raise ProtocolError(
+                f"nothing of transaction {txid} is to be forgotten ({states}): only what stands against its decision is"
+            )
+        return [self._forget(each, who, why) for each in heuristic]
+
+    def forget_all(self, *, who: str, why: str) -> Iterator[Forgotten]:
+        """Forget every heuristic of the store."""
+        require_reason(why)
+        while page := self._store.branches.listed(HEURISTIC, after=NONE):
+            for branch in page:
+                yield self._forget(branch, who, why)
+
+    def _named(self, txid: int) -> Sequence[Branch]:
+        found = self._store.branches.of(txid)
+        if not found and self._store.registry.transaction(txid) is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        return found
+
+    def _forget(self, branch: Branch, who: str, why: str) -> Forgotten:
+        txid, name = branch.txid, f"{branch.number}.{branch.attempt}"
+        with self._kernel.announce.around(facts.Noting, txid, about=name), self._store.ledgers.open() as ledger:
+            if ledger.forget(txid, branch.number, branch.attempt):
+                ledger.record(txid, f"BRANCH {name} FORGOTTEN", who=who, why=f"{why} (it was {branch.state})")
+        return Forgotten(branch, self._drop(branch))
+
+    def _drop(self, branch: Branch) -> str:
+        """Drop what the resource keeps of it; return why it could not."""
+        id = BranchId(self._store.registry.identity.transaction(branch.txid), branch.number, branch.attempt)
+        try:
+            participant = self._kernel.reach(branch.resource)
+            if participant.database != self._store.registry.resource_by_id(branch.recorded).database:
+                return f"resource {branch.resource!r} leads to another database than the recorded one"
+            with self._kernel.announce.around(facts.Noting, branch.txid, about=branch.resource):
+                participant.forget(id)
+        except TxSagaError as reason:
+            return str(reason)
+        return ""

@@ -1,0 +1,391 @@
+"""
+Branches on PostgreSQL: begin, the owner's word and what became of branches, of many transactions in one commit.
+
+Each call may be made again after a lost answer: a transaction that was begun twice is empty the first time and rolled
+back by whoever finds it, and the first decision stands. If the answer were taken for a no, a caller would roll back
+branches that recovery commits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from itertools import count
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg.errors import DivisionByZero
+from sqlalchemy import Connection, Engine, func, insert, select, text, update
+
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
+from txsaga.core.retry import PATIENCE, patiently
+from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionsRejected, TxSagaError
+from txsaga.flows import branch_statements as sql
+from txsaga.flows.branch import BRANCH, HEURISTIC, NOTHING_DONE, Branch, BranchEvent, BranchState, Vote
+from txsaga.flows.branch_values import (
+    FENCE_STANDS,
+    Conclusion,
+    Sort,
+    begins,
+    conclusions,
+    fences,
+    life_in,
+    life_of,
+    notes,
+    sort_of,
+    standing_of,
+    words,
+)
+from txsaga.flows.fencing import Owned, superseded
+from txsaga.flows.ports import (
+    NONE,
+    VOTED,
+    Answer,
+    BeginBranches,
+    BranchesWritten,
+    BranchOutcome,
+    BranchVote,
+    Call,
+    DecisionRequest,
+    Fence,
+    Guest,
+    Joint,
+    Place,
+)
+from txsaga.messages.hot_statements import TOKEN, called, written
+from txsaga.store import schema
+from txsaga.store.connection import transaction, translating
+from txsaga.store.line import ConnectionLost, ConnectionPool, PipelineConnection
+from txsaga.store.values import int4, int8_array
+from txsaga.store.wire import Call as Statement
+from txsaga.store.wire import Rows
+
+SentAgain = Callable[[PipelineConnection, Sequence[Statement]], list[Rows]]
+
+
+class PostgresJoint:
+    """Statements of one transaction, which is open once they are said."""
+
+    def __init__(self, lines: ConnectionPool, calls: Sequence[Statement], never: Statement, again: SentAgain) -> None:
+        self._calls, self._never, self._again = calls, never, again
+        self._said = self._recalled = False
+        with ExitStack() as opened:
+            self._line: PipelineConnection | None = opened.enter_context(lines.taken())
+            with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
+                self._line.make_ready(calls)
+            self._lent = opened.pop_all()
+
+    def say(self) -> None:
+        """Send them."""
+        assert self._line is not None
+        self._said = True
+        with suppress(ConnectionLost):  # then all of it is sent with the COMMIT
+            self._line.begin(self._calls)
+
+    def commit(self) -> bool:
+        """Commit; without its session all of it is sent again."""
+        line, self._line = self._line, None
+        assert line is not None
+        with self._lent:
+            try:
+                line.end()
+            except ConnectionLost:
+                return self._sent_again(line)
+            except TxSagaError:
+                return False
+        return True
+
+    def recall(self) -> None:
+        """Send what rolls back: the last statement fails."""
+        if self._line is not None and self._said and not self._recalled:
+            with suppress(Exception):  # then `abandon` gives its session up
+                self._line.conclude(self._never)
+                self._recalled = True  # behind it: only what was concluded is answered
+
+    def abandon(self) -> None:
+        """Roll back."""
+        self.recall()
+        line, self._line = self._line, None
+        if line is not None:
+            with self._lent, suppress(Exception):  # it is nobody's answer
+                try:
+                    if self._said:
+                        if not self._recalled:
+                            line.close()  # nothing would ever be answered
+                        line.hear()
+                except ConnectionLost:
+                    line.connection()  # which ends what the server still has of it
+
+    def _sent_again(self, line: PipelineConnection) -> bool:
+        try:
+            self._again(line, self._calls)
+        except TxSagaError as refused:
+            if isinstance(refused.__cause__, DivisionByZero):
+                return False
+            raise OutcomeUnknown(f"whether this was written is not known: {refused}") from refused
+        return True
+
+
+RESENDS = 3
+Answers = dict[int, Answer | TxSagaError]
+
+
+class Task(NamedTuple):
+    """The calls of one sort: what is sent, and what its last answer says to each."""
+
+    statements: Sequence[Statement]
+    read: Callable[[Rows], Answers]
+
+
+class PostgresBranches:
+    """Branches of one namespace."""
+
+    def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
+        self._store = store
+        s = f'"{namespace}"'
+        self._engine, self._s, self._lines = engine, s, ConnectionPool(engine)
+        if owner:
+            self._begin = written(sql.BEGIN, s, "x.pgroup", "x.txid", token=TOKEN)
+            self._numbers = written(sql.NUMBERS, s, "x.pgroup", "x.txid", token=TOKEN)
+            self._conclude = written(sql.CONCLUDE, s, "r.pgroup", "r.txid", token=TOKEN)
+            self._resolve, self._fence, self._note = (each.format(s=s) for each in (sql.RESOLVE, sql.FENCE, sql.NOTE))
+        else:
+            self._begin = called(s, "begin_branches", sql.BEGIN_TYPES)
+            self._numbers = called(s, "give_out", sql.NUMBERS_TYPES)
+            self._conclude = called(s, "conclude", sql.CONCLUDE_TYPES)
+            self._resolve = called(s, "resolve", sql.RESOLVE_TYPES)
+            self._fence = called(s, "fence", sql.FENCE_TYPES)
+            self._note = called(s, "note_branches", sql.NOTE_TYPES)
+        self._lock = sql.LOCK.format(s=s)
+        self._standing, self._all_stand = sql.STANDING.format(s=s), sql.ALL_STAND.format(s=s)
+
+    def write(self, calls: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+        """Do calls of every kind in one commit, each with its own answer."""
+        sorts: dict[Sort, list[Any]] = {sort: [] for sort in Sort}
+        past = superseded(
+            [Owned(call, call.life.txid, call.life.owner) for call in calls if isinstance(call, DecisionRequest)]
+        )
+        for call in calls:
+            if id(call) not in past:
+                sorts[sort_of(call)].append(call)
+        tasks = [self._task(sort, mine) for sort, mine in sorts.items() if mine]
+        alone = len(calls) == 1 and not sorts[Sort.NOTE]  # for a note nobody waits
+        found = iter(self._exchanged([statement for task in tasks for statement in task.statements], alone=alone))
+        answers: Answers = {**past}
+        for task in tasks:
+            *_, rows = [next(found) for _ in task.statements]
+            answers |= task.read(rows)
+        return [answers[id(call)] for call in calls]
+
+    def joint(self, words: Sequence[DecisionRequest]) -> Joint:
+        """Lay out words that stand together, or not at all, and take a session for them."""
+        txids = [word.life.txid for word in words]
+        all_stand, never = (Statement(self._all_stand, [int8_array(each)]) for each in (txids, NONE))
+        return PostgresJoint(self._lines, [Statement(self._conclude, conclusions(words)), all_stand], never, _sent)
+
+    def numbers(self, group: int, count: int) -> Sequence[TxRecord]:
+        """Give out numbers for transactions of which nothing is written before their end."""
+        (rows,) = self._exchanged([Statement(self._numbers, [int4(group), int4(count)])])
+        if not rows:
+            raise TransactionsRejected(self._store)
+        return [life_of(group, txid, token, given=given) for txid, token, given in rows]
+
+    def of(self, txid: int) -> Sequence[Branch]:
+        """Return the branches of a transaction, every attempt."""
+        return [branch_of(row) for row in self._rows(sql.OF, {"txid": txid})]
+
+    def written(self, txids: Collection[int]) -> Mapping[int, BranchesWritten]:
+        """Return what is written of each of these transactions."""
+        if not txids:
+            return {}
+        # The branches come last: the other way round a decision could be seen without those that it names.
+        known = self._rows(sql.WRITTEN, {"txids": list(txids)})
+        named = defaultdict[int, list[Branch]](list)
+        for row in self._rows(sql.WRITTEN_BRANCHES, {"txids": list(txids)}):
+            named[row[0]].append(branch_of(row))
+        return {
+            txid: BranchesWritten(owner, decision and Decision(decision), named[txid])
+            for txid, owner, decision in known
+        }
+
+    def over(self, places: Collection[Place]) -> Collection[Place]:
+        """Return those that are over."""
+        columns = zip(*places, strict=True) if places else ((), (), ())
+        values = dict(zip(("txids", "numbers", "attempts"), map(list, columns), strict=True))
+        return {(row.txid, row.number, row.attempt) for row in self._rows(sql.OVER, values)}
+
+    def unfinished(
+        self, *, after: tuple[int, int, int] = NONE, older: timedelta = timedelta(), limit: int = 1_000
+    ) -> Sequence[tuple[Branch, Decision]]:
+        """Return, in order, branches whose transaction is decided and whose resource has not acknowledged."""
+        rows = self._rows(sql.UNFINISHED, {**_behind(after), "older": older, "limit": limit})
+        return [(branch_of(row), Decision(row[9])) for row in rows]
+
+    def listed(
+        self,
+        states: Collection[BranchState],
+        *,
+        resource: str | None = None,
+        after: tuple[int, int, int] = NONE,
+        limit: int = 1_000,
+    ) -> Sequence[Branch]:
+        """Return, in order, branches that stand in one of these states, of one resource or of all."""
+        named = {"states": [state.value for state in states], "resource": resource}
+        values = {**named, **_behind(after), "limit": limit}
+        return [branch_of(row) for row in self._rows(sql.LISTED, values)]
+
+    def guests(self, coordinator: UUID | None = None, *, after: int = 0, limit: int = 1_000) -> Sequence[Guest]:
+        """Return, in order, what voted yes here for another store, or for any."""
+        values = {"coordinator": coordinator, "after": after, "limit": limit}
+        rows = self._rows(sql.GUESTS, values)
+        return [Guest(row.txid, row.key, row.coordinator, TxState(row.state)) for row in rows]
+
+    def close(self) -> None:
+        """Close the lines that nobody has."""
+        self._lines.close()
+
+    def _exchanged(self, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
+        with self._lines.taken() as line:
+            return _sent(line, statements, alone=alone)
+
+    def _task(self, sort: Sort, calls: list[Any]) -> Task:
+        match sort:
+            case Sort.BEGIN:
+                return Task([Statement(self._begin, begins(calls))], lambda rows: self._begun(calls, rows))
+            case Sort.WORD:
+                locked = Statement(self._lock, [int8_array(sorted(word.life.txid for word in calls))])
+                resolved = Statement(self._resolve, words(calls))
+                return Task([locked, resolved], lambda rows: self._told(calls, {row[0] for row in rows}))
+            case Sort.CONCLUSION:
+                return Task([Statement(self._conclude, conclusions(calls))], lambda rows: self._heard(calls, rows))
+            case Sort.FENCE:
+                fenced = Statement(self._fence, fences(calls))
+                return Task([Statement(sql.WAIT_SHORTLY, []), fenced], lambda rows: self._fenced(calls, rows))
+            case Sort.NOTE:
+                return Task([Statement(self._note, notes(calls))], lambda rows: _noted(calls, set(rows)))
+
+    def _begun(self, begun: Sequence[BeginBranches], rows: Rows) -> Answers:
+        found = {ord: (txid, token) for ord, txid, token in rows}
+        answers: Answers = {}
+        for at, begin in enumerate(begun, 1):
+            stored = life_of(begin.group, *found[at], run=begin.run) if at in found else None
+            answers[id(begin)] = stored or TransactionsRejected(self._store)
+        return answers
+
+    def _told(self, told: Sequence[DecisionRequest], done: set[int]) -> Answers:
+        answers: Answers = {id(word): word.decision for word in told if word.life.txid in done}
+        others = [word for word in told if word.life.txid not in done]
+        stands = self._stands([word.life.txid for word in others])
+        return answers | {id(word): standing_of(word, stands.get(word.life.txid)) for word in others}
+
+    def _heard(self, told: Sequence[Conclusion], rows: Rows) -> Answers:
+        """Tell each whether its word was the first of its transaction; without a row its number is not its own."""
+        done: dict[int, bool] = {txid: first for txid, first in rows}
+        unseen = dict.fromkeys((txid for txid, first in done.items() if not first), FENCE_STANDS)
+        stands = unseen | self._stands(list(unseen))  # a fence is no group's: a producer's login does not see it
+        answers: Answers = {}
+        for word in told:
+            life = life_in(word)
+            if done.get(life.txid):
+                answers[id(word)] = life if isinstance(word, BeginBranches) else word.decision
+            elif life.txid not in done:
+                answers[id(word)] = NumberLapsed(life.txid)
+            else:
+                answers[id(word)] = standing_of(word, stands.get(life.txid))
+        return answers
+
+    def _fenced(self, calls: Sequence[Fence], rows: Rows) -> Answers:
+        done = {row[0] for row in rows}
+        stands = self._stands([fence.txid for fence in calls if fence.txid not in done])
+        answers: Answers = {id(fence): Decision.ROLLBACK for fence in calls if fence.txid in done}
+        for fence in calls:
+            decision = stands.get(fence.txid, (None,))[0]
+            answers.setdefault(id(fence), None if decision is None else Decision(decision))
+        return answers
+
+    def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        if not txids:
+            return {}
+        (rows,) = self._exchanged([Statement(self._standing, [int8_array(txids)])])
+        return {row[0]: row[1:] for row in rows}
+
+    def _rows(self, question: str, values: Mapping[str, object]) -> Sequence[Any]:
+        with transaction(self._engine) as connection, translating():
+            return connection.execute(text(question.format(s=self._s)), values).all()
+
+
+def _sent(line: PipelineConnection, statements: Sequence[Statement], *, alone: bool = False) -> list[Rows]:
+    """Send statements that may be sent again, until they are answered."""
+    patiently(line.connection, PATIENCE)
+    for _ in range(RESENDS):
+        try:
+            return line.exchange(statements, alone=alone)
+        except ConnectionLost as lost:
+            reason = lost
+        try:
+            patiently(line.connection, PATIENCE)
+        except TxSagaError as away:
+            raise OutcomeUnknown(f"whether this was written is not known: {away}") from away
+    raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
+
+
+def _noted(calls: Sequence[BranchOutcome], known: set[tuple[Any, ...]]) -> Answers:
+    return {id(note): (note.txid, note.number, note.attempt) in known for note in calls}
+
+
+def branch_of(row: Any) -> Branch:  # a row of any statement that begins like that
+    """Read a row."""
+    return Branch(row[0], row[1], row[2], row[3], BranchState(row[4]), *row[5:9])
+
+
+def _behind(after: tuple[int, int, int]) -> dict[str, int]:
+    return dict(zip(("txid", "number", "attempt"), after, strict=True))
+
+
+branch = schema.branch
+STANDING = [state.value for state in HEURISTIC]
+OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
+
+
+def name(connection: Connection, life: TxRecord, resources: Sequence[int], *, aux: bool) -> Sequence[int]:
+    """Name a branch for each resource; one that was named in an attempt before keeps its number."""
+    query = select(branch.c.resource, branch.c.number, branch.c.attempt, branch.c.aux)
+    with translating():
+        known = connection.execute(query.where(branch.c.txid == life.txid)).all()
+        fresh = count(max((row.number for row in known), default=0) + 1)
+        numbers = {} if aux else {row.resource: row.number for row in known if not row.aux}
+        named = {row.number for row in known if row.attempt == life.owner}
+        for resource in resources:
+            if resource not in numbers:
+                numbers[resource] = next(fresh)
+        common = {"txid": life.txid, "attempt": life.owner, "state": BranchState.ACTIVE.value, "aux": aux}
+        values = [
+            {**common, "number": numbers[resource], "resource": resource}
+            for resource in resources
+            if numbers[resource] not in named
+        ]
+        if values:
+            connection.execute(insert(branch), values)
+    return [numbers[resource] for resource in resources]
+
+
+def elect(connection: Connection, txid: int, votes: Sequence[BranchVote]) -> None:
+    """Note what branches voted."""
+    with translating():
+        for vote in votes:
+            same = (branch.c.txid == txid, branch.c.number == vote.number, branch.c.attempt == vote.attempt)
+            voted = {"state": VOTED[vote.vote].value, "why": NOTHING_DONE if vote.vote is Vote.READ_ONLY else None}
+            connection.execute(update(branch).where(*same, branch.c.state.in_(OPEN)).values(voted))
+
+
+def forget(connection: Connection, txid: int, number: int, attempt: int) -> bool:
+    """Forget a branch that stands against its decision."""
+    same = (branch.c.txid == txid, branch.c.number == number, branch.c.attempt == attempt)
+    statement = update(branch).where(*same, branch.c.state.in_(STANDING))
+    with translating():
+        forgotten = statement.values(state=BranchState.FORGOTTEN.value, at=func.clock_timestamp())
+        return connection.execute(forgotten).rowcount == 1

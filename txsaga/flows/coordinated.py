@@ -1,0 +1,485 @@
+"""
+A coordinated transaction: one outcome for several resources, the messages and the offsets that belong to it.
+
+    with producer.coordinated("current", "mortgage", key="transfer-7") as tx:
+        with tx.on("current") as connection: …
+        with tx.on("mortgage") as connection: …
+        tx.send("transfers", b"…")
+
+With a key, each resource is named in the store before its work begins (R9); without one nothing is written before the
+end, and what a resource holds tells by its name whose it is. Leaving the block asks all of them for their votes at
+once; the decision, with the messages and the names of those that voted yes, is ONE commit of the home database; then
+all are told. Where one resource is alone, or can't vote, its own commit is the decision: the end is written before
+it, its evidence row tells everybody (R12).
+
+    no exception                     COMMIT, if everybody votes yes; else ROLLBACK, and the vote is raised
+    exception in the block           ROLLBACK, and it comes out
+    this process dies                before the decision ROLLBACK, behind it COMMIT: recovery tells the resources
+    a resource is away behind it     `Unfinished`: it stands committed, recovery tells the resource when it is back
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from txsaga.aio.block import AsyncBlock, AsyncContext, ShieldedContext
+from txsaga.consume.dead_letter import short_cause
+from txsaga.consume.delivery import Consumed, Delivery, consume
+from txsaga.core.arguments import check_count, check_kind
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import Loops, run_blocking
+from txsaga.core.forking import this_process
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
+from txsaga.core.records import Group, Row, TxRecord
+from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished, xa
+from txsaga.errors.xa import TransientFailure
+from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
+from txsaga.flows.ballots import vote
+from txsaga.flows.block_lane import BlockLane
+from txsaga.flows.journal import Journal
+from txsaga.flows.owner import PART, BlockOwner, check_names
+from txsaga.flows.parts import PhaseTwoResult
+from txsaga.flows.ports import BranchVote
+from txsaga.flows.sharing import WHY, EndedBlock, Hand, SharedOutcome, Sharing
+from txsaga.lake.gates import Gate
+from txsaga.lake.table_writes import HomeTable, Table, TableWrites
+from txsaga.messages.message_buffer import FLUSH, MessageBuffer
+from txsaga.messages.stored_block import BlockStage
+
+
+class AsyncOn(AsyncContext[Any]):
+    """Work in one resource, within an event loop; it is left open, and only an error has to be looked at."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Leave it to the transaction."""
+        return None if error is None else await super().__aexit__(kind, error, trace)
+
+
+class AsyncLane(AsyncOn):
+    """The auxiliary lane of one resource, within an event loop: `async with lane as connection`."""
+
+    def __init__(self, lane: BlockLane, in_loop: Loops, one: asyncio.Lock) -> None:
+        super().__init__(lane, in_loop, one)
+        self._lane = lane
+
+    async def commit(self) -> None:
+        """Commit the open unit now; without one there is nothing to do."""
+        await self._settled(self._lane.commit)
+
+    async def roll_back(self) -> None:
+        """Roll the open unit back; the main transaction goes on."""
+        await self._settled(self._lane.roll_back)
+
+    async def _settled(self, end: Callable[[], None]) -> None:
+        async with self._one:  # who is cancelled in this line leaves it: nothing was begun
+            await self._in_loop(end, unbroken=True)
+
+
+class AsyncCoordinated(AsyncBlock["Coordinated"]):
+    """One coordinated transaction of a producer, within an event loop."""
+
+    crossing = ShieldedContext
+
+    def on(self, resource: str, *, driver: bool = False) -> AsyncOn:
+        """Work in a resource: nothing of it is visible before the decision. The same session each time.
+
+        With `driver` it is the connection of the driver instead of SQLAlchemy's. Tasks that share a session take turns
+        in it; in different resources they work side by side.
+        """
+        return AsyncOn(self._block.on(resource, driver=driver), self._in_loop, self._one)
+
+    def journal(self, resource: str) -> Journal:
+        """Write down what a resource is to do when it is asked for its vote: `execute` waits for nobody."""
+        return self._block.journal(resource)
+
+    async def lane(self, resource: str) -> AsyncLane:
+        """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
+        return AsyncLane(await self._alone(partial(self._block.lane, resource)), self._in_loop, self._one)
+
+    async def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
+        """Call a ballot: without its votes the transaction can only roll back."""
+        called = partial(self._block.ballot, name, *voters, rule=rule, needed=needed)
+        await self._alone(partial(run_blocking, called))
+
+    async def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
+        """Cast a vote in one of its ballots; False when this voter has voted."""
+        cast = partial(self._block.vote, name, voter, yes=yes, evidence=evidence)
+        return await self._alone(partial(run_blocking, cast))
+
+
+logger = logging.getLogger("txsaga")
+_making = Lock()
+
+LATE = (
+    "recovery took its owner for dead, as votes were held so long without a decision; pass key=… where they take long"
+)
+
+
+class On:
+    """Work in one resource of a transaction: `with tx.on(resource) as connection`."""
+
+    __slots__ = ("_failed", "_open")
+
+    def __init__(self, open: Callable[[], object], failed: Callable[[BaseException], None]) -> None:
+        self._open, self._failed = open, failed
+
+    def __enter__(self) -> Any:  # a SQLAlchemy connection, of most resources
+        """Return the session that it has in this transaction."""
+        return self._open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave it open: the transaction ends it. `OwnLock` where it waited for its own transaction."""
+        if error is not None:
+            self._failed(error)
+
+
+class Coordinated(MessageBuffer):
+    """One coordinated transaction of a producer, as a context manager."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: Group,
+        resources: Sequence[str],
+        *,
+        key: str | None,
+        run: str | None = None,
+        patience: float = 0.0,
+        owner: BlockOwner | None = None,
+        shared: bool = True,
+    ) -> None:
+        super().__init__(kernel)
+        self._shared = shared
+        self._stage = BlockStage.NEW
+        if owner is None:
+            check_names(resources)
+            owner = BlockOwner(kernel, group, resources, key=key, run=run, patience=patience)
+        self._owner = owner
+        self._lanes: dict[str, BlockLane] = {}
+        self._bound = False  # something is decided with it that may be refused
+        self._table_writes: TableWrites | None = None
+        self._hand: Hand | None = None  # once others may end it, too
+        self._process = this_process()
+        self._looped: AsyncCoordinated | None = None
+        self.decision: Decision | None = None
+
+    @property
+    def _tables(self) -> TableWrites:
+        """What it writes into tables: made, and made known to its owner, by the first of its threads that does."""
+        with _making:
+            if self._table_writes is None:
+                self._table_writes = tables = TableWrites(self._kernel, PART, self._life_for)
+                self._owner.recorded = lambda: tables.recorded
+            return self._table_writes
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once the block is entered."""
+        return self._owner.txid
+
+    @property
+    def id(self) -> str | None:
+        """The id that names store and transaction, once there is one."""
+        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+
+    def __enter__(self) -> Self:
+        """Take a number; with a key, name the branches, and join or refuse what the key already did."""
+        self._require_new()
+        self._stage = BlockStage.ENTERING
+        try:
+            self._owner.enter()
+        except BaseException as error:
+            try:
+                self._owner.abandon(error)
+            finally:
+                self._stage = BlockStage.NEW  # not before: another would have its own beginning undone
+            raise
+        self._stage = BlockStage.OPEN
+        return self
+
+    async def __aenter__(self) -> AsyncCoordinated:
+        """Do the same within an event loop."""
+        self._require_new()
+        looped = AsyncCoordinated(self, self._kernel.in_loop)
+        await looped.enter()
+        self._looped = looped
+        return looped
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; only the task waits."""
+        assert self._looped is not None
+        try:
+            await self._looped.leave(kind, error, trace)
+        finally:
+            self._looped = None  # it holds the block: both would wait for a collection of garbage
+
+    def on(self, resource: str, *, driver: bool = False) -> AbstractContextManager[Any]:
+        """Work in a resource: nothing of it is visible before the decision. The same session each time.
+
+        With `driver` it is the connection of the driver instead of SQLAlchemy's. Threads share the session, so they
+        take turns in it; in different resources they work side by side.
+        """
+        check_kind(resource, str, "the resource", "give the name of a registered one")
+        return On(
+            lambda: self._worked_in(resource, driver=driver),
+            lambda error: self._owner.work.refuse_own_lock(resource, error),
+        )
+
+    def journal(self, resource: str) -> Journal:
+        """Write down what a resource is to do when it is asked for its vote: nothing of it is sent before.
+
+        For what nobody reads: it takes a round trip for all of it, and its locks begin there. A resource is worked in
+        by `on` or by its journal.
+        """
+        what = "write into a journal"
+        self._require_open(what)
+        check_kind(resource, str, "the resource", "give the name of a registered one")
+        return self._owner.work.journal(resource, partial(self._require_open, what))
+
+    def _worked_in(self, resource: str, *, driver: bool) -> object:
+        self._require_open("work in a resource")
+        return self._owner.work.handle(resource, driver=driver)
+
+    def lane(self, resource: str) -> BlockLane:
+        """Open the auxiliary lane of a resource: its units are committed or rolled back one by one, by you."""
+        self._require_open("open a lane")
+        check_kind(resource, str, "the resource", "give the name of a registered one")
+        if resource not in self._lanes:
+            self._lanes.setdefault(resource, BlockLane(self._kernel, self._owner, resource, self._require_open))
+        return self._lanes[resource]
+
+    def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
+        """Call a ballot: without its votes the transaction can only roll back."""
+        self._require_open("call a ballot")
+        self._owner.call(Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed))
+
+    def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
+        """Cast a vote in one of its ballots; False when this voter has voted."""
+        self._require_open("vote")
+        said = CastVote(voter=voter, yes=yes, evidence=evidence or {})
+        return vote(self._kernel, self._owner.write_down().txid, name, said)
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let the decision take a message off its group, or move a stream's cursor behind a chunk."""
+        self._require_open("consume")
+        self._owner.refuse_last_resource("consume")
+        consume(self, consumed, batch)
+        self._bound = True
+
+    def table(self, name: str) -> Table:
+        """Return a table of the home catalog; what is written to it is visible with the decision."""
+        self._require_open("write to a table")
+        self._owner.refuse_last_resource("write to a table")
+        self._bound = self._owner.with_effects = True
+        return self._tables.table(name)
+
+    def rows(self, table: str) -> HomeTable:
+        """Return a table of the home database; what is staged for it is put in its place by the decision."""
+        self._require_open("write rows")
+        self._owner.refuse_last_resource("write rows")
+        self._bound = self._owner.with_effects = True
+        return self._tables.rows(table)
+
+    def check(self, about: str, rows: object, gate: Gate) -> None:
+        """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
+        self._require_open("check rows")
+        self._owner.polled()
+        self._tables.check(about, rows, gate)
+
+    def join_life(self) -> TxRecord:
+        """Return the transaction's row, for what is bound to it."""
+        return self._life_for("consume")
+
+    def _life_for(self, what: str) -> TxRecord:
+        self._require_open(what)
+        return self._owner.write_down()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; what the block raised comes out of it, whatever becomes of the decision."""
+        if self._process != this_process():
+            if error is None:
+                self._require_ours()
+            return
+        try:
+            with self._leaving(error):
+                self._leave(error)
+        finally:
+            if self._has_gone():
+                self._close()
+            else:
+                self._owner.leave()
+
+    def _leave(self, error: BaseException | None) -> None:
+        if self._stage is BlockStage.OPEN and error is None:
+            try:
+                self._commit()
+            except (DecidedOtherwise, InDoubt, Unfinished, xa.Heuristic):
+                raise
+            except BaseException as reason:
+                if self._has_gone():
+                    reason.add_note(self._may_stand)
+                elif self._stage is BlockStage.OPEN or isinstance(reason, EffectConflict):
+                    with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
+                        self._roll_back(f"{type(reason).__name__}: {reason}", reason)
+                elif not isinstance(reason, TxSagaError) and self.decision is not Decision.ROLLBACK:  # a signal's
+                    reason.add_note(self._may_stand)
+                raise
+        elif self._stage in (BlockStage.OPEN, BlockStage.BROKEN):
+            broken = TransactionError("the transaction did not commit: its messages could not all be stored")
+            if error is not None:
+                self._owner.work.explain_own_lock(error)
+            why = f"the block raised {type(error).__name__}: {error}" if error else "it was broken"
+            self._roll_back(why, error or broken)
+            if error is None:
+                raise broken
+
+    def _commit(self) -> None:
+        work = self._owner.work
+        work.refuse_open_units()
+        journals, rows = work.take_journals(), self._outbox.take_whole()
+        if self._may_share(len(journals), rows):
+            outcome = self._shared_end(EndedBlock(self._owner, rows, journals, self._close, self._reopen, Hand()))
+            if outcome is not None:
+                return self._follow(outcome.standing, told=outcome.told)
+        work.open_journals(journals)
+        # With messages a vote costs less than an end: the decision is then the only thing that is written here.
+        last = work.last(alone=not self._bound and (self._owner.written or not rows))
+        votes = work.named(work.prepare(besides=last), last=last)
+        if last is None:
+            self._close()
+            self._follow(self._owner.decide(Decision.COMMIT, WHY, rows, votes))
+        else:
+            self._commit_last(rows, votes, last)
+
+    def _close(self) -> None:
+        self._stage = BlockStage.CLOSED  # from here on the answer may be lost: only the store knows
+
+    def _reopen(self) -> None:
+        if self._stage is BlockStage.CLOSED and not (self._hand and self._hand.gone):
+            self._stage = BlockStage.OPEN
+
+    def _shared_end(self, ended: EndedBlock) -> SharedOutcome | None:
+        self._hand = ended.hand
+        try:
+            return self._kernel.service(Sharing.of).end(ended)
+        except BaseException:
+            self._has_gone()  # as early as can be: a second interrupt may come before `_leave` asks
+            raise
+
+    def _has_gone(self) -> bool:
+        """Tell, to its own thread, whether another one has it in hand, and leaves it."""
+        return self._hand is not None and self._hand.go()
+
+    @property
+    def _may_stand(self) -> str:
+        return f"transaction {self.txid} may stand committed: ask before it is done again"
+
+    def _may_share(self, journals: int, rows: Sequence[Row]) -> bool:
+        """Tell whether its branches may be others', too: what is nowhere known yet, and decided by nothing else."""
+        owner = self._owner
+        if not self._shared or owner.written or owner.with_effects or owner.patience or self._bound or self._lanes:
+            return False
+        return bool(journals > 1 or (journals and rows)) and owner.work.shareable and not owner.heeded
+
+    def _commit_last(self, rows: Sequence[Row], votes: Sequence[BranchVote], last: str) -> None:
+        assert self.id is not None
+        self._stage = BlockStage.CLOSED
+        standing, failure = self._owner.end(rows, votes, last), None
+        if standing is None:
+            self._stage = BlockStage.WORKING
+            standing, failure = self._owner.commit_last(last, self.id, votes)
+        self._follow(standing, failure)
+
+    def _follow(self, standing: Decision, failure: Exception | None = None, told: PhaseTwoResult | None = None) -> None:
+        """Tell everybody what stands, and raise whatever is not plain success."""
+        told = self._told(standing, told)
+        if failure is not None:
+            raise failure
+        if standing is not Decision.COMMIT:
+            raise DecidedOtherwise(self._owner.life.txid, standing.name, LATE if self._owner.fenced else "")
+        if told.against:
+            raise told.against[0]
+        if told.silent:
+            raise Unfinished(self._owner.life.txid, list(told.silent))
+
+    def _roll_back(self, why: str, leaves: BaseException | None = None) -> PhaseTwoResult:
+        """Roll back; what leaves the block tells who did not hear of it, and who had committed."""
+        self._stage = BlockStage.BROKEN
+        self._owner.release()
+        told = self._told(self._owner.decide(Decision.ROLLBACK, short_cause(why)))
+        notes = [str(heuristic) for heuristic in told.against]
+        for name, silent in told.silent.items():
+            notes.append(f"resource {name!r} was not told of the rollback: {silent}; recovery tells it")
+            logger.warning("transaction %s: %s", self.txid, notes[-1])
+        if leaves is not None:
+            for note in notes:
+                leaves.add_note(note)
+        return told
+
+    def _told(self, decision: Decision, told: PhaseTwoResult | None = None) -> PhaseTwoResult:
+        """Tell the resources, unless they were told, and whoever listens."""
+        self.decision, self._stage = decision, BlockStage.LEFT
+        told = self._owner.finish(decision) if told is None else told
+        self._tell(decision)
+        self._kernel.tell_decided()
+        return told
+
+    def _flush(self) -> None:
+        if self._outbox.bytes > FLUSH:
+            try:
+                run_blocking(partial(self._owner.add, self._outbox.take_whole()))
+            except BaseException:
+                self._stage = BlockStage.BROKEN
+                raise
+
+    def _require_open(self, what: str) -> None:
+        self._require_ours()
+        if self._stage is not BlockStage.OPEN:
+            self._stage.require_open(what, self.txid)
+
+    def _require_ours(self) -> None:
+        if self._process != this_process():
+            raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")
+
+
+Opened = TypeVar("Opened")
+Answer = TypeVar("Answer")
+FIRST, LONGEST = 0.05, 2.0
+
+
+def again(
+    open: Callable[[], AbstractContextManager[Opened]], work: Callable[[Opened], Answer], attempts: int = 3
+) -> Answer:
+    """Run work in a transaction that `open` makes, up to so many times while a resource says that it will pass."""
+    check_count(attempts, "attempts")
+    pause = FIRST
+    for _ in range(attempts - 1):
+        try:
+            return _once(open, work)
+        except TransientFailure:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST)
+    return _once(open, work)
+
+
+def _once(open: Callable[[], AbstractContextManager[Opened]], work: Callable[[Opened], Answer]) -> Answer:
+    with open() as tx:
+        answer = work(tx)
+    return answer

@@ -1,0 +1,380 @@
+"""
+A flow as one process of it sees it: it joins, does its steps, and leaves; the last one ends it.
+
+    flow = producer.begin_flow("current", "mortgage", lanes=["audit"], key="transfer-7")   once, or again
+    with producer.flow("transfer-7") as flow:                                              in any process
+        with flow.step("debit", on="current") as connection: …
+        flow.end()                                                                         in the last one
+
+Leaving the block decides nothing: the flow waits for its next process, as long as its lease runs. A process that dies
+loses the step that it was in, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from txsaga.consume.delivery import Consumed, Delivery, PendingConsumption, consume
+from txsaga.core import facts
+from txsaga.core.arguments import check_duration, check_kind, check_text, list_of
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
+from txsaga.core.message import Message
+from txsaga.core.records import Group, TxRecord
+from txsaga.errors import BrokerClosed, ConfigError, TransactionError
+from txsaga.errors.saga import NotCompensated
+from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
+from txsaga.flows.ballots import vote
+from txsaga.flows.block_lane import able
+from txsaga.flows.declaration import Hold
+from txsaga.flows.flow_begin import FlowFound, locked, opened
+from txsaga.flows.flow_end import FlowEnding
+from txsaga.flows.flow_lane import FlowLane
+from txsaga.flows.flow_step import FlowStepWork, read_hold
+from txsaga.flows.ports import Journals
+from txsaga.flows.saga_code import Doing
+from txsaga.flows.saga_step import asked
+from txsaga.flows.saga_values import FIRST_PAUSE, Undo
+from txsaga.flows.step_attempts import Attempted, StepPlace, attempted
+from txsaga.flows.step_call import StepCall, declared
+from txsaga.flows.step_records import (
+    AMENDS,
+    BUDGET,
+    HOME,
+    NO_OTHER_INPUT,
+    Application,
+    Enrolled,
+    FlowStepState,
+    last_attempts,
+    require_application,
+)
+from txsaga.flows.table_steps import FlowTables
+from txsaga.flows.undo import undo, undo_after
+from txsaga.lake.gates import Gate, Judged
+from txsaga.lake.table_writes import HomeTable, Table
+from txsaga.messages.half import as_message
+from txsaga.resources.participant import Participant
+
+IN_STEPS = "a flow {} in its steps; write `with flow.step(…):` around it"
+
+
+class Flow:
+    """A flow in the hands of one process."""
+
+    def __init__(self, kernel: Kernel, found: FlowFound) -> None:
+        self._kernel, self._life, self._amended = kernel, found.life, found.amends
+        self._enrolled = {(each.resource, each.lane) for each in found.enrolled}
+        self._step: FlowStepWork | None = None
+        self._listeners: list[Callable[[Decision], None]] = []
+        self.decision: Decision | None = None
+
+    @property
+    def txid(self) -> int:
+        """The number of its transaction."""
+        return self._life.txid
+
+    @property
+    def id(self) -> str:
+        """The id that names store and transaction."""
+        return self._kernel.store.registry.identity.transaction(self.txid)
+
+    @property
+    def amends(self) -> str | None:
+        """The id of the committed transaction that it amends: what it publishes takes the place of that one's."""
+        return None if self._amended is None else self._kernel.store.registry.identity.transaction(self._amended)
+
+    def __enter__(self) -> Self:
+        """Work in it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave it to its next process."""
+
+    def step(
+        self,
+        name: str,
+        *,
+        on: str | None = None,
+        lane: str | None = None,
+        hold: Hold | str | None = None,
+        compensate: Doing | Undo | None = None,
+        input: Mapping[str, object] | None = None,
+        application: Mapping[str, object] | None = None,
+    ) -> AbstractContextManager[Any]:
+        """Do a step: in the main work on a resource, or in a lane, or only to send; `StepDone` when it was done.
+
+        `hold` is "prepared" (done now, its locks held until the decision) or "journal" (statements that are done at
+        the decision); without it, what the resource can. Once ROLLBACK stands, `compensate` runs with `input` where
+        the step may have left something: held work is gone, what a lane committed is there, and of a step without a
+        resource nobody knows. `application` says who works here, for others that wait for it: `attempt(name)` finds it.
+        """
+        _check_name(name)
+        self._require_no_step()
+        place, participant = self._place(on, lane, read_hold(hold))
+        start = declared(self._kernel, name, on or lane, compensate, input)
+        who = None
+        if application is not None:
+            require_application(application)
+            if place is not None:
+                raise TransactionError(
+                    f"step {name!r} has an application and works on {on or lane!r}; "
+                    "an application works without on= and lane="
+                )
+            who = Application(self._kernel.member, application)
+        return FlowStepWork(self._kernel, self._life, name, place, participant, self._under_way, start, who)
+
+    def call(
+        self,
+        name: str,
+        do: Doing,
+        *,
+        input: Mapping[str, object] | None = None,
+        compensate: Doing | Undo | None = None,
+        on: str | None = None,
+        retries: int = 0,
+        timeout: float | None = None,
+        pause: float = FIRST_PAUSE,
+    ) -> Any:  # what the step returns
+        """Do a step that commits at once, and return what it returns; done before, return what it returned then.
+
+        It is what a saga's step is: a function, a statement, an `Http`, a `Send`. In a resource it is done once,
+        anywhere else at least once. Once ROLLBACK stands, `compensate` runs with `input`.
+        """
+        _check_name(name)
+        self._require_no_step()
+        times = {"retries": retries, "timeout": timeout, "pause": pause}
+        wanted = asked(do, compensate=compensate, on=on, name=name, input=input, **times)  # type: ignore[arg-type]
+        return StepCall(self._kernel, self._life).run(wanted)
+
+    def is_done(self, name: str) -> bool:
+        """Tell whether a step is done: its last attempt is."""
+        _check_name(name)
+        with self._kernel.store.ledgers.open() as ledger:
+            last = last_attempts(ledger.flows.steps(self.txid, name))
+        return any(each.state is FlowStepState.DONE for each in last)
+
+    def attempt(self, name: str) -> Attempted | None:
+        """Return the last attempt of a step, with its application, and whether that is alive."""
+        _check_name(name)
+        return attempted(self._kernel, self.txid, name)
+
+    def hand_on(self, result: object) -> None:
+        """Keep what the step that is open returns, with its end: `attempt(name)` finds it."""
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format("hands results on"))
+        self._step.hand_on(result)
+
+    def lane(self, resource: str) -> FlowLane:
+        """Return the lane of a resource: its open unit can be committed or rolled back by itself, from here too."""
+        self._require_enrolled(resource, lane=True)
+        return FlowLane(self._kernel, self._life, *able(self._kernel, resource))
+
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+        """Add a message in the step that is open; it counts when the step is done."""
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format("sends"))
+        message = as_message(topic, body, options)
+        if self.amends is not None:
+            message = _amending(message, self.amends)
+        self._step.outbox.add(message)
+
+    def table(self, name: str) -> Table:
+        """Return a table of the home catalog, in the step that is open; what is written counts when that is done."""
+        return self._tables("writes to tables").table(name)
+
+    def rows(self, table: str) -> HomeTable:
+        """Return a table of the home database, in the step that is open; its rows are in their place with the flow."""
+        return self._tables("writes rows").rows(table)
+
+    def check(self, about: str, rows: object, gate: Gate) -> Judged:
+        """Let a gate look at rows or messages in the step that is open; its no is the flow's."""
+        return self._tables("has gates").check(about, rows, gate)
+
+    def check_staged(self, name: str, gate: Gate) -> Judged:
+        """Let a gate look at what the steps before this one have staged for a table."""
+        return self._tables("has gates").check_staged(name, gate)
+
+    def frames(self) -> FlowTables:
+        """Return where the step that is open keeps which frames of messages count."""
+        return self._tables("sends frames")
+
+    def _tables(self, what: str) -> FlowTables:
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format(what))
+        return self._step.tables
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let the decision take a message off its group, or move a cursor behind a chunk, once the open step is done.
+
+        If that is never done, it comes again. Until then a message is held for its consumer's invisible time.
+        """
+        consume(self, consumed, batch)
+
+    def take(self, portion: PendingConsumption) -> None:
+        """Keep what was consumed for the end of the step that is open."""
+        if self._step is None:
+            raise TransactionError(IN_STEPS.format("consumes"))
+        if self._amended is not None:
+            raise ConfigError(f"flow {self.txid} amends transaction {self._amended}, and {NO_OTHER_INPUT}")
+        ours = self._kernel.store.registry.identity.uuid
+        if portion.store.uuid != ours:
+            raise TransactionError(f"it lies in another store than flow {self.txid}: {portion.store.uuid}, not {ours}")
+        self._step.take(portion)
+
+    def join_life(self) -> TxRecord:
+        """Return the transaction's row, for what is bound to it."""
+        return self._life
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision, if it is made here."""
+        self._listeners.append(listener)
+
+    def ballot(self, name: str, *voters: str, rule: Rule | str = Rule.ALL, needed: int | None = None) -> None:
+        """Call a ballot: without its votes the flow can only roll back."""
+        called = Ballot(name=name, voters=voters, rule=rule_of(rule), needed=needed)
+        with self._kernel.announce.around(facts.Calling, self.txid, about=name):
+            with self._kernel.store.ledgers.open() as ledger:
+                opened(ledger, self._life)
+                ledger.call(self.txid, called)
+
+    def vote(self, name: str, voter: str, *, yes: bool, evidence: Mapping[str, object] | None = None) -> bool:
+        """Cast a vote in one of its ballots; False when this voter has voted."""
+        return vote(self._kernel, self.txid, name, CastVote(voter=voter, yes=yes, evidence=evidence or {}))
+
+    def touch(self) -> None:
+        """Show that somebody still waits for it: its lease runs anew."""
+        with self._kernel.announce.around(facts.Touching, self.txid), self._kernel.store.ledgers.open() as ledger:
+            locked(ledger, self._life)
+
+    def end(self, *, handled: Collection[str] = ()) -> None:
+        """Commit all of it, or roll all of it back and say why; every step must be done, or its failure handled."""
+        self._require_no_step()
+        self._hear_out_lanes()
+        handled = list_of(handled, "handled", "give a list of the names of steps")
+        ending = FlowEnding(self._kernel, self._group(), self._life, handled=handled)
+        try:
+            with ending:
+                self._listen(ending)
+                ending.do_journals()
+        except BaseException as error:
+            if ending.decision is Decision.ROLLBACK:
+                undo_after(self._kernel, ending.life, error)
+            raise
+
+    def roll_back(self, why: str = "the flow was rolled back") -> None:
+        """Roll all of it back, and undo what committed by itself; `NotCompensated` when that is not done yet."""
+        check_kind(why, str, "why", "give a text")
+        self._require_no_step()
+        self._hear_out_lanes()
+        ending = FlowEnding(self._kernel, self._group(), self._life, journals=False)
+        with ending:
+            self._listen(ending)
+            ending.give_up(why)
+        if ending.decision is Decision.ROLLBACK:
+            try:
+                undo(self._kernel, ending.life)
+            except BrokerClosed as closed:
+                raise NotCompensated(self.txid, f"{closed}; an engine goes on") from closed
+
+    def _group(self) -> Group:
+        """Return its producer group: only its end has to know it."""
+        return self._kernel.store.registry.group_by_id(self._life.group)
+
+    def _hear_out_lanes(self) -> None:
+        for name, aux in sorted(self._enrolled):
+            if aux:
+                self.lane(name).hear_out()
+
+    def _listen(self, ending: FlowEnding) -> None:
+        ending.when_decided(self._decided)
+        for listener in self._listeners:
+            ending.when_decided(listener)
+
+    def _decided(self, decision: Decision) -> None:
+        self.decision = decision
+
+    def _under_way(self, step: FlowStepWork | None) -> None:
+        if step is not None:
+            self._require_no_step()
+        self._step = step
+
+    def _place(
+        self, on: str | None, lane: str | None, hold: Hold | None
+    ) -> tuple[StepPlace | None, Participant | None]:
+        if on is None and lane is None:
+            return None, None
+        if on is not None and lane is not None:
+            raise ConfigError("a step works in the main work or in a lane, not in both; make two of it")
+        if on == HOME:
+            return _home(hold), None
+        name = on or lane or ""
+        self._require_enrolled(name, lane=on is None)
+        if hold is Hold.JOURNAL and lane is None:  # its statements wait: whoever ends the flow asks their resource
+            asked_later = self._kernel.reach(name)
+            _require_able(asked_later, hold)
+            return StepPlace(resource=name, recorded=None, hold=hold), asked_later
+        recorded, participant = able(self._kernel, name) if on is None else self._kernel.participant(name)
+        hold = hold or (Hold.PREPARED if participant.capabilities.two_phase else Hold.JOURNAL)
+        _require_able(participant, hold)
+        return StepPlace(resource=name, recorded=recorded.id, hold=hold, lane=on is None), participant
+
+    def _require_enrolled(self, resource: str, *, lane: bool) -> None:
+        check_text(resource, "the resource", "give the name of one that the flow was begun with")
+        if (resource, lane) not in self._enrolled:
+            known = ", ".join(sorted(name for name, each in self._enrolled if each is lane)) or "none"
+            what = "lane" if lane else "resource"
+            raise ConfigError(
+                f"{resource!r} is no {what} of flow {self.txid}: it was begun with {known}; name it in begin_flow(…)"
+            )
+
+    def _require_no_step(self) -> None:
+        if self._step is not None:
+            raise TransactionError("a step of this flow is open in this process; leave it first")
+
+
+def enrolled(
+    resources: Sequence[str], lanes: Sequence[str], budget: timedelta | Mapping[str, timedelta]
+) -> list[Enrolled]:
+    """Return what a flow is begun with."""
+    lanes = list_of(lanes, "lanes", "give a list of the names of resources")
+    named = [*((name, False) for name in resources), *((name, True) for name in lanes)]
+    for name, _ in named:
+        check_text(name, "a resource of a flow", "give the name of a registered one")
+    if len(set(named)) != len(named) or HOME in {name for name, _ in named}:
+        raise ConfigError(f"name each resource and each lane of a flow once; {HOME!r} is always there and not named")
+    budgets = budget if isinstance(budget, Mapping) else dict.fromkeys((name for name, _ in named), budget)
+    for each in budgets.values():
+        check_duration(each, "budget", timedelta(days=365))
+    return [Enrolled(name, lane, budgets.get(name, BUDGET)) for name, lane in named]
+
+
+def _amending(message: Message, transaction: str) -> Message:
+    """Name the transaction whose messages this one takes the place of; what are no headers is told at the door."""
+    headers = message.headers or {}
+    return replace(message, headers={**headers, AMENDS: transaction}) if isinstance(headers, Mapping) else message
+
+
+def _check_name(name: object) -> None:
+    check_text(name, "the name of a step", "give a name, the same one in each of its attempts")
+
+
+def _home(hold: Hold | None) -> StepPlace:
+    if hold is Hold.PREPARED:
+        raise ConfigError('rows of the home database are part of the decision\'s own commit; hold them with "journal"')
+    return StepPlace(resource=HOME, recorded=None, hold=Hold.JOURNAL)
+
+
+def _require_able(participant: Participant, hold: Hold) -> None:
+    kind = participant.capabilities.kind
+    if hold is Hold.PREPARED and not participant.capabilities.two_phase:
+        raise ConfigError(f'{participant.name!r} can\'t vote, as no {kind} can: hold its work with "journal"')
+    if hold is Hold.JOURNAL and not isinstance(participant, Journals):
+        raise ConfigError(f'{participant.name!r} takes no statements, as no {kind} does: hold its work "prepared"')

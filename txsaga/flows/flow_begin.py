@@ -1,0 +1,206 @@
+"""
+Beginning a flow and joining it: one process declares where its steps may work, any other finds it by key or number.
+
+A flow has no one owner while its steps are at work: whoever joins adds steps, and only its last process raises the
+owner, which shuts the flow to steps (R3). It waits for its lease to be heard of; then check-back rolls it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import Group, TxRecord
+from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, OutcomeUnknown, TransactionClosed
+from txsaga.errors.flows import FlowUnknown
+from txsaga.errors.saga import NotCompensated
+from txsaga.flows.block_lane import able
+from txsaga.flows.ports import Entered
+from txsaga.flows.saga import undo
+from txsaga.flows.step_records import Amendment, Enrolled
+from txsaga.messages.ports import Ledger
+from txsaga.messages.tx_records import TxRecords, amended
+
+JOINED = 1
+"""The owner of a flow to which steps can be added."""
+
+
+class FlowStart(NamedTuple):
+    """What is said of a flow when it is begun."""
+
+    enrolled: Sequence[Enrolled]
+    lease: timedelta
+    run: str | None = None
+    amend: str | None = None  # by which word it is begun; without one what is committed stays as it is
+
+
+class FlowFound(NamedTuple):
+    """A flow as it is found, read at once with its row."""
+
+    life: TxRecord
+    enrolled: Sequence[Enrolled]
+    amends: int | None
+
+
+class FlowOpening:
+    """Finds flows, or begins them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._lives = kernel, TxRecords(kernel)
+
+    def begin(self, group: Group, key: str, said: FlowStart) -> FlowFound:
+        """Begin a flow, or join the one that was begun like that under its key."""
+        for each in said.enrolled:
+            able(self._kernel, each.resource) if each.lane else self._kernel.participant(each.resource)
+        with self._kernel.announce.around(facts.Declaring, about=key):
+            while True:
+                try:
+                    found = self._try(group, key, said)
+                except OutcomeUnknown:
+                    continue  # whatever was done is found again under the key
+                except NotCompensated as left:
+                    undo(self._kernel, left)
+                    continue
+                if found is None:
+                    continue
+                if found.life.state is TxState.ACTIVE:
+                    return found
+                self._settle(found.life, key, said)
+
+    def join(self, group: Group, key: str) -> FlowFound:
+        """Join the flow of a key."""
+        with self._kernel.store.ledgers.open() as ledger:
+            found = _found(ledger, ledger.latest(group.id, key))
+        if found is None:
+            raise FlowUnknown(f"no flow was begun under key {key!r}; begin it with producer.begin_flow(…, key={key!r})")
+        _joined(found.life, key)
+        return found
+
+    def join_by_number(self, txid: int) -> FlowFound:
+        """Join the flow of a number."""
+        with self._kernel.store.ledgers.open() as ledger:
+            found = ledger.flows.look(txid)
+        if found is None:
+            raise FlowUnknown(f"transaction {txid} is not in this store, or it is no flow")
+        _joined(found.life, found.life.key or "")
+        return FlowFound(found.life, found.enrolled, found.amendment and found.amendment.of)
+
+    def _settle(self, life: TxRecord, key: str, said: FlowStart) -> None:
+        """Find out what became of a flow whose end is written: where it is committed it may be amended."""
+        try:
+            self._lives.settle_first(life, key)
+        except AlreadyCommitted:
+            if said.amend is None:
+                raise
+
+    def _try(self, group: Group, key: str, said: FlowStart) -> FlowFound | None:
+        with self._kernel.store.ledgers.open() as ledger:
+            return _found(ledger, self._tried(ledger, group, key, said))
+
+    def _tried(self, ledger: Ledger, group: Group, key: str, said: FlowStart) -> TxRecord | None:
+        life = ledger.latest(group.id, key)
+        match life:
+            case None:
+                return _fresh(ledger, group, key, 1, said)
+            case TxRecord(state=TxState.ROLLED_BACK, txid=txid) if ledger.compensates(txid):
+                raise NotCompensated(txid, f"key {key!r} opens again once it is; retry later")
+            case TxRecord(state=TxState.ROLLED_BACK, epoch=epoch):
+                return _fresh(ledger, group, key, epoch + 1, said, amended(ledger, life))
+            case TxRecord(state=TxState.COMMITTED, txid=txid, lease=None):
+                raise AlreadyCommitted(txid, key)
+            case TxRecord(state=TxState.COMMITTED, txid=txid, epoch=epoch):
+                return _fresh(ledger, group, key, epoch + 1, said, txid)
+            case TxRecord(state=TxState.ACTIVE, txid=txid):
+                _joined(life, key)
+                _require_same(txid, ledger.flows.enrolled(txid), said.enrolled)
+                _amend(ledger, life, said, amended(ledger, life))
+                ledger.touch(txid)
+        return life
+
+
+def _found(ledger: Ledger, life: TxRecord | None) -> FlowFound | None:
+    return None if life is None else FlowFound(life, ledger.flows.enrolled(life.txid), amended(ledger, life))
+
+
+def _fresh(
+    ledger: Ledger, group: Group, key: str, epoch: int, said: FlowStart, of: int | None = None
+) -> TxRecord | None:
+    """Open a life of a key; behind one that was committed only where it is said by which word that is amended."""
+    if of is not None and (done := of if said.amend is None else _done_by(ledger, group, key, said.amend)) is not None:
+        raise AlreadyCommitted(done, key)
+    life = ledger.create(group.id, key, epoch, said.run, lease=said.lease)
+    if life is not None:
+        ledger.flows.enrol(life.txid, said.enrolled)
+        _amend(ledger, life, said, of)
+    return life
+
+
+def _done_by(ledger: Ledger, group: Group, key: str, word: str) -> int | None:
+    """Return the transaction that was begun by a word and committed: nobody who says it late amends anything."""
+    life = ledger.latest(group.id, key)
+    while life is not None:
+        found = ledger.flows.amendment(life.txid)
+        if life.state is TxState.COMMITTED and found is not None and found.by == word:
+            return life.txid
+        life = ledger.latest(group.id, key, before=life.epoch)
+    return None
+
+
+def _amend(ledger: Ledger, life: TxRecord, said: FlowStart, of: int | None) -> None:
+    if said.amend is not None:
+        ledger.flows.amend(life.txid, Amendment(said.amend, of))
+
+
+def entered(ledger: Ledger, life: TxRecord) -> Entered:
+    """Lock a flow that is not decided, show that somebody is at work, and return it with its steps."""
+    found = ledger.flows.enter(life.txid)
+    if found is None or found.life.token != life.token:  # another store counts its transactions alike
+        raise FlowUnknown(f"transaction {life.txid} is not in this store")
+    if found.standing is not None:
+        raise DecidedOtherwise(life.txid, found.standing.name)
+    if found.life.state is not TxState.ACTIVE:
+        raise TransactionClosed(f"flow {life.txid} is closed: its end is written")
+    return found
+
+
+def opened(ledger: Ledger, life: TxRecord) -> TxRecord:
+    """Lock a flow, make sure that steps can be added, and show that somebody is at work."""
+    return require_joined(locked(ledger, life))
+
+
+def require_joined(life: TxRecord) -> TxRecord:
+    """Refuse to add to a flow that somebody is ending, or began to end."""
+    if life.owner != JOINED:
+        raise TransactionClosed(f"flow {life.txid} is being ended; no step can be added any more: end it, or roll back")
+    return life
+
+
+def locked(ledger: Ledger, life: TxRecord) -> TxRecord:
+    """Lock a flow that is not decided, and show that somebody is at work."""
+    return entered(ledger, life).life
+
+
+def _joined(life: TxRecord, key: str) -> TxRecord:
+    if life.lease is None:
+        raise ConfigError(
+            f"key {key!r} belongs to transaction {life.txid}, which is no flow; "
+            "flows and other transactions of a group need keys of their own"
+        )
+    if life.state is TxState.COMMITTED:
+        raise AlreadyCommitted(life.txid, key)
+    if life.state is TxState.ROLLED_BACK:
+        raise DecidedOtherwise(life.txid, Decision.ROLLBACK.name)
+    return life
+
+
+def _require_same(txid: int, known: Sequence[Enrolled], said: Sequence[Enrolled]) -> None:
+    if sorted(known) != sorted(said):
+        told = ", ".join(f"{each.resource}{' (lane)' if each.lane else ''}" for each in known) or "nothing"
+        raise ConfigError(
+            f"flow {txid} was begun with {told}; begin it the same way again, or join it with producer.flow(key)"
+        )

@@ -1,0 +1,310 @@
+"""
+The end of a flow: its journals are done and prepared, its held branches asked, and all of it decided in one commit.
+
+It is the end of a coordinated transaction, begun by raising the owner: the flow takes no more steps, and an earlier
+process that was ending it decides nothing any more. What that one prepared of the journals is decided ROLLBACK in the
+same commit, and the journals are done anew. If this process dies, the flow stays as it is until somebody ends it, or
+until its lease is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import Doubt, Group, Row, TxRecord
+from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, Superseded
+from txsaga.errors.flows import FlowUnknown, OwnLock, StepsOpen
+from txsaga.errors.xa import ProtocolError, RetryLater, RolledBack
+from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.outcome_writer import noted
+from txsaga.flows.owner import BlockOwner
+from txsaga.flows.parts import BranchPart
+from txsaga.flows.ports import BranchVote, DecisionRequest, FlowLedger, Journals, Waiting
+from txsaga.flows.self_deadlock import StepDeadlockDetector
+from txsaga.flows.step_attempts import close_failed
+from txsaga.flows.step_records import (
+    HOME,
+    MAIN,
+    FlowStep,
+    FlowStepState,
+    FlowUnit,
+    Journalled,
+    last_attempts,
+)
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.effects import PreparedEffects
+from txsaga.messages.ports import Ledger
+from txsaga.resources.participant import EnlistedBranch, Participant
+
+
+class HeldBranch:
+    """A prepared branch without a session of its own here."""
+
+    def __init__(self, participant: Participant, branch: BranchId, step: str) -> None:
+        self._participant, self._branch, self._step = participant, branch, step
+
+    @property
+    def handle(self) -> object:
+        """Refuse: its work is over."""
+        raise ProtocolError(f"the work of step {self._step!r} is over; it can only be committed or rolled back")
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Look whether its resource still holds it."""
+        return self._look
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Do what was decided."""
+        return lambda: self._participant.finish(self._branch, decision)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Refuse: it is past one phase."""
+        raise ProtocolError(f"branch {self._branch.gid} is prepared; it waits for a decision")
+
+    def leave(self) -> None:
+        """Leave it prepared."""
+
+    def _look(self) -> Vote:
+        if self._branch not in self._participant.prepared(self._branch.store):
+            raise RolledBack(
+                f"what step {self._step!r} prepared as {self._branch.gid} is gone from {self._participant.name!r}: "
+                "somebody finished it by hand"
+            )
+        return Vote.PREPARED
+
+
+def do_journal(
+    participant: Participant,
+    session: EnlistedBranch,
+    branch: BranchId,
+    statements: Sequence[Journalled],
+    held: Sequence[FlowStep],
+) -> None:
+    """Do statements in an open branch; `held` are the steps of the flow that are held prepared there."""
+    if not isinstance(participant, Journals):
+        raise ConfigError(f"{participant.name!r} takes no statements; its journal can't be done")
+    waits = (
+        participant.waits(session, branch, [step.mark for step in held]) if isinstance(participant, Waiting) else None
+    )
+    with StepDeadlockDetector(waits) as watch:
+        try:
+            participant.do(session, statements)
+        except Exception as error:
+            if watch.found is None:
+                raise
+            raise _own_lock(participant.name, watch.found, held, branch.transaction) from error
+
+
+def _own_lock(resource: str, holder: str, held: Sequence[FlowStep], transaction: str) -> OwnLock:
+    for step in held:
+        if holder in (step.mark, BranchId(transaction, step.branch or 0, step.attempt).gid):
+            holder = f"step {step.name!r}"
+    return OwnLock("the journal", resource, holder)
+
+
+DIED = "its process died in it, and its failure was dealt with"
+CLOSED = (TxState.ENDED, TxState.PREPARED, TxState.PARKED)
+
+
+class Run(NamedTuple):
+    """A journal that is done at the end, and the branch that it is done in."""
+
+    key: str
+    unit: FlowUnit
+    statements: Sequence[Journalled]
+
+
+class FlowOwner(BlockOwner):
+    """Who ends a flow: its steps' branches are there already."""
+
+    def __init__(
+        self, kernel: Kernel, group: Group, life: TxRecord, *, handled: Collection[str], journals: bool
+    ) -> None:
+        super().__init__(kernel, group, (), key=life.key, run=life.run)
+        self._flow, self._polled = life, True  # ballots may have been called in any process
+        self._handled, self._journals = handled, journals
+        self.runs: list[Run] = []
+        self.held: Sequence[FlowStep] = ()
+        self.home_work = False
+
+    def enter(self) -> None:
+        """Raise the owner, with the branches of journals named before their work (R9)."""
+        txid, kernel = self._flow.txid, self._kernel
+        self._settle_ended()
+        with kernel.announce.around(facts.Naming, txid), kernel.store.ledgers.open() as ledger:
+            self._require_open(ledger)
+            flows = ledger.flows
+            last = last_attempts(flows.steps(txid))
+            dead = self._given_up(flows, last) if self._journals else []
+            units = [each for each in flows.units(txid) if each.decision is None]
+            self._own(flows.take_over(txid), written=True)
+            earlier = [each for each in units if each.branch is not None]
+            flows.settle(txid, [(each.branch or 0, each.attempt) for each in earlier], Decision.ROLLBACK)
+            runs = list(self._journals_named(flows, units)) if self._journals else []
+        self.held = [each for each in last if each.holds_locks]
+        self._take_held(units)
+        for unit, statements in runs:
+            self._take_run(unit, statements)
+        self._free([*earlier, *dead])
+        kernel.running.begin(self, Doubt.of(self.life))
+
+    def has_effects(self) -> bool:
+        """Tell whether its decision would write rows or tables, which may be refused."""
+        with self._kernel.store.ledgers.open() as ledger:
+            return bool(ledger.effects(self._flow.txid))
+
+    def decide(
+        self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
+    ) -> Decision:
+        """Write the decision with its home effects (R2); return what stands."""
+        self._kernel.tell_hooks(self._group, self.life, decision, why)
+        with self._none_left_behind():
+            return self._decide_with_effects(
+                DecisionRequest(self.life, decision, f"owner {self.life.owner}", why, rows, votes)
+            )
+
+    def _applied(self, word: DecisionRequest, ready: PreparedEffects) -> tuple[Decision, bool]:
+        assert word.decision is not None
+        life, by = self.life, DecidedBy(who=word.who, why=word.why, owner=self.life.owner)
+        with self._kernel.store.ledgers.open() as ledger:
+            current = ledger.lock(life.txid)
+            if current is not None and current.owner != life.owner:
+                if word.decision is Decision.ROLLBACK and ledger.standing(life.txid) is Decision.ROLLBACK:
+                    return Decision.ROLLBACK, False  # its answer was lost, and an engine undoes it by now
+                raise Superseded(life.txid)
+            if current is not None and current.state is TxState.ACTIVE and word.decision is Decision.COMMIT:
+                self._end(ledger, word)
+            try:
+                standing = self._kernel.decider.within(ledger, life.txid, word.decision, by, ready=ready)
+                return standing.decision, standing.won
+            except DecidedOtherwise as stands:
+                return Decision[stands.standing], False
+
+    def _require_open(self, ledger: Ledger) -> None:
+        txid = self._flow.txid
+        current = ledger.lock(txid)
+        if current is None or current.token != self._flow.token:
+            raise FlowUnknown(f"transaction {txid} is not in this store")
+        standing = ledger.standing(txid)
+        if standing is Decision.COMMIT:
+            raise AlreadyCommitted(txid, self._flow.key or "")
+        if standing is not None:
+            raise DecidedOtherwise(txid, standing.name)
+
+    def _settle_ended(self) -> None:
+        """Find out what became of an end that was written before a last resource committed."""
+        with self._kernel.store.ledgers.open() as ledger:
+            current = ledger.lock(self._flow.txid)
+        if current is not None and current.state in CLOSED:
+            self._lives.settle_first(current, self._flow.key or "")
+
+    def _given_up(self, flows: FlowLedger, last: Sequence[FlowStep]) -> list[FlowStep]:
+        """Require that all steps are done or dealt with; those whose process died in them have failed from here on."""
+        undone = [each.name for each in last if each.state is not FlowStepState.DONE and each.name not in self._handled]
+        if undone:
+            raise StepsOpen(self._flow.txid, "the flow", undone)
+        if unknown := sorted(set(self._handled) - {each.name for each in last}):
+            raise ConfigError(f"flow {self._flow.txid} has no step {', '.join(map(repr, unknown))}")
+        dead = [each for each in last if each.state is FlowStepState.STARTED]
+        for step in dead:
+            close_failed(flows, self._flow.txid, step, DIED)
+        return [each for each in dead if each.branch is not None]
+
+    def _journals_named(
+        self, flows: FlowLedger, units: Sequence[FlowUnit]
+    ) -> Iterator[tuple[FlowUnit, Sequence[Journalled]]]:
+        """Name a branch for each journal that waits: the main one of a resource, the open unit of a lane."""
+        txid, journal = self._flow.txid, flows.journal(self._flow.txid)
+        self.home_work = any(each.resource == HOME for each in journal)
+        known = {(each.resource, each.number): each for each in units}
+        for place in dict.fromkeys((each.resource, each.unit) for each in journal if each.resource != HOME):
+            unit = known.get(place)
+            if unit is None and place[1] != MAIN:
+                continue  # a unit that its lane has settled
+            unit = unit or FlowUnit(*place)
+            recorded, _ = self._kernel.participant(unit.resource)
+            named = flows.name(txid, recorded.id, self.life.owner, aux=unit.number != MAIN, number=unit.branch)
+            unit = unit._replace(branch=named, attempt=self.life.owner)
+            flows.put(txid, unit)
+            yield unit, [each for each in journal if (each.resource, each.unit) == place]
+
+    def _take_held(self, units: Sequence[FlowUnit]) -> None:
+        """Take what steps left prepared; what a unit of a lane decided by itself is none of the flow's."""
+        states = {(b.number, b.attempt): b.state for b in self._kernel.store.branches.of(self._flow.txid)}
+        open_ = {(each.resource, each.number) for each in units}
+        for step in self.held:
+            assert step.branch is not None and step.resource is not None
+            if states[step.branch, step.attempt] is not BranchState.ENDED:
+                continue
+            if step.lane and (step.resource, step.unit) not in open_:
+                continue
+            _, participant = self._kernel.participant(step.resource)
+            branch = self._branch(step.branch, step.attempt)
+            session = HeldBranch(participant, branch, step.name)
+            part = BranchPart(branch, participant, aux=step.lane, session=session, used=True, asked=True)
+            self.work.add(f"step {step.name}", part)
+
+    def _take_run(self, unit: FlowUnit, statements: Sequence[Journalled]) -> None:
+        assert unit.branch is not None
+        _, participant = self._kernel.participant(unit.resource)
+        key = unit.resource if unit.number == MAIN else f"{unit.resource} unit {unit.number}"
+        branch = self._branch(unit.branch, unit.attempt)
+        self.work.add(key, BranchPart(branch, participant, aux=unit.number != MAIN))
+        self.runs.append(Run(key, unit, statements))
+
+    def _free(self, earlier: Sequence[FlowUnit | FlowStep]) -> None:
+        """Roll back what dead processes prepared, of journals and in steps: its locks would keep journals waiting."""
+        for each in earlier:
+            participant: Participant = self._kernel.reach(each.resource or "")
+            branch = self._branch(each.branch or 0, each.attempt)
+            try:
+                with self._kernel.announce.around(facts.Finishing, self._flow.txid, about=participant.name):
+                    participant.finish(branch, Decision.ROLLBACK)
+            except RetryLater:
+                continue
+            self._kernel.notes.add([noted(self._flow.txid, branch, Decision.ROLLBACK, Finish.DONE)])
+
+    def _branch(self, number: int, attempt: int) -> BranchId:
+        transaction = self._kernel.store.registry.identity.transaction(self._flow.txid)
+        return BranchId(transaction, number, attempt)
+
+
+class FlowEnding(Coordinated):
+    """The end of a flow, as a block: leaving it decides."""
+
+    def __init__(
+        self, kernel: Kernel, group: Group, life: TxRecord, *, handled: Collection[str] = (), journals: bool = True
+    ) -> None:
+        owner = FlowOwner(kernel, group, life, handled=handled, journals=journals)
+        super().__init__(kernel, group, (), key=None, owner=owner)
+        self._flow_owner, self._bound = owner, True  # never alone in one phase: others may have voted
+
+    @property
+    def life(self) -> TxRecord:
+        """The flow as its last owner has it."""
+        return self._flow_owner.life
+
+    def do_journals(self) -> None:
+        """Do what is journalled, each resource in one transaction."""
+        owner = self._flow_owner
+        for run in owner.runs:
+            owner.work.handle(run.key)
+            part = owner.work.part(run.key)
+            assert part.session is not None
+            held = [each for each in owner.held if each.resource == run.unit.resource]
+            do_journal(part.participant, part.session, part.branch, run.statements, held)
+        if owner.work.last(alone=False) is not None and (owner.home_work or owner.has_effects()):
+            raise ConfigError(
+                "rows and tables of the home database can't be written beside a resource whose commit is the decision "
+                "(R12); "
+                "leave one of them to a flow of its own"
+            )
+
+    def give_up(self, why: str) -> None:
+        """Roll back."""
+        self._roll_back(why)

@@ -1,0 +1,271 @@
+"""
+One attempt of a step, at work in this process.
+
+    with flow.step("debit", on="current") as connection:                     done now, held prepared
+    with flow.step("credit", on="mortgage", hold="journal") as journal:      written down now, done at the decision
+    with flow.step("tell"): flow.send("transfers", b"…")                     messages alone
+
+Leaving it prepares the work and writes that the step is done, in that order: a process that dies between the two
+leaves a branch that the next attempt rolls back. An exception rolls the work back, and comes out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from txsaga.consume.dead_letter import short_cause
+from txsaga.consume.delivery import PendingConsumption, bind_all
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Doubt, TxRecord
+from txsaga.core.stored_json import as_json
+from txsaga.core.topic import SendKind
+from txsaga.errors import OutcomeUnknown, StoreUnavailable, TransactionClosed, TransactionError, TxSagaError
+from txsaga.errors.flows import OwnLock
+from txsaga.errors.saga import StepLeftOut
+from txsaga.errors.xa import RetryLater
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.declaration import Hold
+from txsaga.flows.journal import Journal, taken
+from txsaga.flows.outcome_writer import noted
+from txsaga.flows.ports import Start, Waiting
+from txsaga.flows.presence import Presence
+from txsaga.flows.self_deadlock import StepDeadlockDetector
+from txsaga.flows.step import Left
+from txsaga.flows.step_attempts import Attempts, Begun, StepPlace
+from txsaga.flows.step_records import Application, FlowStep
+from txsaga.flows.table_steps import FlowTables
+from txsaga.messages.message_buffer import Outbox
+from txsaga.messages.ports import Ledger
+from txsaga.resources.participant import EnlistedBranch, Participant
+
+logger = logging.getLogger("txsaga")
+
+
+class FlowStepWork:
+    """One attempt of a step, as a context manager; used once."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        life: TxRecord,
+        name: str,
+        place: StepPlace | None,
+        participant: Participant | None,
+        under_way: Callable[[FlowStepWork | None], None],
+        declared: Start | None = None,
+        application: Application | None = None,
+    ) -> None:
+        self._kernel, self._life, self._name, self._under_way = kernel, life, name, under_way
+        self._application = application
+        self._declared, self._leaving = declared, ExitStack()
+        self._place, self._participant = place, participant
+        self._attempts = Attempts(kernel, life)
+        self._attempts.also = self._record
+        self._portions: list[PendingConsumption] = []
+        self._session: EnlistedBranch | None = None
+        self._journal = Journal()
+        self._watch = StepDeadlockDetector(None)
+        self._begun: Begun | None = None
+        self._tables: FlowTables | None = None
+        self.outbox = Outbox(kernel.topics, SendKind.HALF)
+
+    @property
+    def tables(self) -> FlowTables:
+        """What this attempt writes into tables."""
+        if self._tables is None:
+            self._tables = FlowTables(self._kernel, self._step, self._joined)
+        return self._tables
+
+    def hand_on(self, result: object) -> None:
+        """Keep what the application returns for the end of the step."""
+        if self._application is None:
+            raise TransactionError(f"step {self._name!r} has no application; say flow.step(…, application={{…}})")
+        kept = as_json(result, f"what step {self._name!r} returned")
+        self._application = self._application._replace(result=kept)
+
+    def take(self, portion: PendingConsumption) -> None:
+        """Keep what was consumed: it is the flow's when this attempt is done."""
+        self._portions.append(portion)
+
+    def _joined(self, what: str) -> TxRecord:
+        return self._life
+
+    def _record(self, ledger: Ledger) -> None:
+        """Write down what is left behind besides rows and statements, with the end of the step."""
+        if self._tables is not None:
+            self._tables.record(ledger)
+        bind_all(self._portions, ledger, self._life)
+
+    def __enter__(self) -> Any:  # a SQLAlchemy connection, of most resources; a journal; nothing
+        """Begin the attempt, and the work of its branch."""
+        if self._begun is not None:
+            raise TransactionClosed("a step's block is used once; make another one with flow.step(…)")
+        with ExitStack() as leaving:
+            who = None if self._application is None else self._name
+            leaving.enter_context(Presence(self._kernel, self._life.txid, self._declared, who))
+            begun = self._begun = self._attempts.begin(self._name, self._place, self._declared, self._mark())
+            self._leaving = leaving.pop_all()
+        self._under_way(self)
+        self._kernel.running.begin(self, Doubt.of(self._life))
+        try:
+            self._free(begun.earlier)
+            return self._opened(begun)
+        except BaseException as error:
+            self._fail(error)
+            self._over()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Prepare and write that it is done, or take it back."""
+        self._watch.__exit__(kind, error, trace)
+        try:
+            if self._watch.found is not None:
+                error, cause = self._own_lock(self._watch.found), error
+                self._fail(error)
+                raise error from cause
+            if error is not None:
+                self._fail(error)
+            else:
+                self._finish()
+        finally:
+            self._over()
+
+    @property
+    def _step(self) -> FlowStep:
+        assert self._begun is not None
+        return self._begun.step
+
+    def _opened(self, begun: Begun) -> object:
+        if self._place is None:
+            return None
+        if begun.step.branch is None or self._participant is None:
+            return self._journal
+        self._session = self._participant.enlist(self._branch(begun.step))
+        if isinstance(self._participant, Waiting):
+            marks = [each.mark for each in begun.held]
+            self._watch = StepDeadlockDetector(self._participant.waits(self._session, self._branch(begun.step), marks))
+            self._watch.__enter__()
+        return self._session.handle
+
+    def _finish(self) -> None:
+        step, vote = self._step._replace(mark=self._mark()), None
+        try:
+            if self._session is not None:
+                step, vote = self._prepared(self._session)
+        except BaseException as no:
+            self._fail(no)
+            raise
+        try:
+            self._attempts.done(step, vote=vote, entries=taken(self._journal), rows=self.outbox.take_whole())
+        except (OutcomeUnknown, StoreUnavailable) as unknown:
+            self._put_back(unknown)  # it may be done; if not, the next attempt takes it back
+            raise
+        except Exception as no:
+            self._fail(no)
+            raise
+        for portion in self._portions:
+            portion.settle()
+
+    def _prepared(self, session: EnlistedBranch) -> tuple[FlowStep, Vote]:
+        txid, name, step = self._life.txid, (self._participant and self._participant.name) or "", self._step
+        if isinstance(self._participant, Waiting):
+            step = step._replace(mark=self._participant.mark(session))
+        self._kernel.announce(facts.Voting((txid,), about=name))
+        vote = session.prepare()()
+        self._kernel.announce(facts.Voted((txid,), about=name))
+        return step, vote
+
+    def _fail(self, error: BaseException) -> None:
+        """Take the work back and write that the attempt failed; whoever can't leaves it to the next attempt."""
+        taken_back = self._take_back()  # first: nobody's rows stay locked while messages go back one by one
+        self._put_back(error)
+        # An attempt before it may have done something: only the first one knows that nothing is left.
+        nothing = isinstance(error, StepLeftOut) and self._step.attempt == 1
+        left = Left.NOTHING if nothing else Left.UNKNOWN
+        try:
+            self._attempts.failed(self._step, short_cause(f"{type(error).__name__}: {error}"), left)
+        except TxSagaError as reason:
+            logger.warning(
+                "step %r of transaction %d is not written as failed: %s", self._name, self._life.txid, reason
+            )
+            return
+        if taken_back:
+            self._note(self._step)
+
+    def _mark(self) -> str:
+        return "" if self._application is None else self._application.written()
+
+    def _put_back(self, error: BaseException) -> None:
+        """Let what was consumed come again; what is bound for all that stays the flow's."""
+        portions, self._portions = self._portions, []
+        for portion in reversed(portions):
+            portion.go_back(error)
+
+    def _take_back(self) -> bool:
+        """Roll the open or prepared work back; tell whether that is done."""
+        session = self._session
+        if session is None:
+            return False
+        about = self._participant.name if self._participant else ""
+        try:
+            with self._kernel.announce.around(facts.Finishing, self._life.txid, about=about):
+                session.finish(Decision.ROLLBACK)()
+        except TxSagaError as reason:
+            logger.warning("step %r can't be rolled back here, recovery does it: %s", self._name, reason)
+            return False
+        return True
+
+    def _free(self, earlier: Sequence[FlowStep]) -> None:
+        """Roll back what attempts before prepared: its locks would keep this one waiting."""
+        for step in earlier:
+            if self._participant is None or self._place is None or step.resource != self._place.resource:
+                continue
+            try:
+                with self._kernel.announce.around(facts.Finishing, self._life.txid, about=self._participant.name):
+                    self._participant.finish(self._branch(step), Decision.ROLLBACK)
+            except RetryLater:
+                continue  # the session that prepared it still lives; recovery comes back to it
+            self._note(step)
+
+    def _note(self, step: FlowStep) -> None:
+        if step.branch is not None:
+            self._kernel.notes.add([noted(self._life.txid, self._branch(step), Decision.ROLLBACK, Finish.DONE)])
+
+    def _branch(self, step: FlowStep) -> BranchId:
+        assert step.branch is not None
+        transaction = self._kernel.store.registry.identity.transaction(self._life.txid)
+        return BranchId(transaction, step.branch, step.attempt)
+
+    def _own_lock(self, holder: str) -> OwnLock:
+        assert self._place is not None and self._begun is not None
+        for step in self._begun.held:
+            if holder in (step.mark, self._branch(step).gid):
+                holder = f"step {step.name!r}"
+        return OwnLock(f"step {self._name!r}", self._place.resource, holder)
+
+    def _over(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                session.leave()
+            except Exception:  # what was prepared stays so; the resource rolls back the rest
+                logger.warning("the session of step %r could not be given back", self._name, exc_info=True)
+        self._kernel.running.end(self)
+        self._leaving.close()
+        self._under_way(None)
+
+
+def read_hold(hold: Hold | str | None) -> Hold | None:
+    """Read how work is held."""
+    try:
+        return None if hold is None else Hold(hold)
+    except ValueError:
+        raise TransactionError(f'hold is {hold!r}; say "prepared" or "journal", or leave it out') from None

@@ -1,0 +1,266 @@
+"""
+Flows on PostgreSQL: the rows of one locked flow, and what all of them hold.
+
+The caller has locked the flow's row in the same transaction: no two processes change one flow at the same time, and
+nothing is written behind its decision (R3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from txsaga.checkback.questions import kept
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
+from txsaga.errors import EffectConflict, TransactionClosed
+from txsaga.errors.xa import VotedNo
+from txsaga.flows import declared_store as declaring
+from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
+from txsaga.flows.declaration import Hold
+from txsaga.flows.flow_statements import AMENDS, FlowRounds
+from txsaga.flows.ports import Entered, Named, Start
+from txsaga.flows.step import Left, StepEvent
+from txsaga.flows.step_records import (
+    HOME,
+    Amendment,
+    Enrolled,
+    FlowStep,
+    FlowStepState,
+    FlowUnit,
+    HeldLocks,
+    Journalled,
+    Overdue,
+)
+from txsaga.resources import journal
+from txsaga.store import schema
+from txsaga.store.connection import transaction, translating
+
+tx, branch, effect = schema.tx, schema.branch, schema.effect
+resource_of, step_of, unit_of, statement_of = (
+    schema.flow_resource,
+    schema.flow_step,
+    schema.flow_unit,
+    schema.flow_statement,
+)
+OPEN = [state.value for state in BRANCH.sources(BranchEvent.ROLL_BACK)]
+LEFT = {Vote.PREPARED: BranchState.ENDED, Vote.READ_ONLY: BranchState.COMMITTED}
+SETTLED = {Decision.COMMIT: BranchState.PREPARED.value, Decision.ROLLBACK: branch.c.state}
+"""A unit that is committed elects its branches; the others keep their state and are rolled back."""
+
+HELD = """
+WITH held AS (
+    SELECT s.txid, s.number, s.attempt, s.name, s.resource, s.lane, s.late, r.budget,
+           clock_timestamp() - s.ended AS age
+      FROM {s}.flow_step s
+      JOIN {s}.branch b ON (b.txid, b.number, b.attempt) = (s.txid, s.branch, s.attempt)
+      JOIN {s}.tx t ON t.txid = s.txid AND t.state IN ('active', 'ended')
+      JOIN {s}.flow_resource r ON (r.txid, r.resource, r.lane) = (s.txid, s.resource, s.lane)
+     WHERE s.branch IS NOT NULL AND s.state = 'done' AND b.state = 'ended' AND b.decision IS NULL)"""
+BY_RESOURCE = """
+SELECT resource, count(*), count(*) FILTER (WHERE age > budget * interval '1 second'), max(age)
+  FROM held GROUP BY resource ORDER BY resource"""
+OVER = """
+SELECT txid, number, attempt, name, resource, lane, age, budget * interval '1 second' FROM held
+ WHERE NOT late AND age > budget * interval '1 second' ORDER BY txid, number LIMIT :limit"""
+
+
+class PostgresFlowLedger:
+    """The rows of one locked flow inside one database transaction."""
+
+    def __init__(self, connection: Connection, rounds: FlowRounds, lock: Callable[[int], TxRecord | None]) -> None:
+        self._connection, self._rounds, self._lock = connection, rounds, lock
+
+    def look(self, txid: int) -> Entered | None:
+        """Return a flow as it is."""
+        return self._rounds.look(self._connection, txid)
+
+    def enter(self, txid: int) -> Entered | None:
+        """Lock a flow, and show that somebody is at work in it."""
+        return self._rounds.enter(self._connection, txid)
+
+    def enrol(self, txid: int, enrolled: Sequence[Enrolled]) -> None:
+        """Keep what a flow may work in."""
+        rows = [
+            {"txid": txid, "resource": each.resource, "lane": each.lane, "budget": each.budget.total_seconds()}
+            for each in enrolled
+        ]
+        if rows:
+            self._run(insert(resource_of), rows)
+
+    def enrolled(self, txid: int) -> Sequence[Enrolled]:
+        """Return what a flow may work in."""
+        c = resource_of.c
+        rows = self._run(select(c.resource, c.lane, c.budget).where(c.txid == txid).order_by(c.resource, c.lane))
+        return [Enrolled(row.resource, row.lane, timedelta(seconds=row.budget)) for row in rows]
+
+    def amend(self, txid: int, amendment: Amendment) -> None:
+        """Keep why a life was begun."""
+        self._run(delete(effect).where(effect.c.txid == txid, effect.c.seq == AMENDS))
+        row = {"txid": txid, "seq": AMENDS, "kind": "amends", "payload": amendment._asdict()}
+        self._run(insert(effect).values(row))
+
+    def amendment(self, txid: int) -> Amendment | None:
+        """Return why a life was begun."""
+        c = effect.c
+        found = self._run(select(c.payload).where(c.txid == txid, c.seq == AMENDS)).scalar()
+        return None if found is None else Amendment(**found)
+
+    def steps(self, txid: int, name: str | None = None) -> Sequence[FlowStep]:
+        """Return every attempt of every step, or of one."""
+        return steps_of(self._connection, txid, name)
+
+    def start(self, txid: int, step: FlowStep) -> None:
+        """Write a new attempt down."""
+        self._rounds.start(self._connection, txid, step)
+        if step.attempt > 1:  # the one before may have written statements down
+            self._run(delete(statement_of).where(statement_of.c.txid == txid, statement_of.c.step == step.number))
+
+    def finish(self, txid: int, step: FlowStep, journal: Sequence[Journalled], output: str | None) -> None:
+        """Write down that an attempt is done."""
+        self._rounds.finish(self._connection, txid, step, journal, output)
+
+    def close(self, txid: int, step: FlowStep) -> None:
+        """Write down how an attempt ended."""
+        c = step_of.c
+        closed = update(step_of).where(c.txid == txid, c.number == step.number, c.attempt == step.attempt)
+        values = {"state": step.state.value, "mark": step.mark, "why": kept(step.why), "branch": step.branch}
+        self._run(closed.values(ended=func.clock_timestamp(), **values))
+
+    def journal(self, txid: int) -> Sequence[Journalled]:
+        """Return the statements of all steps."""
+        c = statement_of.c
+        fields = [c[name] for name in Journalled._fields]
+        rows = self._run(select(*fields).where(c.txid == txid).order_by(c.step, c.seq))
+        return [Journalled(*row) for row in rows]
+
+    def units(self, txid: int) -> Sequence[FlowUnit]:
+        """Return the units of all lanes."""
+        return units_of(self._connection, txid)
+
+    def put(self, txid: int, unit: FlowUnit) -> None:
+        """Keep a unit as it is now."""
+        decision = None if unit.decision is None else int(unit.decision)
+        values = {"branch": unit.branch, "attempt": unit.attempt, "decision": decision}
+        fresh = upsert(unit_of).values(txid=txid, resource=unit.resource, number=unit.number, **values)
+        changed = {**values, "at": func.clock_timestamp()}
+        self._run(fresh.on_conflict_do_update(index_elements=["txid", "resource", "number"], set_=changed))
+
+    def name(self, txid: int, resource: int, attempt: int, *, aux: bool, number: int | None = None) -> int:
+        """Name an attempt of a branch."""
+        if number is None:
+            last = self._run(select(func.max(branch.c.number)).where(branch.c.txid == txid)).scalar()
+            number = (last or 0) + 1
+        values = {"number": number, "attempt": attempt, "resource": resource, "aux": aux}
+        self._run(insert(branch).values(txid=txid, state=BranchState.ACTIVE.value, **values))
+        return int(number)
+
+    def hold(self, txid: int, branch: Named, vote: Vote) -> None:
+        """Note that the work of a branch is over."""
+        self._change(txid, [branch], state=LEFT[vote].value)
+
+    def settle(self, txid: int, branches: Sequence[Named], decision: Decision) -> None:
+        """Decide branches by themselves."""
+        if branches:
+            self._change(txid, branches, decision=int(decision), state=SETTLED[decision])
+
+    def declare(self, txid: int, step: Start, attempt: int) -> None:
+        """Write down what undoes a step."""
+        with translating():
+            declaring.declare(self._connection, txid, step, attempt)
+
+    def mark(self, txid: int, number: int, event: StepEvent, left: Left, output: str | None, error: str) -> None:
+        """Write down what became of a step."""
+        with translating():
+            declaring.mark(self._connection, txid, number, event, left, output, error)
+
+    def let_stand(self, txid: int) -> None:
+        """Have nobody see to the steps of a flow any more."""
+        with translating():
+            declaring.let_stand(self._connection, txid)
+
+    def take_over(self, txid: int) -> TxRecord:
+        """Raise the owner."""
+        raised = update(tx).where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value)
+        if self._run(raised.values(owner=tx.c.owner + 1, touched=func.clock_timestamp())).rowcount != 1:
+            raise TransactionClosed(f"transaction {txid} is closed; nobody can end it any more")
+        with translating():
+            declaring.leave_to_owner(self._connection, txid)
+        life = self._lock(txid)
+        assert life is not None
+        return life
+
+    def do_home_work(self, txid: int) -> None:
+        """Do what is journalled for the home database."""
+        statements = [each for each in self.journal(txid) if each.resource == HOME]
+        try:
+            with translating():
+                journal.do(self._connection, statements, HOME)
+        except VotedNo as no:
+            raise EffectConflict(str(no)) from no
+
+    def alarm(self, txid: int, number: int, attempt: int) -> bool:
+        """Note that a step holds its locks for too long."""
+        c = step_of.c
+        same = and_(c.txid == txid, c.number == number, c.attempt == attempt, ~c.late)
+        return bool(self._run(update(step_of).where(same).values(late=True)).rowcount)
+
+    def _change(self, txid: int, branches: Sequence[Named], **values: Any) -> None:
+        named = tuple_(branch.c.number, branch.c.attempt).in_(list(branches))
+        changed = update(branch).where(branch.c.txid == txid, named, branch.c.state.in_(OPEN))
+        self._run(changed.values(at=func.clock_timestamp(), **values))
+
+    def _run(self, statement: Any, values: Any = None) -> Any:
+        with translating():
+            return self._connection.execute(statement, values)
+
+
+class PostgresFlows:
+    """What undecided flows of one namespace hold."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine, self._held = engine, HELD.format(s=f'"{namespace}"')
+
+    def held(self) -> Sequence[HeldLocks]:
+        """Tell what is held in each resource."""
+        with transaction(self._engine) as connection:
+            return [HeldLocks(*row) for row in connection.execute(text(self._held + BY_RESOURCE))]
+
+    def overdue(self, limit: int = 1_000) -> Sequence[Overdue]:
+        """Return steps that hold their locks for longer than their budget."""
+        with transaction(self._engine) as connection:
+            return [Overdue(*row) for row in connection.execute(text(self._held + OVER), {"limit": limit})]
+
+
+def steps_of(connection: Connection, txid: int, name: str | None = None) -> list[FlowStep]:
+    """Read the attempts of the steps of a flow, or of one step."""
+    c, s = step_of.c, statement_of.c
+    count = select(func.count()).where(s.txid == c.txid, s.step == c.number, c.state == FlowStepState.DONE.value)
+    query = select(step_of, count.scalar_subquery().label("statements")).where(c.txid == txid)
+    if name is not None:
+        query = query.where(c.name == name)
+    with translating():
+        rows = connection.execute(query.order_by(c.number, c.attempt)).mappings().all()
+    return [
+        FlowStep(
+            **{name: row[name] for name in FlowStep._fields if name not in ("state", "hold")},
+            state=FlowStepState(row["state"]),
+            hold=row["hold"] and Hold(row["hold"]),
+        )
+        for row in rows
+    ]
+
+
+def units_of(connection: Connection, txid: int) -> list[FlowUnit]:
+    """Read the units of a flow."""
+    c = unit_of.c
+    with translating():
+        rows = connection.execute(select(unit_of).where(c.txid == txid).order_by(c.resource, c.number)).all()
+    return [
+        FlowUnit(r.resource, r.number, r.branch, r.attempt, r.decision and Decision(r.decision), r.at) for r in rows
+    ]

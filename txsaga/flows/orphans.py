@@ -1,0 +1,142 @@
+"""
+Prepared branches that no decision names, and never will: they are rolled back, or their locks stay for ever (R9).
+
+What an owner may still bring to its decision is left alone, and so is what an earlier life of the store prepared: who
+restored the store can't know what was decided behind the restored moment (R8). Of a transaction without a key nothing
+is written before its decision. A branch of one that is held for long is fenced first: the fence is a decision, and
+the first decision stands, so an owner that wakes up later can't commit what is rolled back here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import chain
+
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.errors import StoreUnavailable, UnknownTransaction
+from txsaga.errors.xa import RetryLater
+from txsaga.flows.branch import HEURISTIC, Branch, BranchId, BranchState
+from txsaga.flows.ports import BranchesWritten, Fence
+from txsaga.resources.participant import Participant
+
+logger = logging.getLogger("txsaga")
+
+KEPT = HEURISTIC | {BranchState.FORGOTTEN}
+"""What a person has to do with."""
+LONE = timedelta(seconds=30)
+"""An owner that has votes of yes and no decision for so long is taken for dead, as one is that leaves its lease."""
+LONGEST = 2.0
+"""Seconds that the fences of one resource may take in a round: what is decided in it is told behind them."""
+WHO, WHY = "recovery", "a resource held its branch, and nobody had decided it"
+
+
+class Orphans:
+    """What is prepared in resources and waits for nobody."""
+
+    def __init__(self, kernel: Kernel, lone: timedelta = LONE) -> None:
+        self._kernel, self._lone = kernel, lone.total_seconds()
+        self.left: dict[str, int] = {}  # how many branches a resource holds that may have to be rolled back soon
+        self._told: set[BranchId] = set()
+        self._seen: dict[str, dict[BranchId, float]] = {}  # branches of which nothing is written, since when
+        self._late: dict[str, list[int]] = {}  # whose owners' words were under way, those last that were asked last
+
+    def settle(self, participant: Participant) -> tuple[int, tuple[str, ...]]:
+        """Roll back a resource's orphans; return how many, and what an earlier life of the store prepared."""
+        ours, earlier = dict[BranchId, int](), list[BranchId]()
+        for id in self._prepared(participant):
+            try:
+                ours[id] = self._kernel.store.registry.identity.own(id.transaction)
+            except UnknownTransaction:
+                earlier.append(id)
+        known = self._kernel.store.branches.written(set(ours.values()))
+        identity = self._kernel.store.registry.identity
+        alone = [id for id, txid in ours.items() if txid not in known]
+        earlier += [id for id in alone if identity.incarnation_of(ours[id]) != identity.incarnation]
+        for id in earlier:
+            self._tell(participant.name, id)
+        lone = self._long_alone(participant.name, [id for id in alone if id not in earlier])
+        orphans = [id for id, txid in ours.items() if txid in known and self._is_orphan(id, known[txid])]
+        orphans += self._fenced(participant.name, {id: ours[id] for id in lone})
+        # Whoever finished one since it was listed has done it right.
+        still = set(self._prepared(participant)) if orphans else set[BranchId]()
+        done = [id for id in orphans if id in still and self._rolled_back(participant, id)]
+        waits = set(alone).difference(earlier, done) or still.intersection(orphans).difference(done)
+        self.left[participant.name] = len(waits)
+        return len(done), tuple(id.gid for id in earlier)
+
+    def _prepared(self, participant: Participant) -> Sequence[BranchId]:
+        return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
+
+    def _is_orphan(self, id: BranchId, known: BranchesWritten) -> bool:
+        branch = next((each for each in known.branches if (each.number, each.attempt) == (id.number, id.attempt)), None)
+        if branch is None:
+            return known.decision is not None
+        if branch.state in KEPT:
+            return False
+        return not branch.unfinished or (known.owner > branch.attempt and self._is_superseded(branch))
+
+    def _is_superseded(self, branch: Branch) -> bool:
+        """Tell whether a later owner goes on without it: it would wait for the locks that this one holds (R4)."""
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.lock(branch.txid)
+            if life is None or life.lease is not None:
+                return False  # whoever takes a flow over decides by itself what it leaves out
+            return life.owner > branch.attempt and ledger.standing(branch.txid) is None
+
+    def _long_alone(self, resource: str, lone: Sequence[BranchId]) -> list[BranchId]:
+        """Return those that were seen before, so long ago that their owner is not about to decide."""
+        now, before = time.monotonic(), self._seen.get(resource, {})
+        self._seen[resource] = {id: before.get(id, now) for id in lone}
+        return [id for id, since in self._seen[resource].items() if now - since >= self._lone]
+
+    def _fenced(self, resource: str, lone: Mapping[BranchId, int]) -> list[BranchId]:
+        """Make sure that nobody decides these any more; return those that nobody has committed.
+
+        One whose owner's word is under way can't be fenced. It keeps none of the others waiting: in the next round it
+        comes behind them.
+        """
+        txids, before = dict.fromkeys(lone.values()), self._late.get(resource, [])
+        groups = deque([[txid for txid in txids if txid not in before], *([txid] for txid in before if txid in txids)])
+        fenced, late, until = set[int](), list[int](), time.monotonic() + LONGEST
+        while groups and time.monotonic() < until:
+            group = groups.popleft()
+            try:
+                fenced |= self._fence(group) if group else set()
+            except StoreUnavailable as error:
+                if len(group) > 1:
+                    groups.extendleft([group[len(group) // 2 :], group[: len(group) // 2]])
+                    continue
+                late += group
+                logger.warning("transaction %d could not be fenced, the next round tries again: %s", group[0], error)
+        if groups:
+            logger.warning(
+                "resource %r: fences of %d transactions wait for the next round", resource, sum(map(len, groups))
+            )
+        self._late[resource] = [txid for txid in chain.from_iterable(groups) if txid in before] + late
+        return [id for id, txid in lone.items() if txid in fenced]
+
+    def _fence(self, txids: Sequence[int]) -> set[int]:
+        with self._kernel.announce.around(facts.Deciding, *txids, about=Decision.ROLLBACK.name):
+            stands = self._kernel.store.branches.write([Fence(txid, WHO, WHY) for txid in txids])
+        return {txid for txid, standing in zip(txids, stands, strict=True) if standing is Decision.ROLLBACK}
+
+    def _rolled_back(self, participant: Participant, id: BranchId) -> bool:
+        logger.warning("branch %s in %r is named by no decision: rolled back", id.gid, participant.name)
+        txid = self._kernel.store.registry.identity.own(id.transaction)
+        try:
+            with self._kernel.announce.around(facts.Finishing, txid, about=participant.name):
+                participant.finish(id, Decision.ROLLBACK)
+        except RetryLater:
+            return False  # the session that prepared it still lives
+        return True
+
+    def _tell(self, resource: str, id: BranchId) -> None:
+        if id not in self._told:
+            self._told.add(id)
+            logger.error("branch %s in %r is of an earlier life of the store: settle it by hand", id.gid, resource)

@@ -1,0 +1,132 @@
+"""
+What became of branches, until it is written down: that of many transactions at once, after a moment.
+
+Nobody waits for a note, so none costs the decision of anybody a row. If notes are lost with the process, recovery
+asks their resources once more and finds the branches done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision
+from txsaga.core.facts import AFTER, Fact
+from txsaga.core.forking import this_process
+from txsaga.core.records import TxRecord
+from txsaga.errors import TxSagaError
+from txsaga.flows.branch import EVENT_OF, BranchEvent, BranchId, Finish
+from txsaga.flows.ports import Answer, BeginBranches, BranchOutcome, BranchStore, Call, DecisionRequest
+from txsaga.resources.participant import Traced
+
+logger = logging.getLogger("txsaga")
+
+LINGER = 0.25
+"""Seconds that a note waits for others."""
+MOST = 10_000
+"""What waits longer than that is left to recovery."""
+AT_ONCE = 500
+PLAIN_EVENT = {Decision.COMMIT: BranchEvent.COMMIT, Decision.ROLLBACK: BranchEvent.ROLL_BACK}
+
+
+class OutcomeWriter:
+    """Notes that wait for each other."""
+
+    def __init__(self, write: Callable[[Sequence[BranchOutcome]], object]) -> None:
+        self._write = write
+        self._timer: threading.Timer | None
+        self.start_anew()
+
+    def add(self, notes: Iterable[BranchOutcome]) -> None:
+        """Leave notes to be written with others."""
+        if self._process != this_process():
+            self.start_anew()  # those of a forked child's parent are the parent's
+        self._waiting.extend(notes)
+        if self._timer is None and self._waiting:
+            self._timer = threading.Timer(LINGER, self._in_time)
+            self._timer.name, self._timer.daemon = "txsaga-notes", True
+            self._timer.start()
+
+    def flush(self) -> None:
+        """Write what waits by now; what can't be written is left to recovery."""
+        with self._turn:
+            left = len(self._waiting)
+            while left > 0 and (waiting := self._taken(min(left, AT_ONCE))):
+                left -= len(waiting)
+                try:
+                    self._write(waiting)
+                except TxSagaError as silent:
+                    logger.warning("what became of %d branches was not noted, recovery looks: %s", len(waiting), silent)
+
+    def close(self) -> None:
+        """Write what waits, and wait for nothing else."""
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+        self.flush()
+
+    def _in_time(self) -> None:
+        self._timer = None
+        try:
+            self.flush()
+        except Exception:  # the outermost line of its thread: recovery finds the branches done
+            logger.exception("what became of branches was not noted")
+
+    def _taken(self, most: int) -> list[BranchOutcome]:
+        found: list[BranchOutcome] = []
+        try:
+            while len(found) < most:
+                found.append(self._waiting.popleft())
+        except IndexError:
+            pass
+        return found
+
+    def start_anew(self) -> None:
+        """Forget what waits, as a forked child must: the notes are its parent's, and so is whoever writes them."""
+        self._waiting: deque[BranchOutcome] = deque(maxlen=MOST)
+        self._timer = None
+        self._turn = threading.Lock()
+        self._process = this_process()
+
+
+def noted(txid: int, branch: BranchId, decision: Decision, finish: Finish, participant: object = None) -> BranchOutcome:
+    """Write down what a second phase found, and where its participant knows of traces."""
+    event = EVENT_OF.get(finish, PLAIN_EVENT[decision])
+    why = "" if finish is Finish.DONE else f"found {finish.name.lower()} while {decision.name} was decided"
+    if why and isinstance(participant, Traced):
+        why = f"{why}; look at {participant.traces(branch, finish)}"
+    return BranchOutcome(txid, branch.number, branch.attempt, event, why)
+
+
+class BranchWriting:
+    """Writes batches about branches."""
+
+    def __init__(self, branches: BranchStore, announce: Announcer) -> None:
+        self._branches, self._announce = branches, announce
+
+    def __call__(self, batch: Sequence[Call]) -> Sequence[Answer | TxSagaError]:
+        """Write a batch; each answer stands at the place of its call."""
+        if not self._announce:
+            return self._branches.write(batch)
+        for kind, txids in _steps(batch).items():
+            self._announce(kind(txids))
+        answers = self._branches.write(batch)
+        done = [call for call, answer in zip(batch, answers, strict=True) if not isinstance(answer, TxSagaError)]
+        for kind, txids in _steps(done, tuple(each.txid for each in answers if isinstance(each, TxRecord))).items():
+            self._announce(AFTER[kind](txids))
+        return answers
+
+
+def _steps(batch: Sequence[Call], begun: tuple[int, ...] = ()) -> dict[type[Fact], tuple[int, ...]]:
+    words = [call for call in batch if isinstance(call, DecisionRequest)]
+    numbers: dict[type[Fact], tuple[int, ...]] = {
+        facts.Ending: tuple(word.life.txid for word in words if word.decision is None),
+        facts.Deciding: tuple(word.life.txid for word in words if word.decision is not None),
+        facts.Noting: tuple(dict.fromkeys(call.txid for call in batch if isinstance(call, BranchOutcome))),
+    }
+    steps = {kind: txids for kind, txids in numbers.items() if txids}
+    return {facts.Naming: begun, **steps} if any(isinstance(call, BeginBranches) for call in batch) else steps

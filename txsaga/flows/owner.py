@@ -1,0 +1,424 @@
+"""
+What the owner of one coordinated transaction has in the store: its life, its branches by name, its word.
+
+Of a transaction with a key, or of a flow, the branches are named before their work (R9): it may be entered again, and
+what an attempt before it holds must not be committed. One without a key has one attempt, so nothing is written of it
+before its end: the decision, or the end, is the first word and names the branches, and a fence that was there before
+it stands. What needs its row earlier has it written down first.
+
+The word goes through the batches of this process: many owners' decisions share one commit. What only the one way to
+decide applies (late bodies, bound offsets and messages) is decided there, with the same rows. If a word is never
+written, check-back rolls the transaction back once its owner is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Lock
+
+from txsaga.core import facts
+from txsaga.core.arguments import check_kind
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import current_fiber, loops, run_blocking
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import Doubt, Group, RegisteredResource, Row, TxRecord
+from txsaga.core.retry import patiently
+from txsaga.errors import (
+    ConfigError,
+    DecidedOtherwise,
+    EffectConflict,
+    InDoubt,
+    OutcomeUnknown,
+    Superseded,
+    TxSagaError,
+    Unfinished,
+)
+from txsaga.flows.ballot import Ballot, require_carried
+from txsaga.flows.ballots import ballots
+from txsaga.flows.branch import NOTHING_DONE, BranchEvent, BranchId, Finish, Vote
+from txsaga.flows.outcome_writer import noted
+from txsaga.flows.parts import BranchPart, PhaseTwoResult
+from txsaga.flows.ports import BeginBranches, BranchOutcome, BranchVote, DecisionRequest
+from txsaga.flows.recovery import Recovery
+from txsaga.flows.sessions_in_loop import looped
+from txsaga.flows.work import Work
+from txsaga.lake.table import Effect
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.effects import PreparedEffects
+from txsaga.messages.ports import Ledger
+from txsaga.messages.tx_records import TxRecords
+from txsaga.resources.participant import Participant
+
+Named = tuple[RegisteredResource, Participant]
+
+
+def check_names(resources: Sequence[str]) -> None:
+    """Refuse names that could be nobody's, or somebody's twice."""
+    for name in resources:
+        check_kind(name, str, "a resource", "give the names of registered ones")
+    if not resources or len(set(resources)) != len(resources):
+        raise ConfigError("name each resource of a coordinated transaction once, and at least one")
+
+
+def resources_of(kernel: Kernel, names: Sequence[str], patience: float) -> Sequence[Named]:
+    """Return them; one that is away is waited for."""
+    resources = [patiently(partial(kernel.participant, name), patience) for name in names]
+    unable = [each.name for _, each in resources if not each.capabilities.two_phase]
+    if len(unable) > 1:
+        raise ConfigError(
+            f"{' and '.join(map(repr, unable))} can't vote, and only one resource can come last; "
+            "leave all but one of them to a transaction of their own"
+        )
+    if current_fiber() is not None:
+        for _, each in resources:
+            looped(each)  # refuses what can't be worked in there
+    return resources
+
+
+PART = 1
+"""A block is one contribution; its attempt is the owner."""
+
+
+class BlockOwner:
+    """The owner of one coordinated transaction."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: Group,
+        resources: Sequence[str],
+        *,
+        key: str | None,
+        run: str | None,
+        patience: float = 0.0,
+    ) -> None:
+        self._kernel, self._group, self._key, self._run = kernel, group, key, run
+        self.patience = patience
+        self._lives = TxRecords(kernel)
+        self._polled = self._units = False
+        self.written = False  # the store knows of it
+        self.fenced = False  # it did not, and recovery took the votes for those of a dead owner
+        self._writing = Lock()
+        self.recorded: Callable[[], Sequence[Effect]] = tuple
+        self.with_effects = False  # tables: the batch of many owners would answer that it can't
+        self._released = PhaseTwoResult([], {}, [])
+        self._names = resources
+        self.ids: Sequence[int] = ()
+        self._resources: Sequence[Named] = () if loops() else resources_of(kernel, resources, patience)
+        self.life: TxRecord
+        self.work: Work
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
+        return self.life.txid if hasattr(self, "life") else None
+
+    def enter(self) -> None:
+        """Begin; what may be entered again, or can't list what it holds, with its branches named (R9)."""
+        self._resources = self._resources or resources_of(self._kernel, self._names, self.patience)
+        self.ids = [recorded.id for recorded, _ in self._resources]
+        numbers: Sequence[int] = range(1, len(self.ids) + 1)
+        if self._key is not None:
+            numbers = run_blocking(partial(self._enter_again, self._key))
+        elif self._run is None and all(each.capabilities.listed for _, each in self._resources):
+            self._own(self._kernel.numbers.take(self._group.id), written=False)
+        else:
+            life = self._kernel.branches.call(BeginBranches(self._group.id, self.ids, self._run))
+            assert isinstance(life, TxRecord)
+            self._own(life, written=True)
+        transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
+        for number, (_, each) in zip(numbers, self._resources, strict=True):
+            self.work.add(each.name, BranchPart(BranchId(transaction, number, self.life.owner), each))
+        if self.written:
+            self._kernel.running.begin(self, Doubt.of(self.life))
+        else:
+            self._kernel.running.begin_unwritten(self)
+
+    def _enter_again(self, key: str) -> Sequence[int]:
+        self._own(patiently(lambda: self._lives.enter(self._group, key, self._run), self.patience), written=True)
+        numbers = patiently(lambda: self._named(self.ids), self.patience)
+        self._free_of_earlier(key)
+        return numbers
+
+    @property
+    def heeded(self) -> bool:
+        """Tell whether somebody hears of its end before that is written."""
+        return self._kernel.hooks.hear(self._group.name)
+
+    def write_down(self) -> TxRecord:
+        """Let the store know of the transaction, and return its life there."""
+        if not self.written:
+            run_blocking(self._write_down)
+        return self.life
+
+    def _write_down(self) -> None:
+        with self._writing:
+            if self.written:
+                return
+            begun = self._kernel.branches.call(BeginBranches(self._group.id, self.ids, life=self.life))
+            assert isinstance(begun, TxRecord)
+            self.written = True
+            self._kernel.running.begin(self, Doubt.of(begun))
+
+    def refuse_last_resource(self, what: str) -> None:
+        """Refuse what can still be refused at the decision beside a resource whose commit is the decision (R12)."""
+        for _, each in self._resources:
+            if not each.capabilities.two_phase:
+                raise ConfigError(
+                    f"a transaction can't {what} beside {each.name!r}: its commit comes last and can't be taken back; "
+                    "leave it to a transaction of its own"
+                )
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Store messages ahead of the decision."""
+        life = self.write_down()
+        with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
+            self._lives.hold(ledger, life)
+            ledger.add(life, PART, rows)
+            ledger.win(life.txid, PART, life.owner)
+
+    def call(self, ballot: Ballot) -> None:
+        """Call a ballot."""
+        life, announce = self.write_down(), self._kernel.announce
+        with announce.around(facts.Calling, life.txid, about=ballot.name), self._kernel.store.ledgers.open() as ledger:
+            self._lives.hold(ledger, life)
+            ledger.call(life.txid, ballot)
+        self._polled = True
+
+    def polled(self) -> None:
+        """Remember that a ballot is called by somebody else."""
+        self._polled = True
+
+    def decide(
+        self, decision: Decision, why: str, rows: Sequence[Row] = (), votes: Sequence[BranchVote] = ()
+    ) -> Decision:
+        """Write the decision, with all that belongs to it; return what stands."""
+        self._kernel.tell_hooks(self._group, self.life, decision, why)
+        if self._units:
+            run_blocking(self._kernel.notes.flush)  # what stood before the decision is told before it
+        word = self._word(decision, why, rows, votes)
+        with self._none_left_behind():
+            if self.with_effects and self.written:
+                return run_blocking(partial(self._decide_with_effects, word))
+            try:
+                standing = self._kernel.branches.call(word)
+            except EffectConflict:
+                return run_blocking(partial(self._decide_with_effects, word))
+        self._heard(word, standing)
+        assert isinstance(standing, Decision)
+        return standing
+
+    def joint_word(self, why: str, rows: Sequence[Row], votes: Sequence[BranchVote]) -> DecisionRequest:
+        """Say COMMIT with others, whose work is in the branches of this one."""
+        return self._word(Decision.COMMIT, why, rows, votes)
+
+    def carried_word(self, why: str, rows: Sequence[Row]) -> DecisionRequest:
+        """Say COMMIT with one whose branches hold the work: this one names none."""
+        return DecisionRequest(self.life, Decision.COMMIT, f"owner {self.life.owner}", why, rows)
+
+    def end(self, rows: Sequence[Row], votes: Sequence[BranchVote], last: str) -> Decision | None:
+        """Write the end: from here on the last resource's evidence tells (R12). Return what stands already."""
+        # Behind the last resource's commit it would be too late. An owner before may have called one.
+        if self._polled or self.life.owner > 1:
+            require_carried(run_blocking(partial(ballots, self._kernel, self.life.txid)))
+        evidence, _ = self._kernel.resource(last)
+        # What holds nothing is named by the decision: an end may still be followed by a rollback.
+        held = [vote for vote in votes if vote.vote is Vote.PREPARED]
+        word = self._word(None, f"resource {last!r} decides", rows, held, evidence.id)
+        with self._none_left_behind():
+            standing = self._kernel.branches.call(word)
+        self._heard(word, standing)
+        assert standing is None or isinstance(standing, Decision)
+        return standing
+
+    def commit_last(
+        self, last: str, transaction: str, votes: Sequence[BranchVote]
+    ) -> tuple[Decision, Exception | None]:
+        """Let the last resource commit; return what stands by its evidence, and why it did not commit."""
+        try:
+            self.work.commit(last, transaction)
+        except Exception as error:  # noqa: BLE001  # whatever it is: only the evidence tells
+            self.work.drop(last)  # or it would stand in the way of the barrier
+            return self._follow_evidence(last, error)
+        left = [vote for vote in votes if vote.vote is Vote.READ_ONLY]
+        try:
+            return self.decide(Decision.COMMIT, f"resource {last!r} committed", votes=left), None
+        except TxSagaError as silent:  # it stands: whoever finds the evidence writes COMMIT
+            raise Unfinished(self.life.txid, ["the home database"]) from silent
+
+    def finish(self, decision: Decision) -> PhaseTwoResult:
+        """Tell every resource what was decided; what became of them is noted by and by."""
+        told = self.work.finish(decision)
+        told.silent.update(self._released.silent)
+        notes = [*self._released.notes, *told.notes]
+        if decision is Decision.ROLLBACK:
+            notes += [
+                BranchOutcome(self.life.txid, number, self.life.owner, BranchEvent.ROLL_BACK, NOTHING_DONE)
+                for number in self.work.empty
+            ]
+        self._kernel.notes.add(notes)
+        return told
+
+    def release(self) -> None:
+        """Let go what was not asked for its vote: it can only roll back."""
+        self._released = self.work.release()
+
+    def open_unit(self, resource: RegisteredResource, participant: Participant) -> str:
+        """Name a unit of an auxiliary lane before its work; return what the work is found under."""
+        self.write_down()
+        (number,) = run_blocking(lambda: self._named([resource.id], aux=True))
+        key = f"{participant.name} unit {number}"
+        transaction = self._kernel.store.registry.identity.transaction(self.life.txid)
+        self.work.add(key, BranchPart(BranchId(transaction, number, self.life.owner), participant, aux=True))
+        return key
+
+    def settle_unit(self, key: str, decision: Decision) -> None:
+        """Commit or roll back one unit by itself, whatever becomes of the transaction."""
+        try:
+            if decision is Decision.COMMIT:
+                self.work.commit(key)
+        except Exception as error:  # noqa: BLE001  # only the evidence tells what became of it
+            self._fence_unit(key, error)
+        else:
+            self.work.drop(key)
+            self._note_unit(key, decision)
+
+    def _fence_unit(self, key: str, error: Exception) -> None:
+        """Find out whether a unit has committed, and make sure that it never does where it has not."""
+        part, own = self.work.part(key), self.work.knots.found(key)
+        self.work.drop(key)
+        try:
+            found = run_blocking(partial(part.participant.fence, part.branch))
+        except TxSagaError as silent:
+            name = part.participant.name
+            raise OutcomeUnknown(f"whether the unit of lane {name!r} has committed is not known: {silent}") from error
+        self._note_unit(key, Decision.COMMIT if found is Finish.COMMITTED else Decision.ROLLBACK)
+        if found is not Finish.COMMITTED:
+            if own is not None:
+                raise own from error
+            raise error
+
+    def _note_unit(self, key: str, decision: Decision) -> None:
+        self._units = True
+        self._kernel.notes.add([noted(self.life.txid, self.work.part(key).branch, decision, Finish.DONE)])
+
+    def abandon(self, error: BaseException) -> None:
+        """Undo a beginning that did not come to its end: nobody is to take it for work that is under way."""
+        self._kernel.running.end(self)
+        if not self.written or isinstance(error, TxSagaError):
+            return  # nothing is there to undo, or it can't be undone now either: check-back does it
+        with suppress(TxSagaError):
+            self.finish(self.decide(Decision.ROLLBACK, f"its beginning was interrupted: {type(error).__name__}"))
+
+    def leave(self) -> None:
+        """Give every session back; from here on others may ask about it."""
+        try:
+            if self.txid is not None:
+                self.work.leave()
+        finally:
+            self._kernel.running.end(self)
+
+    def _own(self, life: TxRecord, *, written: bool) -> None:
+        self.life, self.written = life, written
+        self.work = Work(life.txid, self._kernel.announce, self.patience)
+
+    def _word(
+        self,
+        decision: Decision | None,
+        why: str,
+        rows: Sequence[Row],
+        votes: Sequence[BranchVote],
+        evidence: int | None = None,
+    ) -> DecisionRequest:
+        unnamed = () if self.written else self.ids
+        return DecisionRequest(self.life, decision, f"owner {self.life.owner}", why, rows, votes, evidence, unnamed)
+
+    def _heard(self, word: DecisionRequest, standing: object) -> None:
+        self.fenced = not self.written and standing is Decision.ROLLBACK and word.decision is not standing
+        self.written = True
+
+    def _named(self, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+        with self._kernel.announce.around(facts.Naming, self.life.txid), self._kernel.store.ledgers.open() as ledger:
+            self._lives.own(ledger, self.life)
+            return ledger.name(self.life, resources, aux=aux)
+
+    def _free_of_earlier(self, key: str) -> None:
+        """End what lives and owners before us left: its locks would keep us waiting."""
+        if self.life.epoch > 1:
+            with self._kernel.store.ledgers.open() as ledger:
+                before = ledger.latest(self._group.id, key, before=self.life.epoch)
+            if before is not None:
+                Recovery(self._kernel).finish(before.txid, {each.name for _, each in self._resources})
+        if self.life.owner > 1:
+            self._free_of_owners()
+
+    def _free_of_owners(self) -> None:
+        """Roll back what owners before prepared: no decision names it any more."""
+        identity, participants = self._kernel.store.registry.identity, {each.id: one for each, one in self._resources}
+        for branch in self._kernel.store.branches.of(self.life.txid):
+            participant = participants.get(branch.recorded)
+            if participant is not None and branch.unfinished and branch.attempt < self.life.owner:
+                id = BranchId(identity.transaction(branch.txid), branch.number, branch.attempt)
+                with self._kernel.announce.around(facts.Finishing, branch.txid, about=branch.resource):
+                    participant.finish(id, Decision.ROLLBACK)
+
+    @contextmanager
+    def _none_left_behind(self) -> Iterator[None]:
+        """Roll back what was prepared here once a later owner has the transaction: it may wait for our locks."""
+        try:
+            yield
+        except Superseded:
+            self.work.finish(Decision.ROLLBACK)
+            raise
+
+    def _follow_evidence(self, last: str, error: Exception) -> tuple[Decision, Exception | None]:
+        evidence, _ = self._kernel.resource(last)
+        try:
+            checked = run_blocking(lambda: self._kernel.settler.check(Doubt.of(self.life, evidence.id)))
+        except TxSagaError as silent:
+            raise InDoubt(f"transaction {self.life.txid} is undecided: {silent}; check-back settles it") from error
+        if checked.standing is None:
+            raise InDoubt(f"transaction {self.life.txid} is undecided: {checked.why}; check-back settles it") from error
+        decision = checked.standing.decision
+        if checked.standing.won:  # else somebody may have decided over the evidence: recovery asks the resource
+            self._released.notes.append(noted(self.life.txid, self.work.part(last).branch, decision, Finish.DONE))
+        return decision, error if decision is Decision.ROLLBACK else None
+
+    def _decide_with_effects(self, word: DecisionRequest) -> Decision:
+        try:
+            return self._apply(word, self.recorded() if word.decision is Decision.COMMIT else ())
+        except OutcomeUnknown:  # what stands is looked at before anything is made ready: it may be published already
+            return patiently(lambda: self._apply(word, ()))
+
+    def _apply(self, word: DecisionRequest, known: Sequence[Effect]) -> Decision:
+        with self._kernel.announce.around(facts.Deciding, self.life.txid):
+            return self._kernel.decider.effects.around(self.life.txid, lambda ready: self._applied(word, ready), known)
+
+    def _applied(self, word: DecisionRequest, ready: PreparedEffects) -> tuple[Decision, bool]:
+        assert word.decision is not None
+        life, by = self.life, DecidedBy(who=word.who, why=word.why, owner=self.life.owner)
+        with self._kernel.store.ledgers.open() as ledger:
+            current = ledger.lock(life.txid)
+            if current is not None and current.owner != life.owner:
+                raise Superseded(life.txid)
+            try:
+                if word.votes and current is not None and current.state is TxState.ENDED:
+                    ledger.elect(life.txid, word.votes)
+                elif word.votes:
+                    self._end(ledger, word)
+                standing = self._kernel.decider.within(ledger, life.txid, word.decision, by, ready=ready)
+                return standing.decision, standing.won
+            except DecidedOtherwise as stands:
+                return Decision[stands.standing], False
+
+    def _end(self, ledger: Ledger, word: DecisionRequest) -> None:
+        life = word.life
+        self._lives.own(ledger, life)
+        if word.rows:
+            ledger.add(life, PART, word.rows)
+        ledger.win(life.txid, PART, life.owner)  # also without messages: those of an owner before don't count (R4)
+        ledger.elect(life.txid, word.votes)
+        ledger.move(life.txid, TxEvent.END)

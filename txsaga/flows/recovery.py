@@ -1,0 +1,271 @@
+"""
+Recovery: resources are told what was decided when their owner could not do it.
+
+It decides nothing but that nobody commits any more what its owner left without a word. A decided transaction's
+branches are committed where the decision names them, rolled back otherwise; a prepared branch that nobody decided yet
+is left alone while its owner may live. One that no transaction of this incarnation can name any more was never
+decided and never will be: it is rolled back (presumed abort). Each resource is worked on by itself, so a dead one
+does not slow the others; what it holds waits for it for as long as it takes. Any number of copies may run. If it
+never runs, locks of dead owners stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from uuid import UUID
+
+from txsaga.checkback.round import CHECK_BACK
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.role_loop import Pace
+from txsaga.errors import (
+    BrokerClosed,
+    NotPrimary,
+    OutcomeUnknown,
+    ResourceUnknown,
+    StoreUnavailable,
+    TxSagaError,
+    xa,
+)
+from txsaga.flows.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
+from txsaga.flows.orphans import LONE, Orphans
+from txsaga.flows.outcome_writer import noted
+from txsaga.flows.ports import NONE, BranchOutcome
+from txsaga.flows.recovery_cleanup import RecoveryCleanup
+from txsaga.flows.resource_scheduler import PATIENCE, ResourceHealth, ResourceScheduler, briefly
+from txsaga.resources.participant import FinishesMany, Participant
+
+logger = logging.getLogger("txsaga")
+
+FRESH = timedelta(seconds=1)
+"""What was decided less long ago is its owner's: he is about to tell the resources."""
+PAGE = 1_000
+TOGETHER = 200
+"""Branches that a resource is told of together; what it answered is kept, should the next ones fail."""
+SCAN = 30.0
+"""Seconds between two looks for prepared branches that no transaction waits for."""
+AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, xa.ResourceManagerFailed, xa.CommunicationFailed, BrokerClosed)
+"""After these nothing else is asked of a resource for a while; any other error is that of one branch."""
+
+Told = tuple[Branch, Decision]
+
+
+@dataclass(slots=True)
+class ResourceAnswer:
+    """What a resource answered for its branches."""
+
+    notes: list[BranchOutcome] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    busy: int = 0  # the session that prepared it still lives
+
+    def refuse(self, reason: TxSagaError) -> None:
+        """Keep why one was refused; what is a failure of the resource is raised."""
+        if isinstance(reason, AWAY):
+            raise reason
+        if isinstance(reason, xa.RetryLater):
+            self.busy += 1
+        else:
+            self.refused.append(str(reason))
+
+
+class Recovery:
+    """Finishes the branches of decided transactions, and rolls back what nobody waits for."""
+
+    name = "recovery"
+    pace = Pace(1.0, 5.0)
+
+    def __init__(
+        self, kernel: Kernel, *, patience: float = PATIENCE, fresh: timedelta = FRESH, lone: timedelta = LONE
+    ) -> None:
+        self._kernel, self._reach, self._orphans = kernel, ResourceScheduler(patience), Orphans(kernel, lone)
+        self._tidying = RecoveryCleanup(kernel)
+        self._scan_at, self._fresh = 0.0, fresh
+        self._databases: dict[int, UUID] = {}  # what is registered under a number stays the same
+        self.seen: dict[str, ResourceHealth] = {}
+
+    @property
+    def lone(self) -> dict[str, int]:
+        """How many branches a resource holds that nobody has decided; they are rolled back once they are old enough."""
+        return {name: count for name, count in list(self._orphans.left.items()) if count}
+
+    def run_once(self) -> int:
+        """Look what resources hold, tell them what was decided; return how many branches are finished."""
+        done = 0
+        if time.monotonic() >= self._scan_at:
+            self._scan_at = time.monotonic() + SCAN
+            done += self._scan_all()
+        elif lone := self.lone:
+            done += self._scan_all(set(lone))
+        return done + self._finish_all()
+
+    def finish(self, txid: int, resources: Set[str]) -> int:
+        """Finish what is left of one decided transaction in these resources, now, whoever was about to."""
+        with self._kernel.store.ledgers.open() as ledger:
+            decision = ledger.standing(txid)
+        if decision is None:
+            return 0
+        waiting: defaultdict[str, list[Told]] = defaultdict(list)
+        for branch in self._kernel.store.branches.of(txid):
+            if branch.unfinished and branch.resource in resources:
+                waiting[branch.resource].append((branch, decision))
+        return sum(self._finish(resource, told) for resource, told in waiting.items())
+
+    def _scan_all(self, only: Set[str] | None = None) -> int:
+        enlisted = defaultdict[str, set[UUID]](set)
+        for recorded in self._kernel.store.registry.enlisted():
+            if only is None or recorded.name in only:
+                enlisted[recorded.name].add(recorded.database)
+        due = filter(self._reach.is_due, enlisted)
+        return self._reach.each({name: partial(self._scan, name, enlisted[name]) for name in due})
+
+    def _scan(self, resource: str, databases: Set[UUID]) -> int:
+        try:
+            participant = self._kernel.reach(resource)
+            if participant.database not in databases:
+                return 0  # the name leads elsewhere now
+            done, earlier = self._orphans.settle(participant)
+            self._tidying.settle(participant)
+        except TxSagaError as failure:
+            self._failed(resource, failure, "can't be searched")
+            return 0
+        before = self.seen.get(resource, ResourceHealth())
+        if before.away:  # it answers again: what it is to be told need not wait
+            self._reach.answered(resource)
+            before = replace(before, why="", away=False)
+        self.seen[resource] = replace(before, told=before.told + done, earlier=earlier)
+        return done
+
+    def _finish_all(self) -> int:
+        done, after = 0, NONE
+        while page := self._kernel.store.branches.unfinished(after=after, older=self._fresh, limit=PAGE):
+            after = page[-1][0][:3]
+            waiting: defaultdict[str, list[Told]] = defaultdict(list)
+            for told in page:
+                waiting[told[0].resource].append(told)
+            due = filter(self._reach.is_due, waiting)
+            done += self._reach.each({name: partial(self._finish, name, waiting[name]) for name in due})
+        return done
+
+    def _finish(self, resource: str, waiting: Sequence[Told]) -> int:
+        heard = ResourceAnswer()
+        try:
+            participant = self._kernel.reach(resource)
+            swift: Sequence[Told] = []
+            if isinstance(participant, FinishesMany):
+                swift = [told for told in waiting if self._is_plain(*told, participant.database)]
+                for at in range(0, len(swift), TOGETHER):
+                    self._finish_many(participant, resource, swift[at : at + TOGETHER], heard)
+            together = {branch for branch, _ in swift}
+            for branch, decision in waiting:
+                if branch not in together:
+                    self._finish_alone(participant, branch, decision, heard)
+            self._answered(resource, len(heard.notes), len(heard.refused) + heard.busy, briefly(heard.refused))
+        except TxSagaError as failure:
+            left = len(waiting) - len(heard.notes)
+            what = f"is away, {left} branches wait for it"
+            self._failed(resource, failure, what, told=len(heard.notes), left=left)
+        return self._note(heard.notes)
+
+    def _is_plain(self, branch: Branch, decision: Decision, database: UUID) -> bool:
+        """Tell whether nothing but its resource has to be asked."""
+        if branch.aux or self._recorded(branch.recorded) != database:
+            return False
+        return decision is Decision.COMMIT or not self._is_presumed(branch)
+
+    def _finish_many(
+        self, participant: FinishesMany, resource: str, waiting: Sequence[Told], heard: ResourceAnswer
+    ) -> None:
+        due = [(self._id(branch), _due(branch, decision)) for branch, decision in waiting]
+        with self._kernel.announce.around(facts.Finishing, *(branch.txid for branch, _ in waiting), about=resource):
+            found = participant.finish_many(due)
+        for (branch, _), (id, decision), answer in zip(waiting, due, found, strict=True):
+            if isinstance(answer, Finish):
+                heard.notes.append(noted(branch.txid, id, decision, answer, participant))
+            else:
+                heard.refuse(answer)
+
+    def _finish_alone(
+        self, participant: Participant, branch: Branch, decision: Decision, heard: ResourceAnswer
+    ) -> None:
+        if self._recorded(branch.recorded) != participant.database:
+            heard.refused.append(f"resource {participant.name!r} leads to another database than the recorded one")
+            return
+        try:
+            heard.notes.append(self._finish_one(participant, branch, decision))
+        except TxSagaError as reason:
+            heard.refuse(reason)
+
+    def _finish_one(self, participant: Participant, branch: Branch, decision: Decision) -> BranchOutcome:
+        due = _due(branch, decision)
+        id = self._id(branch)
+        if decision is Decision.ROLLBACK and self._is_presumed(branch) and id in self._held(participant):
+            why = f"{decision.name} was decided in a later life of the store, which can't know what was decided before"
+            return BranchOutcome(branch.txid, branch.number, branch.attempt, BranchEvent.FIND_HAZARD, why)
+        with self._kernel.announce.around(facts.Finishing, branch.txid, about=participant.name):
+            found = participant.finish(id, due)
+        if branch.aux and due is Decision.ROLLBACK:
+            if found is Finish.DONE:
+                found = participant.fence(id)  # its lane may be about to commit it
+            if found is Finish.COMMITTED:
+                due, found = Decision.COMMIT, Finish.DONE  # it did, and could not say so
+        return noted(branch.txid, id, due, found, participant)
+
+    def _is_presumed(self, branch: Branch) -> bool:
+        """Tell whether nobody but check-back decided what an earlier life of the store began (R8)."""
+        identity = self._kernel.store.registry.identity
+        if identity.incarnation_of(branch.txid) == identity.incarnation:
+            return False
+        said = [each.who for each in self._kernel.store.overview.history(branch.txid) if each.what == "ROLLBACK"]
+        return said in ([], [CHECK_BACK])
+
+    def _held(self, participant: Participant) -> Sequence[BranchId]:
+        return participant.prepared(self._kernel.store.registry.identity.uuid.hex)
+
+    def _note(self, notes: Sequence[BranchOutcome]) -> int:
+        if not notes:
+            return 0
+        with self._kernel.announce.around(facts.Noting, *dict.fromkeys(note.txid for note in notes)):
+            answers = self._kernel.store.branches.write(notes)
+        for note, answer in zip(notes, answers, strict=True):
+            if answer is True and note.event in HEURISTIC_EVENTS:
+                logger.error(
+                    "branch %d of transaction %d: %s; see `txsaga heuristics`", note.number, note.txid, note.why
+                )
+        return sum(answer is True for answer in answers)
+
+    def _answered(self, resource: str, told: int, left: int, why: str) -> None:
+        before = self.seen.get(resource, ResourceHealth())
+        self._reach.answered(resource)
+        self.seen[resource] = replace(before, told=before.told + told, left=left, why=why, away=False)
+        if why and why != before.why:
+            logger.error("resource %r was not told of %d branches: %s", resource, left, why)
+
+    def _failed(self, resource: str, failure: TxSagaError, what: str, *, told: int = 0, left: int = 0) -> None:
+        pause, before = self._reach.failed(resource), self.seen.get(resource, ResourceHealth())
+        unknown = isinstance(failure, ResourceUnknown)
+        self.seen[resource] = replace(
+            before, told=before.told + told, left=left or before.left, why=str(failure), away=not unknown
+        )
+        said = "is not registered here; its branches wait for a process that knows it" if unknown else what
+        logger.warning("resource %r %s; tried again in %.0f s: %s", resource, said, pause, failure)
+
+    def _recorded(self, resource: int) -> UUID:
+        if resource not in self._databases:
+            self._databases[resource] = self._kernel.store.registry.resource_by_id(resource).database
+        return self._databases[resource]
+
+    def _id(self, branch: Branch) -> BranchId:
+        transaction = self._kernel.store.registry.identity.transaction(branch.txid)
+        return BranchId(transaction, branch.number, branch.attempt)
+
+
+def _due(branch: Branch, decision: Decision) -> Decision:
+    """Of a decided COMMIT only what the decision names is committed (R9)."""
+    return decision if branch.state is BranchState.PREPARED else Decision.ROLLBACK

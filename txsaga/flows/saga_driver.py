@@ -1,0 +1,251 @@
+"""
+The driver of a decided saga: behind ROLLBACK it undoes steps, behind COMMIT it does those that only go forward.
+
+Steps are undone in the reverse order of their start, whatever ran beside what, and done in that order. The caller's
+process drives while it lives, any other one once its time is over: by the same lines. Each step's turn:
+
+    it has no compensation, or left nothing      nothing is done, and that is noted
+    nobody knows whether it was done             its resource is asked: what was not done is kept out for ever (R6);
+                                                 without a resource its compensation runs, once nobody is in the step
+    its compensation was done before             its row in the resource says so
+    its compensation fails                       tried again with growing pauses; then a person is waited for
+    its code is not registered here              left to a process that has it
+
+If a driver dies anywhere here, its lease runs out and the next one goes on: what is not marked is asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from txsaga.checkback.profile import LEASE
+from txsaga.consume.dead_letter import short_cause
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.stored_json import as_json
+from txsaga.errors import (
+    ConfigError,
+    NotPrimary,
+    OutcomeUnknown,
+    ResourceUnknown,
+    StoreBusy,
+    StoreUnavailable,
+    TxSagaError,
+)
+from txsaga.errors.saga import AnswerLost, CodeMissing, CompensationFailed, NotCompensated
+from txsaga.errors.xa import ResourceManagerFailed, RetryLater
+from txsaga.evidence.ports import Ran
+from txsaga.flows.ports import Close, Mark, Rest
+from txsaga.flows.presence import at_work
+from txsaga.flows.remaining import left_of
+from txsaga.flows.saga_actions import StepActions, Turn
+from txsaga.flows.saga_values import LONGEST_PAUSE, Action, ClaimedSaga
+from txsaga.flows.step import Left, StepEvent, StepKind, StepRecord, StepState
+
+logger = logging.getLogger("txsaga")
+
+BUSY, STILL, MISSING = 0.2, 2.0, timedelta(seconds=5)
+"""Till the next look: at a step that is still running, first and later; for code or a resource not known here."""
+LINGER = 0.25
+"""Seconds that a mark may wait for the next one, where the resource itself would tell."""
+
+
+class _StillRunning(Exception):
+    """Nobody can tell yet what a step leaves behind."""
+
+
+AWAY = (_StillRunning, StoreUnavailable, StoreBusy, OutcomeUnknown, NotPrimary)
+
+Wait = Callable[[float], bool]
+"""Waits so many seconds and says True; or says False, and the saga is put off."""
+
+
+class SagaDriver:
+    """Drives one saga to its end."""
+
+    def __init__(self, kernel: Kernel, saga: ClaimedSaga, wait: Wait) -> None:
+        self._kernel, self._saga, self._wait = kernel, saga, wait
+        self._acting = StepActions(kernel)
+        self._transaction = kernel.store.registry.identity.transaction(saga.txid)
+        self._marks: list[Mark] = []
+        self._flush_at = time.monotonic() + LINGER
+
+    def drive(self, steps: Sequence[StepRecord]) -> None:
+        """Do what is left; `NotCompensated` when somebody else has to go on later."""
+        back = self._saga.decision is Decision.ROLLBACK
+        todo = sorted((step for step in steps if step.waits and step.forward is not back), reverse=back, key=_number)
+        running, saga = self._kernel.running, self._saga
+        running.drive(saga.txid, saga.owner)
+        try:
+            for step in todo:
+                if step.state is StepState.COMPENSATION_FAILED:
+                    raise self._stalled(step, step.error)
+                self._through(step, back=back)
+            marks, self._marks = self._marks, []
+            self._kernel.steps.call(Close(saga.txid, saga.owner, marks))
+        finally:
+            running.leave(saga.txid, saga.owner)
+
+    def _through(self, step: StepRecord, *, back: bool) -> None:
+        """Do one step's turn until it is done, or somebody else must go on."""
+        action, attempts, away = _action(step), step.attempts, 0
+        turn = Turn(self._transaction, self._saga.txid, self._saga.group, step.number, step.name, back)
+        while True:
+            try:
+                if back:
+                    self._undo(turn, step, action)
+                else:
+                    self._do(turn, step, action)
+                break
+            except (CodeMissing, ResourceUnknown, ConfigError) as missing:
+                self._rest(MISSING, str(missing))
+            except AWAY as busy:  # nothing was tried that could be counted
+                away += 1
+                longest = STILL if isinstance(busy, _StillRunning) else LONGEST_PAUSE
+                self._pause(min(BUSY * 2.0 ** min(away - 1, 60), longest), str(busy))
+            except Exception as error:  # noqa: BLE001  # whatever the user's code raises is one try
+                attempts += 1
+                self._failed(step, action, attempts, error)
+        if action is None or action.resource is None or time.monotonic() > self._flush_at:
+            self._flush()  # if this fails, what was done here is not done again here
+
+    def _undo(self, turn: Turn, step: StepRecord, action: Action | None) -> None:
+        with self._kernel.announce.around(facts.Compensating, turn.txid, about=step.name):
+            left, output = self._left(turn, step)
+            if action is None or left is Left.NOTHING:
+                why = "it has no compensation" if action is None else "it left nothing"
+                self._mark(step, StepEvent.UNDO, left=left, error=why)
+                return
+            if action.resource is None:
+                self._flush()  # what was undone before is to be known before this is begun
+            given = json.loads(step.input) if action.input is None else action.input
+            with suppress(AnswerLost):  # it is undone, and nobody reads the answer
+                self._acting.do(turn, action, given, output=None if output is None else json.loads(output))
+        self._mark(step, StepEvent.UNDO, left=left)
+
+    def _left(self, turn: Turn, step: StepRecord) -> tuple[Left, str | None]:
+        """Find out what a step left behind, where that can be known."""
+        if step.kind is StepKind.HELD:
+            return self._held(step), None
+        if step.left is not Left.UNKNOWN:
+            return step.left, step.output
+        if step.resource is None or step.kind not in (StepKind.CALL, StepKind.SQL):
+            self._require_nobody_in(step)
+            return step.left, step.output
+        work, row = self._kernel.resource(step.resource)[1].steps, f"step:{step.number}"
+        with self._kernel.announce.around(facts.Fencing, turn.txid, about=step.name):
+            done = work.fence(turn.transaction, row)
+        if done is None:
+            raise _StillRunning(f"step {step.name!r} is still running")
+        if not done:
+            return Left.NOTHING, None
+        return Left.WORK, work.output(turn.transaction, row)
+
+    def _require_nobody_in(self, step: StepRecord) -> None:
+        who = at_work(self._kernel, step.txid, step.name)
+        if who is not None:
+            raise _StillRunning(
+                f"{who} is still at work in step {step.name!r}; it is undone once that is over, or once that process "
+                f"has been silent for {LEASE.total_seconds():.0f} s"
+            )
+
+    def _held(self, step: StepRecord) -> Left:
+        try:
+            return left_of(self._kernel, step.txid, step.number)
+        except (RetryLater, ResourceManagerFailed) as busy:
+            raise _StillRunning(f"what step {step.name!r} left can't be told yet: {busy}") from busy
+
+    def _do(self, turn: Turn, step: StepRecord, action: Action | None) -> None:
+        assert action is not None
+        output = action.options.get("output")  # of the try that is confirmed
+        try:
+            kept = _kept(step, self._acting.do(turn, action, json.loads(step.input), output=output))
+        except AnswerLost as lost:
+            logger.warning("%s of transaction %d is done, its answer is not kept: %s", _what(step), step.txid, lost)
+            kept = None
+        self._mark(step, StepEvent.FINISH, left=Left.WORK, output=kept)
+
+    def _failed(self, step: StepRecord, action: Action | None, attempts: int, error: Exception) -> None:
+        why = short_cause(f"{type(error).__name__}: {error}")
+        self._mark(step, None, error=why, tries=1)
+        if action is not None and action.retries is not None and attempts > action.retries:
+            self._mark(step, StepEvent.GIVE_UP, error=why)
+            raise self._stalled(step, why) from error
+        pause = 1.0 if action is None else action.pause_before(attempts, self._kernel.jitter())
+        logger.warning(
+            "%s of transaction %d failed, it is tried again in %.1f s: %s", _what(step), step.txid, pause, why
+        )
+        self._flush()
+        self._pause(pause, why)
+
+    def _pause(self, seconds: float, why: str) -> None:
+        if not self._wait(seconds):
+            self._rest(timedelta(seconds=seconds), why)
+
+    def _stalled(self, step: StepRecord, why: str) -> CompensationFailed:
+        """Leave the saga to a person."""
+        told = f"{_what(step)} is out of retries ({why})"
+        logger.error("transaction %d stands still: %s; see `txsaga saga show %d`", step.txid, told, step.txid)
+        self._let_go(timedelta(0), told, stalled=True)
+        return CompensationFailed(step.txid, f"{told}; resume or skip it with `txsaga saga`")
+
+    def _rest(self, by: timedelta, why: str) -> None:
+        self._let_go(by, why)
+        raise NotCompensated(self._saga.txid, why)
+
+    def _let_go(self, by: timedelta, why: str, *, stalled: bool = False) -> None:
+        marks, self._marks = self._marks, []
+        with suppress(TxSagaError):  # its lease runs out by itself
+            self._kernel.steps.call(Rest(self._saga.txid, self._saga.owner, by, why, stalled, marks))
+
+    def _mark(
+        self,
+        step: StepRecord,
+        event: StepEvent | None,
+        *,
+        left: Left | None = None,
+        output: str | None = None,
+        error: str = "",
+        tries: int = 0,
+    ) -> None:
+        mark = Mark(self._saga.txid, self._saga.owner, step.number, event, left, output, error, tries)
+        if any(each.number == step.number for each in self._marks):
+            self._flush()  # one statement moves a step once
+        self._marks.append(mark)
+
+    def _flush(self) -> None:
+        marks, self._marks = self._marks, []
+        for mark in marks[:-1]:
+            self._kernel.steps.submit(mark)
+        if marks:
+            self._kernel.steps.call(marks[-1])
+        self._flush_at = time.monotonic() + LINGER
+
+
+def _action(step: StepRecord) -> Action | None:
+    text = step.action if step.forward else step.compensation
+    return None if text is None else Action.read(text)
+
+
+def _kept(step: StepRecord, ran: Ran) -> str | None:
+    """Write what a step returned. It is done: for what can't be kept it is not done again."""
+    if ran.output is None or (isinstance(ran.output, list) and step.kind is StepKind.SQL):
+        return None
+    try:
+        return as_json(ran.output, f"what step {step.name!r} returned")
+    except ConfigError as unkept:
+        raise AnswerLost(str(unkept)) from unkept
+
+
+def _what(step: StepRecord) -> str:
+    return f"{'step' if step.forward else 'the compensation of step'} {step.number} {step.name!r}"
+
+
+def _number(step: StepRecord) -> int:
+    return step.number

@@ -1,0 +1,71 @@
+"""
+What stands behind the point of no return: steps that are written down with the decision, and then only go forward.
+
+They come in the decision's own commit. Nothing of them runs before it stands, so none has a compensation. They are
+tried until they are done, by whoever drives the saga; a person may skip one. If the decision is never written, they
+never were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txsaga.core.kernel import Kernel
+from txsaga.core.stored_json import as_json
+from txsaga.errors.saga import SagaError
+from txsaga.flows.ports import Start
+from txsaga.flows.saga_code import Doing, action_of
+from txsaga.flows.step import StepState
+
+
+class Later:
+    """A step that runs once the saga is committed."""
+
+    def __init__(self, kernel: Kernel, txid: Callable[[], int | None], number: int, name: str) -> None:
+        self._kernel, self._txid, self.number, self.name = kernel, txid, number, name
+
+    @property
+    def done(self) -> bool:
+        """Tell whether it is done."""
+        return self._found() is not None
+
+    def result(self) -> object:
+        """Return what it returned; `SagaError` while it is not done."""
+        found = self._found()
+        if found is None:
+            raise SagaError(f"step {self.name!r} is not done yet: it runs behind the decision, until it is done")
+        return json.loads(found)
+
+    def _found(self) -> str | None:
+        txid = self._txid()
+        steps = [] if txid is None else self._kernel.store.steps.of(txid)
+        found = next((step for step in steps if step.number == self.number), None)
+        return (found.output or "null") if found is not None and found.state is StepState.DONE else None
+
+
+class PostCommit:
+    """Steps behind the point of no return."""
+
+    def __init__(self) -> None:
+        self.reached = False
+        self.steps: list[Start] = []
+
+    def add(
+        self,
+        number: int,
+        do: Doing,
+        name: str,
+        *,
+        on: str | None,
+        input: Mapping[str, object],
+        options: Mapping[str, object] | None = None,
+        **times: Any,  # of an action
+    ) -> None:
+        """Keep a step for the decision."""
+        action = action_of(do, on, **times)
+        if options:
+            action = action.with_options(options)
+        kept = as_json(dict(input), f"the input of step {name!r}")
+        self.steps.append(Start(number, name, action.kind, action.resource, kept, None, action.written()))

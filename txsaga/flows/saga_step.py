@@ -1,0 +1,228 @@
+"""
+One step forwards, as often as it is asked for: what it came to, and what is known to be left of it where it failed.
+
+What a failed step left behind is found out as far as that can be known: of work in a resource that did not commit
+nothing is there, and only a sure no of a service means that it did nothing. The rest is unknown, and is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from txsaga.consume.dead_letter import short_cause
+from txsaga.core.arguments import check_kind, check_text
+from txsaga.core.kernel import Kernel
+from txsaga.core.stored_json import as_json
+from txsaga.errors import OutcomeUnknown, TransactionClosed, TxSagaError
+from txsaga.errors.saga import AnswerLost, ServiceRefused, StepLeftOut, StepRefused, StepTimedOut
+from txsaga.evidence.ports import Ran
+from txsaga.flows.ports import Start
+from txsaga.flows.saga_actions import StepActions, Turn
+from txsaga.flows.saga_code import Doing, action_of, check_times, checked_retries, kind_of, name_of, undoing
+from txsaga.flows.saga_owner import SagaOwner
+from txsaga.flows.saga_values import FIRST_PAUSE, Action, Undo
+from txsaga.flows.step import Left, StepKind
+
+NEVER_AGAIN = (StepLeftOut, StepRefused, ServiceRefused)
+"""The answer would be the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedStep:
+    """A step as a user asks for it."""
+
+    do: Doing
+    on: str | None
+    compensate: Doing | Undo | None
+    name: str
+    input: Mapping[str, object]
+    retries: int
+    timeout: float | None
+    pause: float
+    expires: timedelta | None = None
+
+    def action(self) -> Action:
+        """Return what is done by whoever asked: it needs no name that others know."""
+        more = {"retries": self.retries, "timeout": self.timeout, "pause": self.pause}
+        return action_of(self.do, self.on, registered=False, **more)
+
+    def start(self, number: int, action: Action) -> Start:
+        """Return what is written down before it runs."""
+        kept = as_json(dict(self.input), f"the input of step {self.name!r}")
+        undo = undoing(self.compensate, self.on)
+        written = None if undo is None else undo.written()
+        return Start(number, self.name, action.kind, action.resource, kept, written, expires=self.expires)
+
+    def told(self, output: object) -> str | None:
+        """Write down what it returned; of a statement, how many rows it changed."""
+        if output is None or (isinstance(self.do, str) and not isinstance(output, int)):
+            return None
+        return as_json(output, f"what step {self.name!r} returned")
+
+
+class Tries:
+    """What the tries of one step leave behind, as far as it can be known."""
+
+    __slots__ = ("_action", "_failed", "_unsure")
+
+    def __init__(self, action: Action) -> None:
+        self._action, self._failed, self._unsure = action, False, False
+
+    def heard(self, error: BaseException) -> bool:
+        """Take what a try came to; tell whether one of them may have done its work, or may still do it."""
+        self._failed = True
+        self._unsure = self._unsure or not _is_sure_no(self._action, error)
+        return self._unsure
+
+    @property
+    def left(self) -> Left:
+        """What is left: nothing only where every try was a sure no."""
+        return Left.NOTHING if self._failed and not self._unsure else Left.UNKNOWN
+
+
+class StepRetry:
+    """Runs steps."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._acting = kernel, StepActions(kernel)
+
+    def run(self, turn: Turn, action: Action, asked: RequestedStep, tries: Tries) -> Ran:
+        """Do a step, again where it may be tried again."""
+        function: Callable[..., object] | None = asked.do if callable(asked.do) else None
+        attempt = 0
+        while True:
+            try:
+                return self._acting.do(turn, action, asked.input, function=function)
+            except BaseException as error:
+                unsure = tries.heard(error)
+                if not isinstance(error, Exception) or isinstance(error, (*NEVER_AGAIN, AnswerLost, TransactionClosed)):
+                    raise
+                attempt += 1
+                if attempt > asked.retries:
+                    if unsure and (done := self._done_after_all(turn, action)) is not None:
+                        return done
+                    raise
+            time.sleep(action.pause_before(attempt, self._kernel.jitter()))
+
+    def _done_after_all(self, turn: Turn, action: Action) -> Ran | None:
+        """Look whether work whose COMMIT was not answered is there; keep it out where it is not."""
+        if action.resource is None:
+            return None
+        work = self._kernel.resource(action.resource)[1].steps
+        try:
+            if not work.fence(turn.transaction, turn.row):
+                return None
+            kept = work.output(turn.transaction, turn.row)
+        except TxSagaError:
+            return None  # it stays unknown
+        return Ran(None if kept is None else json.loads(kept), False)
+
+
+def _is_sure_no(action: Action, error: BaseException) -> bool:
+    if not isinstance(error, Exception):
+        return False  # it interrupted whatever was under way
+    if isinstance(error, NEVER_AGAIN):
+        return True
+    known = action.resource is not None or action.kind is StepKind.MESSAGE
+    return known and not isinstance(error, OutcomeUnknown | StepTimedOut | TransactionClosed)
+
+
+INPUT = "give a mapping of names to JSON values"
+
+
+def asked(
+    do: Doing,
+    *,
+    compensate: Doing | Undo | None = None,
+    on: str | None = None,
+    name: str | None = None,
+    input: Mapping[str, object] | None = None,
+    retries: int = 0,
+    timeout: float | None = None,
+    pause: float = FIRST_PAUSE,
+    expires: timedelta | None = None,
+) -> RequestedStep:
+    """Check what is said of a step."""
+    if on is not None:
+        check_text(on, "the resource of a step", "give the name of a registered one")
+    kind_of(do, on)
+    check_times(timeout, pause)
+    if input is not None:
+        check_kind(input, Mapping, "the input of a step", INPUT)
+        for key in input:
+            check_kind(key, str, "a name in the input of a step", INPUT)
+    if name not in (None, ""):
+        check_text(name, "the name of a step", "give a text")
+    return RequestedStep(
+        do=do,
+        on=on,
+        compensate=compensate,
+        name=name or name_of(do),
+        input=input or {},
+        retries=checked_retries(retries),
+        timeout=timeout,
+        pause=pause,
+        expires=expires,
+    )
+
+
+class StepRunner:
+    """Runs steps of one saga."""
+
+    def __init__(self, kernel: Kernel, owner: SagaOwner) -> None:
+        self._kernel, self._owner, self._trying = kernel, owner, StepRetry(kernel)
+        self._known = (0, "")
+
+    def run(self, number: int, asked: RequestedStep) -> object:
+        """Run a step to its end; return what it returns."""
+        action = asked.action()
+        self._record(asked.start(number, action))
+        tries = Tries(action)
+        try:
+            ran = self._trying.run(self._turn(number, asked.name), action, asked, tries)
+            told = asked.told(ran.output)
+        except BaseException as error:
+            self._owner.fail(number, tries.left, short_cause(f"{type(error).__name__}: {error}"))
+            raise
+        self._owner.finish(number, told)
+        return ran.output
+
+    def _record(self, start: Start) -> None:
+        try:
+            self._owner.record(start)
+        except BaseException:
+            self._owner.drop(start.number)  # it never ran
+            raise
+
+    def _turn(self, number: int, name: str) -> Turn:
+        life = self._owner.life
+        assert life is not None
+        if self._known[0] != life.txid:
+            self._known = life.txid, self._kernel.store.registry.identity.transaction(life.txid)
+        return Turn(self._known[1], life.txid, life.group, number, name)
+
+
+PATIENCE = 30.0
+"""Seconds in all."""
+
+
+def patience(seconds: float = PATIENCE) -> Callable[[float], bool]:
+    """Return what waits, as long as all of it together is not too long."""
+    end = time.monotonic() + seconds
+
+    def wait(pause: float) -> bool:
+        if time.monotonic() + pause > end:
+            return False
+        time.sleep(pause)
+        return True
+
+    return wait
+
+
+def impatient(_: float) -> bool:
+    """Wait for nothing: there are other sagas to be driven."""
+    return False

@@ -1,0 +1,54 @@
+"""
+The write of a batch about sagas: begins, steps, what became of them and decisions, in one durable step.
+
+If this never runs, no step that waits for it has run either; a decision that was not written leaves its saga to the
+next driver, which rolls it back; a mark that was not written lets the next driver ask the resource once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.facts import AFTER, Fact
+from txsaga.core.records import TxRecord
+from txsaga.errors import TxSagaError
+from txsaga.flows.ports import Answer, Mark, OpenSaga, RecordStep, Rest, Settle, StepCall, Steps
+
+
+class SagaWriting:
+    """Writes batches about sagas."""
+
+    def __init__(self, steps: Steps, announce: Announcer) -> None:
+        self._steps, self._announce = steps, announce
+
+    def __call__(self, batch: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
+        """Write a batch; each answer stands at the place of its call."""
+        if not self._announce:
+            return self._steps.write(batch)
+        for kind, txids in _facts(batch).items():
+            self._announce(kind(txids))
+        answers = self._steps.write(batch)
+        done = [call for call, answer in zip(batch, answers, strict=True) if not isinstance(answer, TxSagaError)]
+        for kind, txids in _facts(done, tuple(each.txid for each in answers if isinstance(each, TxRecord))).items():
+            self._announce(AFTER[kind](txids))
+        return answers
+
+
+def _facts(batch: Sequence[StepCall], begun: tuple[int, ...] = ()) -> dict[type[Fact], tuple[int, ...]]:
+    found: dict[type[Fact], list[int]] = {}
+    for call in batch:
+        match call:
+            case OpenSaga():
+                found.setdefault(facts.Recording, []).extend(begun)
+                begun = ()
+            case RecordStep():
+                found.setdefault(facts.Recording, []).append(call.life.txid)
+            case Settle():
+                found.setdefault(facts.Deciding, []).append(call.word.life.txid)
+            case Rest(stalled=True):
+                found.setdefault(facts.Stalling, []).append(call.txid)
+            case Mark() | _:
+                found.setdefault(facts.Marking, []).append(call.txid)
+    return {kind: tuple(dict.fromkeys(txids)) for kind, txids in found.items()}

@@ -1,0 +1,94 @@
+"""
+The scan for what transactions hold: branches that are prepared in their resources, or stand against their decision.
+
+It only looks. It asks every resource that ever held a branch before it gives anything out: one that can't be asked is
+an error that names it, never a list that is short without a word. If this never runs, recovery does what is to be
+done all the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import NamedTuple
+
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import Group
+from txsaga.errors import TxSagaError, UnknownTransaction
+from txsaga.errors.xa import ResourceManagerFailed
+from txsaga.flows.branch import HEURISTIC, BranchId, BranchState
+from txsaga.flows.ports import NONE
+
+PAGE = 100
+
+
+class Scope(StrEnum):
+    """Whose branches are looked for."""
+
+    RESTRICTED = "restricted"  # those of one producer group
+    GLOBAL = "global"  # all of the store, those of its earlier lives too
+
+
+class Recovered(NamedTuple):
+    """A branch that somebody still has to do with."""
+
+    resource: str
+    gid: str
+    txid: int | None  # None: an earlier life of the store had it
+    state: BranchState
+
+
+class Search:
+    """Looks for what is prepared or heuristic."""
+
+    def __init__(self, kernel: Kernel, group: Group | None = None) -> None:
+        self._kernel, self._group = kernel, group
+
+    def pages(self, size: int = PAGE) -> Iterator[list[Recovered]]:
+        """Scan all resources, then give the branches in pages, by resource."""
+        # What stands against its decision may be held as well: then the store's word says more.
+        found = {(each.resource, each.gid): each for each in (*self._held(), *self._heuristics())}
+        return self._paged(sorted(found.values()), size)
+
+    def _paged(self, found: list[Recovered], size: int) -> Iterator[list[Recovered]]:
+        waiting = iter(found)
+        while page := list(islice(waiting, min(size, sys.maxsize))):
+            yield page
+
+    def _held(self) -> Iterator[Recovered]:
+        identity = self._kernel.store.registry.identity
+        for recorded in self._kernel.store.registry.enlisted():
+            try:
+                participant = self._kernel.reach(recorded.name)
+                if participant.database != recorded.database:
+                    raise ResourceManagerFailed(f"resource {recorded.name!r} leads to another database than recorded")
+                found = participant.prepared(identity.uuid.hex)
+            except TxSagaError as reason:
+                raise ResourceManagerFailed(f"resource {recorded.name!r} can't be searched: {reason}") from reason
+            for id in found:
+                txid = self._number(id)
+                if self._is_wanted(txid):
+                    yield Recovered(recorded.name, id.gid, txid, BranchState.PREPARED)
+
+    def _heuristics(self) -> Iterator[Recovered]:
+        store, after = self._kernel.store, NONE
+        while page := store.branches.listed(HEURISTIC, after=after):
+            after = page[-1][:3]
+            for branch in page:
+                if self._is_wanted(branch.txid):
+                    id = BranchId(store.registry.identity.transaction(branch.txid), branch.number, branch.attempt)
+                    yield Recovered(branch.resource, id.gid, branch.txid, branch.state)
+
+    def _number(self, id: BranchId) -> int | None:
+        try:
+            return self._kernel.store.registry.identity.own(id.transaction)
+        except UnknownTransaction:
+            return None
+
+    def _is_wanted(self, txid: int | None) -> bool:
+        if self._group is None:
+            return True
+        view = None if txid is None else self._kernel.store.registry.transaction(txid)
+        return view is not None and view.group == self._group.name

@@ -1,0 +1,88 @@
+"""
+Sessions of a block within an event loop.
+
+A participant that is spoken to without blocking says so; every other one is spoken to in threads, each of its steps
+begun before anybody waits. If that were left out, one slow resource would stop whatever else the loop does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import current_fiber, run_blocking, sent_away
+from txsaga.errors import TransactionError
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.participant import Driven, EnlistedBranch, Looping, Opens, Participant
+
+
+def looped(opens: Opens) -> Opens:
+    """Return what opens the sessions of a participant within a loop; `ConfigError` where it takes none there."""
+    return cast(Looping, opens).in_loop() if hasattr(opens, "in_loop") else _InThreads(opens)
+
+
+def enlisted(participant: Participant, branch: BranchId, *, driver: bool) -> EnlistedBranch:
+    """Open a session of a participant, wherever this runs."""
+    opens: Opens = participant if current_fiber() is None else looped(participant)
+    if not driver:
+        return opens.enlist(branch)
+    if not hasattr(opens, "enlist_driver"):
+        raise TransactionError(
+            f"resource {participant.name!r} has no connection of a driver to work with; leave driver=True out"
+        )
+    return cast(Driven, opens).enlist_driver(branch)
+
+
+def away_with(opened: Callable[[], EnlistedBranch]) -> EnlistedBranch:
+    """Open a session that blocks; within a loop in a thread, as whatever it is asked."""
+    return opened() if current_fiber() is None else _Away(run_blocking(opened))
+
+
+class _InThreads:
+    """A participant whose sessions block."""
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+
+    def enlist(self, branch: BranchId) -> EnlistedBranch:
+        """Open a session for a branch."""
+        return _Away(run_blocking(partial(self._opens.enlist, branch)))
+
+
+class Behind:
+    """A session behind which another one does the work."""
+
+    def __init__(self, session: EnlistedBranch) -> None:
+        self._session = session
+
+    @property
+    def handle(self) -> object:
+        """What the user works with; where it blocks, by `asyncio.to_thread`."""
+        return self._session.handle
+
+    @property
+    def number(self) -> int | None:
+        """How the server numbers it."""
+        return getattr(self._session, "number", None)
+
+
+class _Away(Behind):
+    """A session that blocks."""
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Ask for the vote."""
+        return sent_away(lambda: self._session.prepare()())
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Do what was decided."""
+        return sent_away(lambda: self._session.finish(decision)())
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Commit in one phase."""
+        return sent_away(lambda: self._session.commit(transaction)())
+
+    def leave(self) -> None:
+        """Give the session back."""
+        run_blocking(self._session.leave)

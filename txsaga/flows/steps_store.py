@@ -1,0 +1,297 @@
+"""
+Steps and sagas on PostgreSQL: begins, steps, what became of them and decisions of many sagas in one commit.
+
+Each call may be made again after a lost answer: a begin is looked up by its ticket first, a step lies under its number,
+a decision stands, and no step moves twice. If a lost begin were made again unlooked, the first one's step would be
+compensated although it never ran.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import groupby
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, text
+
+from txsaga.checkback.profile import LEASE
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import TxRecord
+from txsaga.core.retry import PATIENCE, patiently
+from txsaga.errors import (
+    DecidedOtherwise,
+    NumberLapsed,
+    OutcomeUnknown,
+    Superseded,
+    TransactionClosed,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.flows import branch_statements
+from txsaga.flows import step_statements as sql
+from txsaga.flows import step_statements as step_values
+from txsaga.flows.branch_values import standing_of
+from txsaga.flows.branch_values import words as words_of
+from txsaga.flows.fencing import Owned, superseded
+from txsaga.flows.ports import Answer, Close, Mark, OpenSaga, RecordStep, Rest, Settle, StepCall
+from txsaga.flows.saga_values import ClaimedSaga, SagaFigures, SagaView
+from txsaga.flows.step import STEP, TARGETS, Left, StepEvent, StepKind, StepRecord, StepState
+from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED, called, written
+from txsaga.store.connection import by_index, transaction, translating
+from txsaga.store.line import ConnectionLost, ConnectionPool, PipelineConnection
+from txsaga.store.values import int8_array
+from txsaga.store.wire import Call as Statement
+from txsaga.store.wire import Rows
+
+RESENDS = 3
+Kind = TypeVar("Kind")
+Answers = dict[int, Answer | TxSagaError]
+
+
+class PostgresSteps:
+    """Steps of one namespace."""
+
+    def __init__(self, engine: Engine, namespace: str, store: str, *, owner: bool = True) -> None:
+        self._engine, self._store, self._s, self._lines = engine, store, f'"{namespace}"', ConnectionPool(engine)
+        s, resolve = self._s, branch_statements.RESOLVE.format(s=self._s)
+        opened = written(sql.OPEN, s, "x.pgroup", "x.txid", token=TOKEN)
+        self._open = opened if owner else called(s, "open_sagas", sql.OPEN_TYPES)
+        self._resolve = resolve if owner else called(s, "resolve", branch_statements.RESOLVE_TYPES)
+        self._opened = written(sql.OPENED, s, "tx.pgroup", "tx.txid", token=TOKEN if owner else TOKEN_ASKED)
+        self._lock, self._standing = (each.format(s=s) for each in (branch_statements.LOCK, branch_statements.STANDING))
+        self._record, self._mark, self._settle, self._rest, self._close = (
+            each.format(s=s) for each in (sql.RECORD, sql.MARK, sql.SETTLE, sql.REST, sql.CLOSE)
+        )
+
+    def write(self, calls: Sequence[StepCall]) -> Sequence[Answer | TxSagaError]:
+        """Do calls of every kind in one commit, each with its own answer."""
+        lives = [(call, _life_of(call)) for call in calls if isinstance(call, RecordStep | Settle)]
+        past = superseded([Owned(call, life.txid, life.owner) for call, life in lives])
+        answers = self._written([call for call in calls if id(call) not in past]) | past
+        return [answers[id(call)] for call in calls]
+
+    def _written(self, calls: Sequence[StepCall]) -> Answers:
+        words = _of(calls, Settle)
+        begins = [each for each in _of(calls, OpenSaga) if each.life is None]
+        numbered = [each for each in _of(calls, OpenSaga) if each.life is not None]
+        late = [each.begin for each in words if each.begin is not None]
+        records, marks = _of(calls, RecordStep), _of(calls, Mark)
+        rests, closes = _of(calls, Rest), _of(calls, Close)
+        others: list[RecordStep | Settle | Rest | Close] = [*records, *words, *rests, *closes]
+        noted = [*marks, *(mark for each in others for mark in each.marks)]
+        begun = [*records, *(RecordStep(each.word.life, each.begun) for each in words if each.begun)]
+        kept = [True] * len(numbered) + [False] * len(late)
+        known = step_values.opens([*numbered, *late], [0] * len(kept), kept=kept) if kept else None
+        rest = {
+            "known": None if known is None else Statement(self._open, known),
+            "locked": Statement(self._lock, [int8_array(sorted(w.word.life.txid for w in words))]) if words else None,
+            "records": Statement(self._record, step_values.records(begun)) if begun else None,
+            "marks": Statement(self._mark, step_values.marks(noted)) if noted else None,
+            "told": Statement(self._resolve, words_of([each.word for each in words])) if words else None,
+            "settled": Statement(self._settle, step_values.settles(words)) if words else None,
+            "rests": Statement(self._rest, step_values.rests(rests)) if rests else None,
+            "closes": Statement(self._close, step_values.closes(closes)) if closes else None,
+        }
+        asked = {name: statement for name, statement in rest.items() if statement is not None}
+        found = self._exchanged(begins, list(asked.values()))
+        rows = dict(zip((["begins"] if begins else []) + list(asked), found, strict=True))
+        answers = self._begun(begins, rows.get("begins", ()))
+        answers |= self._recorded(records, {row[0] for row in rows.get("records", ())})
+        answers |= self._told(words, {row[0] for row in rows.get("told", ())})
+        answers |= self._opened_as_known(numbered, words, {row[1]: row[3] for row in rows.get("known", ())})
+        moved = set(rows.get("marks", ()))
+        answers |= {id(mark): (mark.txid, mark.number, mark.owner) in moved for mark in marks}
+        for some, name in ((rests, "rests"), (closes, "closes")):
+            changed = set(rows.get(name, ()))
+            answers |= {id(each): (each.txid, each.owner) in changed for each in some}
+        return answers
+
+    def of(self, txid: int) -> Sequence[StepRecord]:
+        """Return the steps of a transaction."""
+        with transaction(self._engine) as connection, translating():
+            return steps_of(connection, self._s, txid)
+
+    def of_all(self, txids: Sequence[int]) -> Mapping[int, Sequence[StepRecord]]:
+        """Return the steps of many transactions in one look."""
+        found = map(step_of, self._rows(sql.OF_ALL, {"txids": list(txids)}))
+        return {txid: list(steps) for txid, steps in groupby(found, lambda step: step.txid)}
+
+    def claim(
+        self, driver: str, *, limit: int, lease: timedelta = LEASE, txid: int | None = None
+    ) -> Sequence[ClaimedSaga]:
+        """Take over sagas whose driver is gone."""
+        values = {"driver": driver, "limit": limit, "txid": txid, "lease": lease.total_seconds()}
+        return [
+            ClaimedSaga(row[0], row[1], row[2], None if row[3] is None else Decision(row[3]), row[4])
+            for row in self._rows(sql.CLAIM, values)
+        ]
+
+    def hold(self, held: Sequence[tuple[int, int]], lease: timedelta) -> None:
+        """Show that the owner, or driver, of these is alive."""
+        txids, owners = ([each[at] for each in held] for at in (0, 1))
+        values = {"txids": txids, "owners": owners, "lease": lease.total_seconds()}
+        with by_index(self._engine) as connection, translating():
+            connection.execute(text(sql.HOLD.format(s=self._s)), values)
+
+    def listed(self, *, limit: int = 1_000, txid: int | None = None) -> Sequence[SagaView]:
+        """Return the sagas that are not over."""
+        return [_view(row) for row in self._rows(sql.LISTED, {"limit": limit, "txid": txid})]
+
+    def counted(self) -> SagaFigures:
+        """Count the sagas that are not over."""
+        ((running, driving, waiting, stalled),) = self._rows(sql.COUNTED, {})
+        return SagaFigures(running=running, driving=driving, waiting=waiting, stalled=stalled)
+
+    def close(self) -> None:
+        """Close the lines that nobody has."""
+        self._lines.close()
+
+    def _exchanged(self, begins: Sequence[OpenSaga], others: Sequence[Statement]) -> list[Rows]:
+        tickets = [random.getrandbits(63) for _ in begins]  # they tell begins apart, and guard nothing
+        first = [Statement(self._open, step_values.opens(begins, tickets))] if begins else []
+        with self._lines.taken() as line:
+            patiently(line.connection, PATIENCE)
+            for _ in range(RESENDS):
+                try:
+                    return line.exchange([*first, *others])
+                except ConnectionLost as lost:
+                    reason = lost
+                try:
+                    patiently(line.connection, PATIENCE)
+                    if begins and (found := self._found(line, begins, tickets)):
+                        return [found, *(line.exchange(others) if others else [])]
+                except (TxSagaError, ConnectionLost) as away:
+                    raise OutcomeUnknown(f"whether this was written is not known: {away}") from away
+        raise OutcomeUnknown(f"whether this was written is not known: {reason}") from reason
+
+    def _found(self, line: PipelineConnection, begins: Sequence[OpenSaga], tickets: Sequence[int]) -> Rows:
+        (rows,) = line.exchange([Statement(self._opened, step_values.lost(begins, tickets))])
+        return rows
+
+    def _begun(self, begins: Sequence[OpenSaga], rows: Rows) -> Answers:
+        found = {ord: (txid, token) for ord, txid, token, _ in rows}
+        return {
+            id(begin): _life(begin, *found[at]) if at in found else TransactionsRejected(self._store)
+            for at, begin in enumerate(begins, 1)
+        }
+
+    def _opened_as_known(
+        self, numbered: Sequence[OpenSaga], words: Sequence[Settle], found: Mapping[int, bool]
+    ) -> Answers:
+        """Answer begins under numbers that were taken before, and words about numbers that are nobody's."""
+        answers: Answers = {}
+        for begin in numbered:
+            life = _numbered(begin)
+            if life.txid not in found:
+                answers[id(begin)] = NumberLapsed(life.txid)
+            else:
+                answers[id(begin)] = life if found[life.txid] else self._go_on(life, begin)
+        for word in words:
+            if word.begin is not None and word.word.life.txid not in found:
+                answers[id(word)] = NumberLapsed(word.word.life.txid)
+        return answers
+
+    def _go_on(self, life: TxRecord, begin: OpenSaga) -> Answer | TxSagaError:
+        """Add the steps of a begin to what was there: it is its own, its answer lost, or somebody was first."""
+        if begin.steps:
+            record = RecordStep(life, begin.steps)
+            (rows,) = self._exchanged([], [Statement(self._record, step_values.records([record]))])
+            if rows:
+                return life
+        standing = self._stands([life.txid]).get(life.txid)
+        open_ = standing is not None and standing[0] is None and standing[1] == life.owner and not begin.steps
+        return life if open_ else _refusal(life, standing)
+
+    def _recorded(self, records: Sequence[RecordStep], done: set[int]) -> Answers:
+        answers: Answers = {id(each): None for each in records if each.life.txid in done}
+        refused = [each for each in records if each.life.txid not in done]
+        stands = self._stands([each.life.txid for each in refused])
+        return answers | {id(each): _refusal(each.life, stands.get(each.life.txid)) for each in refused}
+
+    def _told(self, words: Sequence[Settle], done: set[int]) -> Answers:
+        answers: Answers = {id(each): each.word.decision for each in words if each.word.life.txid in done}
+        others = [each for each in words if each.word.life.txid not in done]
+        stands = self._stands([each.word.life.txid for each in others])
+        return answers | {id(each): standing_of(each.word, stands.get(each.word.life.txid)) for each in others}
+
+    def _stands(self, txids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        if not txids:
+            return {}
+        (rows,) = self._exchanged([], [Statement(self._standing, [int8_array(txids)])])
+        return {row[0]: row[1:] for row in rows}
+
+    def _rows(self, statement: str, values: Mapping[str, object]) -> Sequence[Any]:
+        with by_index(self._engine) as connection, translating():
+            return connection.execute(text(statement.format(s=self._s)), values).all()
+
+
+def steps_of(connection: Connection, s: str, txid: int) -> list[StepRecord]:
+    """Read the steps of a transaction in somebody's own block."""
+    return [step_of(row) for row in connection.execute(text(sql.OF.format(s=s)), {"txid": txid})]
+
+
+def step_of(row: Any) -> StepRecord:
+    """Read a row."""
+    txid, number, name, attempt, state, kind, *middle = row
+    resource, input, compensation, action, output, left, *last = middle
+    words = (resource, input, compensation, action, output)
+    return StepRecord(txid, number, name, attempt, StepState(state), StepKind(kind), *words, Left(left), *last)
+
+
+def compensates(connection: Connection, s: str, txid: int) -> bool:
+    """Tell whether something of a transaction is still to be undone."""
+    return bool(connection.execute(text(sql.UNCOMPENSATED.format(s=s)), {"txid": txid}).scalar())
+
+
+def move(connection: Connection, s: str, txid: int, number: int, event: StepEvent, why: str) -> bool:
+    """Move a step by hand and let its saga go on at once."""
+    sources = [state.value for state in STEP.sources(event)]
+    values = {"txid": txid, "number": number, "target": TARGETS[event].value, "sources": sources, "why": why}
+    moved = connection.execute(text(sql.MOVE.format(s=s)), values).rowcount == 1
+    if moved:
+        connection.execute(text(sql.WAKE.format(s=s)), {"txid": txid})
+    return moved
+
+
+def _of(calls: Sequence[StepCall], kind: type[Kind]) -> list[Kind]:
+    return [call for call in calls if isinstance(call, kind)]
+
+
+def _life_of(call: RecordStep | Settle) -> TxRecord:
+    return call.life if isinstance(call, RecordStep) else call.word.life
+
+
+def _life(begin: OpenSaga, txid: int, token: bytes) -> TxRecord:
+    common: dict[str, Any] = {"key": None, "epoch": 1, "owner": 1, "state": TxState.ACTIVE, "run": begin.run}
+    return TxRecord(txid=txid, group=begin.group, token=token, **common)
+
+
+def _numbered(begin: OpenSaga) -> TxRecord:
+    assert begin.life is not None
+    return replace(begin.life, run=begin.run)
+
+
+def _unknown(life: TxRecord) -> TxSagaError:
+    return UnknownTransaction(f"transaction {life.txid} is not in this store")
+
+
+def _refusal(life: TxRecord, stands: tuple[Any, ...] | None) -> TxSagaError:
+    if stands is None:
+        return _unknown(life)
+    decision, owner, *_ = stands
+    if owner != life.owner:
+        return Superseded(life.txid)
+    if decision is not None:
+        return DecidedOtherwise(life.txid, Decision(decision).name)
+    return TransactionClosed(f"transaction {life.txid} is closed; no step can begin any more")
+
+
+def _view(row: Any) -> SagaView:
+    names = ("txid", "group", "key", "decision", "steps", "waiting", "driver", "until", "stalled", "why")
+    found = dict(zip(names, row, strict=True))
+    return SagaView(**{**found, "decision": None if row[3] is None else Decision(row[3])})

@@ -1,0 +1,169 @@
+"""
+What a step of a flow writes into tables, and what gates say to it: recorded with the end of the step.
+
+Rows are staged at once, under the number of the attempt. Their records and the yes of gates are stored in the commit
+that closes the step, so that an attempt which is superseded, or fails, publishes nothing (R4). The no of a gate is
+stored at once: from then on the flow can only roll back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+
+from txsaga.core.kernel import Kernel
+from txsaga.core.records import FRAMES, TxRecord
+from txsaga.errors import ConfigError
+from txsaga.flows.ballot import Result
+from txsaga.flows.step_attempts import current_attempt
+from txsaga.flows.step_records import PARTS, FlowStep
+from txsaga.lake import gate_votes as gates
+from txsaga.lake.gates import Gate, Judged, together
+from txsaga.lake.home_rows import RowsMode, RowsWrite
+from txsaga.lake.table import ROWS_EFFECT, TABLE_EFFECT, Effect, TableName, TableWrite, WriteMode
+from txsaga.lake.table_writes import Table, TableWrites
+from txsaga.messages.ports import Ledger
+from txsaga.messages.tx_records import all_amended
+
+FRAMES_OF_STEP = 16
+STEPS_WITH_FRAMES = 128
+"""A part is a number of 32 bits."""
+
+
+class FlowTables(TableWrites):
+    """What one attempt of a step writes into tables."""
+
+    def __init__(self, kernel: Kernel, step: FlowStep, life: Callable[[str], TxRecord]) -> None:
+        super().__init__(kernel, PARTS + step.number, life)
+        self._step, self._judged, self._won = step, list[Judged](), list[tuple[int, int]]()
+        self._known, self._frames = False, count(1)
+
+    def table(self, said: str) -> Table:
+        """Return a table by its name; an earlier step may have created it."""
+        if not self._known:
+            self._find_created()
+        return super().table(said)
+
+    def record(self, ledger: Ledger) -> None:
+        """Store everything, with the end of the step."""
+        life = self.life("write to a table")
+        for effect in self.recorded:
+            ledger.keep(life.txid, effect)
+        for found in self._judged:
+            gates.vote(ledger, life.txid, found)
+        if self.recorded:
+            ledger.win(life.txid, self._part, life.owner)
+        for part, attempt in self._won:
+            ledger.win(life.txid, part, attempt)
+
+    def write(
+        self,
+        name: TableName,
+        rows: object,
+        mode: WriteMode,
+        where: Mapping[str, object] | None,
+        properties: Mapping[str, str],
+        gate: Gate | None = None,
+    ) -> TableWrite | None:
+        """Stage rows; an amendment appends to no table that holds what it amends."""
+        if mode is WriteMode.APPEND:
+            self._require_not_twice(name)
+        return super().write(name, rows, mode, where, properties, gate)
+
+    def file(self, life: TxRecord, about: object, effect: Effect) -> None:
+        """Keep what was staged for the end of the step; an amendment adds to no table that holds what it amends."""
+        write = RowsWrite.read(effect.payload)
+        if write.mode is not RowsMode.REPLACE:
+            self._require_first(write.target, partial(_placed, target=write.target), "replace(rows)")
+        self.recorded.append(effect)
+
+    def admit(self, write: TableWrite) -> None:
+        """Refuse a branch that only adds to a table which holds what is amended."""
+        if write.mode is WriteMode.APPEND:
+            self._require_not_twice(write.name)
+
+    def known(self, life: TxRecord) -> Sequence[TableWrite]:
+        """Return what was written into tables so far, by the steps before this one too."""
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
+        return [*(TableWrite.read(each.payload) for each in effects), *super().known(life)]
+
+    def check_staged(self, said: str, gate: Gate) -> Judged:
+        """Let a gate look at what the steps before this one have staged for a table."""
+        life, name = self.life("check rows"), self._kernel.tables.name(said)
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
+        writes = [write for each in effects if (write := TableWrite.read(each.payload)).name == name]
+        gates.started(gate)
+        subjects = [self._kernel.tables.subject(each) for each in writes if each.mode is not WriteMode.CREATE]
+        subject = together(str(name), subjects)
+        ballot = f"{name} {self._part}.{self._step.attempt}.{next(self._numbers)}"
+        found = gates.judged(gate, ballot, subject)
+        self._record(life, name, None, found)
+        return found
+
+    def next_frame(self) -> int:
+        """Return the first part of the next frame of messages."""
+        number = next(self._frames)
+        if number >= FRAMES_OF_STEP or self._step.number >= STEPS_WITH_FRAMES:
+            raise ConfigError(
+                f"a step sends at most {FRAMES_OF_STEP - 1} frames, and steps behind number "
+                f"{STEPS_WITH_FRAMES - 1} none; put frames together, or send them in an earlier step"
+            )
+        return (self._step.number * FRAMES_OF_STEP + number) * FRAMES
+
+    def frame_won(self, part: int, attempt: int) -> None:
+        """Name what counts of a frame, once the step is done."""
+        self._won.append((part, attempt))
+
+    def attempt(self, life: TxRecord) -> int:
+        """Return the number of the attempt, which names what it stages."""
+        return self._step.attempt
+
+    def own(self, ledger: Ledger, life: TxRecord) -> None:
+        """Lock the flow, and make sure that this attempt still is the step's: no other one's gate may speak for it."""
+        current_attempt(ledger, life, self._step)
+
+    def _record(self, life: TxRecord, about: object, write: TableWrite | None, found: Judged | None = None) -> None:
+        if found is not None and found.poll.result is not Result.CARRIED:
+            with self._recording(life, about) as ledger:
+                gates.vote(ledger, life.txid, found)
+            gates.require_passed(found)
+        if write is not None:
+            self.recorded.append(Effect(TABLE_EFFECT, self._part, life.owner, write.payload()))
+        if found is not None:
+            self._judged.append(found)
+
+    def _require_not_twice(self, name: TableName) -> None:
+        self._require_first(name, partial(_wrote, name=name), "overwrite(rows, where=…)")
+
+    def _require_first(self, table: object, wrote: Callable[[Effect], bool], remedy: str) -> None:
+        """Refuse to add to a table that an amended transaction wrote to: what it wrote would stay beside it."""
+        life = self.life("write to a table")
+        with self._kernel.store.ledgers.open() as ledger:
+            of = next((each for each in all_amended(ledger, life) if any(map(wrote, ledger.effects(each)))), None)
+        if of is not None:
+            raise ConfigError(
+                f"table {table} has rows of transaction {of}, which is amended: appended ones would stand beside them; "
+                f"replace them by {remedy}"
+            )
+
+    def _find_created(self) -> None:
+        life = self.life("write to a table")
+        with self._kernel.store.ledgers.open() as ledger:
+            effects = [each for each in ledger.effects(life.txid) if each.kind == TABLE_EFFECT]
+        for write in (TableWrite.read(each.payload) for each in effects):
+            if write.mode is WriteMode.CREATE:
+                self._created[TableName(*write.name)] = str(write.created)
+                self._seen[TableName(*write.name)] = None
+        self._known = True
+
+
+def _wrote(effect: Effect, name: TableName) -> bool:
+    write = TableWrite.read(effect.payload) if effect.kind == TABLE_EFFECT else None
+    return write is not None and write.name == name and write.mode is not WriteMode.CREATE
+
+
+def _placed(effect: Effect, target: str) -> bool:
+    return effect.kind == ROWS_EFFECT and RowsWrite.read(effect.payload).target == target

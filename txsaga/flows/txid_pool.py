@@ -1,0 +1,131 @@
+"""
+Numbers for transactions of which nothing is written before their end: taken from the store many at a time.
+
+Who uses many has the next ones fetched while some are left: within a loop all of its tasks would wait for who fetches.
+A number is used once, and soon: what is older than a moment is thrown away, so that nobody begins under a number that
+the store has let go of, or for long after it rejects transactions. If the process dies, its numbers stay unused.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from txsaga.core.fibers import run_blocking
+from txsaga.core.forking import this_process
+from txsaga.core.records import TxRecord
+
+MANY = 512
+KEPT = 1.0
+"""Seconds that a number may wait to be used."""
+AHEAD = 64
+"""Who used so many at once has the next ones fetched when a quarter of them is left."""
+
+logger = logging.getLogger("txsaga")
+
+Ask = Callable[[int], Sequence[TxRecord]]
+
+
+class _Stock:
+    """The numbers of one group that are at hand, and when they are too old."""
+
+    def __init__(self) -> None:
+        self._lives = deque[tuple[float, TxRecord]]()
+        self._asked, self._until, self._thrown_away = 1, -math.inf, False
+        self._low = 0  # with fewer at hand the next ones are fetched
+        self._ahead = threading.Lock()  # whoever fetches them has it
+        self._noting = threading.Lock()
+
+    def take(self) -> TxRecord | None:
+        """Take the oldest one that is fresh enough."""
+        now = time.monotonic()
+        with suppress(IndexError):  # another thread took the last one
+            while True:
+                until, life = self._lives.popleft()
+                if now < until:
+                    return life
+                self._thrown_away = True
+        return None
+
+    def fetch(self, ask: Ask) -> TxRecord:
+        """Ask for more than the last time where those were used up, else for one: the others would be thrown away."""
+        used_up = not self._thrown_away and time.monotonic() < self._until + KEPT
+        until, (first, *others) = self._ask(ask, 4 * self._asked if used_up else 1)
+        self._keep(until, others)
+        return first
+
+    def runs_low(self) -> bool:
+        """Tell so to one caller, who calls `fetch_ahead`."""
+        return len(self._lives) < self._low and self._ahead.acquire(blocking=False)
+
+    def fetch_ahead(self, ask: Ask) -> None:
+        """Have more at hand before the last one is used; whoever needs one meanwhile does not wait for that."""
+        try:
+            self._keep(*self._ask(ask, self._asked if self._thrown_away else 4 * self._asked))
+        except Exception:  # whoever needs one hears why
+            self._low = 0  # until one was given out again
+            logger.debug("no numbers could be fetched ahead", exc_info=True)
+        finally:
+            self.let_be()
+
+    def let_be(self) -> None:
+        """Fetch nothing ahead, for now."""
+        with suppress(RuntimeError):  # who was to fetch them did begin
+            self._ahead.release()
+
+    def _ask(self, ask: Ask, many: int) -> tuple[float, Sequence[TxRecord]]:
+        until = time.monotonic() + KEPT
+        lives = ask(min(MANY, many))
+        with self._noting:
+            if until >= self._until:  # else a later question was answered first
+                self._asked, self._until, self._thrown_away = len(lives), until, False
+                self._low = len(lives) // 4 if len(lives) >= AHEAD else 0
+        return until, lives
+
+    def _keep(self, until: float, lives: Sequence[TxRecord]) -> None:
+        if time.monotonic() < until:
+            self._lives.extend([(until, life) for life in lives])
+
+
+class TxidPool:
+    """The numbers that this process has at hand."""
+
+    def __init__(self, ask: Callable[[int, int], Sequence[TxRecord]]) -> None:
+        self._ask = ask
+        self._start_anew()
+
+    def take(self, group: int) -> TxRecord:
+        """Take a number; the store is asked when none is fresh enough."""
+        if self._process != this_process():
+            self._start_anew()  # a forked child's parent uses its own
+        stock = self._stocks.get(group) or self._stocks.setdefault(group, _Stock())
+        life = stock.take()
+        if life is None:
+            return run_blocking(lambda: self._fetched(group, stock))
+        if stock.runs_low():
+            self._fetch_ahead(group, stock)
+        return life
+
+    def _fetched(self, group: int, stock: _Stock) -> TxRecord:
+        with self._lock:
+            return stock.take() or stock.fetch(partial(self._ask, group))  # somebody may have fetched meanwhile
+
+    def _fetch_ahead(self, group: int, stock: _Stock) -> None:
+        fetching = partial(stock.fetch_ahead, partial(self._ask, group))
+        try:
+            threading.Thread(target=fetching, name="txsaga-numbers", daemon=True).start()
+        except BaseException as failed:
+            stock.let_be()
+            if not isinstance(failed, RuntimeError):  # no thread is to be had
+                raise
+
+    def _start_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._stocks: dict[int, _Stock] = {}
+        self._process = this_process()

@@ -1,0 +1,378 @@
+"""
+The work of one coordinated transaction in its resources: a session for each branch, opened by its first use.
+
+All resources are at work at the same time: each step is sent to all of them before anybody waits, so that no lock is
+held longer than the slowest answer takes. A session that is lost is never opened again in the same transaction. If
+this process dies, what was not prepared is rolled back by its resource, and what was prepared waits for recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar, cast
+
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision
+from txsaga.core.retry import patiently
+from txsaga.errors import TransactionError
+from txsaga.flows.branch import Finish, Vote
+from txsaga.flows.journal import Journal
+from txsaga.flows.journals import JournalRoute, SwiftJournal, WrittenDown, enlist_journal, waited
+from txsaga.flows.parts import BranchPart, PhaseTwoResult
+from txsaga.flows.ports import BranchVote
+from txsaga.flows.self_deadlock import SelfDeadlockDetector
+from txsaga.flows.sessions_in_loop import enlisted
+from txsaga.flows.step_records import Journalled
+from txsaga.resources.participant import EnlistedBranch, LockPatience
+
+logger = logging.getLogger("txsaga")
+
+Answer = TypeVar("Answer")
+Journals = Mapping[str, Sequence[Journalled]]
+"""What resources are to do at their votes."""
+
+
+class Work:
+    """What was opened for the branches of one transaction."""
+
+    def __init__(self, txid: int, announce: Announcer, patience: float = 0.0) -> None:
+        self._txid, self._announce, self._patience = txid, announce, patience
+        self._txids: tuple[int, ...] = (txid,)  # whose work is in its branches
+        self._parts: dict[str, BranchPart] = {}
+        self._written = WrittenDown()
+        self.knots = SelfDeadlockDetector(txid)
+
+    def add(self, key: str, part: BranchPart) -> None:
+        """Let a branch be worked in."""
+        self._parts[key] = part
+
+    def part(self, key: str) -> BranchPart:
+        """Return a branch and its resource."""
+        return self._parts[key]
+
+    @property
+    def used(self) -> list[str]:
+        """What has a session here."""
+        return [key for key, part in self._parts.items() if part.session is not None]
+
+    @property
+    def _journalled(self) -> list[str]:
+        return [key for key, part in self._parts.items() if part.statements]
+
+    @property
+    def empty(self) -> set[int]:
+        """The numbers of the branches in which nothing was ever done, or that left because nothing was changed."""
+        return {part.branch.number for part in self._parts.values() if part.left or not (part.used or part.aux)}
+
+    def last(self, *, alone: bool = True) -> str | None:
+        """The one that commits in one phase: what can't vote, or, where that is allowed, whoever is alone."""
+        opened = {key: self._parts[key] for key in self.used}
+        unable = [key for key, part in opened.items() if not part.can_vote and not part.aux]
+        if unable or not alone or len(opened) != 1:
+            return next(iter(unable), None)
+        ((key, part),) = opened.items()
+        return key if part.participant.capabilities.last_resource and not part.aux else None
+
+    def refuse_open_units(self) -> None:
+        """Refuse to leave a unit open that can't follow the outcome."""
+        for part in self._parts.values():
+            if part.aux and part.session is not None and not part.can_vote:
+                raise TransactionError(
+                    f"the open unit of lane {part.participant.name!r} can't follow the outcome, "
+                    f"because {part.participant.capabilities.kind} can't vote: commit it or roll it back before the end"
+                )
+
+    def handle(self, key: str, *, driver: bool = False) -> object:
+        """Return what the user works with in a branch, opening its session."""
+        part = self._named_part(key)
+        self._written.claim(key, JournalRoute.SESSION)
+        session = part.session or self._opened(key, part, driver=driver)
+        if part.driven is not driver:
+            raise TransactionError(f"the session in {key!r} was opened the other way; say driver=True always or never")
+        return session.handle
+
+    def journal(self, key: str, require_open: Callable[[], None]) -> Journal:
+        """Return what a resource is to do at its vote: the same each time."""
+        part = self._named_part(key)
+        if part.aux:
+            raise TransactionError(f"{key!r} is a unit of a lane, which has no journal; work in it by the lane")
+        return self._written.journal(key, part.participant, require_open)
+
+    def take_journals(self) -> Journals:
+        """Take what was written down: nothing is added to it any more."""
+        participants = {key: part.participant for key, part in self._parts.items() if not part.aux}
+        return self._written.take(participants)
+
+    def open_journals(self, journals: Journals, *, shared_by: Sequence[int] = ()) -> None:
+        """Open the sessions in which journals are done with the votes, those of all transactions that share them."""
+        self._txids = tuple(shared_by) or (self._txid,)
+        alone = LockPatience.BRIEFLY if self._written.together else LockPatience.PATIENTLY
+        waits = LockPatience.SHORTLY if shared_by else alone
+        for key, statements in journals.items():
+            part = self._parts[key]
+            part.statements = statements
+            self._open(key, part, partial(enlist_journal, part.participant, part.branch, statements, waits=waits))
+
+    @property
+    def shareable(self) -> bool:
+        """Tell whether its journals may be done in a branch with others': nothing was done yet, and they only add."""
+        if not self._written.adds:
+            return False
+        for part in self._parts.values():
+            if part.aux or part.session is not None or not part.can_vote:
+                return False
+        return True
+
+    def undo(self) -> bool:
+        """Take back what journals did, so that they can be done anew; tell whether nothing of it is left.
+
+        Only what the very sessions say counts: one that was lost may still do what it was sent. Then all is left as it
+        is to the rollback.
+        """
+        self._txids = (self._txid,)
+        if not self._taken_back(key for key in self._journalled if self._parts[key].asked):
+            return False
+        for key in self._journalled:
+            self.drop(key)
+            part = self._parts[key]
+            part.used = part.asked = part.left = False
+            part.statements = ()
+        return True
+
+    def refuse_own_lock(self, key: str, error: BaseException) -> None:
+        """Raise why a statement of this branch was interrupted, if its transaction waited for itself."""
+        if (found := self.knots.found(key, error)) is not None:
+            raise found from error
+
+    def explain_own_lock(self, error: BaseException) -> None:
+        """Say so with an error that left another way."""
+        for key in self.used:
+            if (found := self.knots.found(key, error)) is not None:
+                error.add_note(str(found))
+
+    def prepare(self, *, besides: str | None = None) -> dict[str, Vote]:
+        """Ask for every vote there is; a no is raised once all have answered."""
+        return self.heard(self.ask(key for key in self.used if key != besides))
+
+    def hoped(self) -> tuple[BranchVote, ...]:
+        """Name every branch as it will be once all journals voted yes."""
+        return self.named(dict.fromkeys(self._journalled, Vote.PREPARED))
+
+    def ask_at_once(self) -> Callable[[], dict[str, Vote]]:
+        """Ask all journals at the same time, and once: where they wait for somebody that is a no.
+
+        The function that is returned waits for their votes.
+        """
+        votes = self._asking(set(self._journalled))
+        return lambda: self.heard(votes())
+
+    def heard(self, answers: Mapping[str, Vote | Exception]) -> dict[str, Vote]:
+        """Return the votes among these answers, or raise a no; what had nothing to write leaves."""
+        votes = dict[str, Vote]()
+        for key, answer in answers.items():
+            if isinstance(answer, Exception):
+                if (found := self.knots.found(key)) is not None:
+                    answer.add_note(str(found))
+                answer.add_note(f"this was the vote of resource {self._parts[key].participant.name!r}")
+                raise answer
+            votes[key] = answer
+            if answer is Vote.READ_ONLY:
+                self._parts[key].left = True
+                self.drop(key)
+        return votes
+
+    def ask(self, keys: Iterable[str]) -> dict[str, Vote | Exception]:
+        """Ask these branches for their votes; each has its answer, but journals whose turn does not come any more."""
+        due = set(keys)
+        journals = [key for key in self._journalled if key in due]
+        together = self._written.together
+        in_turn = [] if together else journals[1:]
+        answers = self._asked(due.difference(in_turn))
+        if together and waited(answers.values()) and self._taken_back(journals):
+            answers = {key: answer for key, answer in answers.items() if key not in journals}
+            in_turn = journals
+        for key in in_turn:
+            if any(isinstance(answer, Exception) for answer in answers.values()):
+                break
+            answers |= self._asked({key})
+        return answers
+
+    def _asked(self, keys: set[str]) -> dict[str, Vote | Exception]:
+        return self._asking(keys)()
+
+    def _asking(self, keys: set[str]) -> Callable[[], dict[str, Vote | Exception]]:
+        for key in keys:
+            self._parts[key].asked = True
+        return self._sent(facts.Voting, keys, lambda session: session.prepare())
+
+    def _taken_back(self, journals: Iterable[str]) -> bool:
+        """Roll journals back for another try; tell whether it worked."""
+        told = self._each(None, set(journals), lambda session: cast(SwiftJournal, session).take_back())
+        return not any(isinstance(each, Exception) for each in told.values())
+
+    def take_out(self, key: str) -> EnlistedBranch:
+        """Let one branch take no part any more; whoever takes it out rolls it back."""
+        self.knots.leave([key])
+        session, self._parts[key].session = self._parts[key].session, None
+        assert session is not None
+        return session
+
+    def named(
+        self, votes: Mapping[str, Vote], *, besides: Collection[str] = (), last: str | None = None
+    ) -> tuple[BranchVote, ...]:
+        """Name every branch: by its vote, the last resource as prepared, one where nothing was done as gone.
+
+        What is left out keeps its state: whatever it holds is rolled back.
+        """
+        late = [key for key in self.used if key not in votes and key != last and key not in besides]
+        if late:  # some thread of the user's: named as one that voted it would be split off
+            raise TransactionError(
+                f"work in {late[0]!r} began while the votes were under way; let all threads end before the block does"
+            )
+        told = {*votes, *besides}
+        gone = [key for key in self._journalled if key not in told and self._parts[key].session is None]
+        if gone:
+            raise TransactionError(
+                f"what {gone[0]!r} was to do was given up before its vote: nothing of it may be decided"
+            )
+        return tuple(
+            BranchVote(part.branch.number, part.branch.attempt, votes.get(key) or _silent_vote(part))
+            for key, part in self._parts.items()
+            if key not in besides and (key in votes or part.session is not None or not (part.used or part.aux))
+        )
+
+    def commit(self, key: str, transaction: str | None = None) -> None:
+        """Let one branch commit in one phase; with a transaction, that commit is its decision."""
+        part = self._parts[key]
+        assert part.session is not None
+        self._tell(facts.Working, part)
+        part.session.commit(transaction)()
+        part.decided = transaction is not None
+        self._tell(facts.Worked, part)
+        self.drop(key)
+
+    def release(self) -> PhaseTwoResult:
+        """Roll back what was not asked for its vote: its locks need no decision to go."""
+        unasked = [key for key in self.used if not self._parts[key].asked]
+        told = self.finish(Decision.ROLLBACK, unasked)
+        for key in unasked:
+            self.drop(key)
+        return told
+
+    def finish(self, decision: Decision, keys: Iterable[str] | None = None) -> PhaseTwoResult:
+        """Tell these branches what was decided, or all of them."""
+        asked = set(self.used if keys is None else keys)
+        self.knots.leave(asked)
+        told = PhaseTwoResult([], {}, [])
+        for part in self._parts.values():
+            if part.decided and keys is None:
+                told.note(self._txid, part, decision, Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED)
+        for key, answer in self._each(facts.Finishing, asked, lambda session: session.finish(decision)).items():
+            part = self._parts[key]
+            if isinstance(answer, Exception):
+                told.silent[part.participant.name] = answer
+            else:
+                told.note(self._txid, part, decision, answer)
+        return told
+
+    def leave(self) -> None:
+        """Give every session back; one that is interrupted does not keep the others."""
+        try:
+            for key in self._parts:
+                self.drop(key)
+        except BaseException:
+            self.leave()
+            raise
+        self.knots.close()
+        self._written.forget()
+
+    def drop(self, key: str) -> None:
+        """Give one session back."""
+        part = self._parts[key]
+        session, part.session = part.session, None
+        if session is None:
+            return
+        self.knots.leave([key])
+        try:
+            session.leave()
+        except Exception:  # it is over in any case; the resource rolls back what was not prepared
+            logger.warning("the session of %r could not be given back", key, exc_info=True)
+
+    def _opened(self, key: str, part: BranchPart, *, driver: bool) -> EnlistedBranch:
+        """Open the session of a branch: the first of many threads does, the others find it."""
+        with part.opening:
+            if part.session is None:
+                if part.used:
+                    raise TransactionError(
+                        f"the session in {key!r} is over; it is never opened again in its transaction"
+                    )
+                self._written.claim(key, JournalRoute.SESSION)
+                part.driven = driver
+                try:
+                    self._open(key, part, partial(enlisted, part.participant, part.branch, driver=driver))
+                except BaseException:
+                    self._written.unclaim(key)
+                    raise
+            assert part.session is not None
+            return part.session
+
+    def _open(self, key: str, part: BranchPart, enlisted: Callable[[], EnlistedBranch]) -> None:
+        with self.knots.room(key, part.participant, unit=part.aux):
+            session = patiently(enlisted, self._patience)
+        part.used, part.session = True, session  # the session last: it is looked at first
+        self.knots.enter(key, part.participant, session, unit=part.aux)
+
+    def _named_part(self, key: str) -> BranchPart:
+        part = self._parts.get(key)
+        if part is None:
+            known = ", ".join(repr(key) for key, part in self._parts.items() if not part.aux)
+            raise TransactionError(
+                f"resource {key!r} is not one of this transaction's; it was opened for {known}: name it there"
+            )
+        return part
+
+    def _each(
+        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[EnlistedBranch], Callable[[], Answer]]
+    ) -> dict[str, Answer | Exception]:
+        """Send to all of them, then wait for each."""
+        return self._sent(fact, keys, send)()
+
+    def _sent(
+        self, fact: type[facts.Fact] | None, keys: set[str], send: Callable[[EnlistedBranch], Callable[[], Answer]]
+    ) -> Callable[[], dict[str, Answer | Exception]]:
+        """Send to all of them; the function that is returned waits for each."""
+        told = fact if self._announce else None
+        waiting: dict[str, Callable[[], Answer]] = {}
+        found: dict[str, Answer | Exception] = {}
+        for key, part in self._parts.items():
+            if key in keys and part.session is not None:
+                if told is not None:
+                    self._tell(told, part)
+                try:
+                    waiting[key] = send(part.session)
+                except Exception as error:  # noqa: BLE001  # whatever a resource raises is its answer
+                    found[key] = error
+
+        def answered() -> dict[str, Answer | Exception]:
+            for key, wait in waiting.items():
+                try:
+                    found[key] = wait()
+                except Exception as error:  # noqa: BLE001  # the same
+                    found[key] = error
+                else:
+                    if told is not None:
+                        self._tell(facts.AFTER[told], self._parts[key])
+            return found
+
+        return answered
+
+    def _tell(self, fact: type[facts.Fact], part: BranchPart) -> None:
+        if self._announce:
+            self._announce(fact(self._txids, about=part.participant.name))
+
+
+def _silent_vote(part: BranchPart) -> Vote:
+    return Vote.PREPARED if part.session is not None else Vote.READ_ONLY

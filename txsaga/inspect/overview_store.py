@@ -1,0 +1,253 @@
+"""
+What people look at, read from one namespace.
+
+Undecided halves are counted from the checkpoint of the sweep on; those before it are on the list of doubts.
+So a look at a store with a long history costs little, as long as some engine runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Engine, exists, func, select, text
+
+from txsaga.checkback.doubts_store import remark_of
+from txsaga.checkback.questions import Remark
+from txsaga.consume.log_store import PostgresLog
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
+from txsaga.flows import ballots_store as ballots
+from txsaga.flows.ballot import Polled
+from txsaga.flows.branch_statements import BACKLOG
+from txsaga.inspect.overview import (
+    Audited,
+    Backlog,
+    BranchBacklog,
+    Checks,
+    Dispatch,
+    DoubtView,
+    LastRound,
+    Position,
+    Reading,
+    Undecided,
+)
+from txsaga.inspect.trace import Trace
+from txsaga.inspect.traces_store import trace
+from txsaga.store import schema
+from txsaga.store.connection import transaction
+
+# From the checkpoint of the sweep on; what lies before it is on the list.
+UNDECIDED_ONES = """
+    SELECT u.txid, coalesce(t.pgroup, h.pgroup) AS pgroup, d.parked,
+           clock_timestamp() - coalesce(t.opened, h.born) AS age
+      FROM (
+        SELECT txid FROM {s}.tx WHERE state IN ('active', 'ended', 'prepared')
+        UNION SELECT txid FROM {s}.doubt
+        UNION SELECT h.txid FROM {s}.half h
+         WHERE h.txid > coalesce((SELECT txid FROM {s}.checkpoint WHERE name = 'sweep'), 0) AND NOT h.keyed) u
+      LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.doubt d USING (txid)
+      LEFT JOIN LATERAL (SELECT born, pgroup FROM {s}.half WHERE half.txid = u.txid LIMIT 1) h ON true
+     WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = u.txid)
+       AND NOT EXISTS (SELECT FROM {s}.scheduled w WHERE w.txid = u.txid)"""
+
+UNDECIDED = f"""
+SELECT count(*), count(parked), max(age),
+       (SELECT count(*) FROM {{s}}.scheduled w WHERE NOT EXISTS (SELECT FROM {{s}}.op WHERE op.txid = w.txid))
+  FROM ({UNDECIDED_ONES}) b"""
+
+READINGS = """
+SELECT c.grp, t.name, q.idx, q.tail, q.head, c.off, least(k.lowest, c.off),
+       coalesce(k.held, 0)::int8, coalesce(k.resting, 0)::int8, coalesce(k.in_line, 0)::int8,
+       CASE WHEN least(k.lowest, c.off) < q.head THEN (
+         SELECT clock_timestamp() - at FROM {s}.log l WHERE l.qid = c.qid
+            AND l.base <= greatest(least(k.lowest, c.off), q.tail) ORDER BY l.base DESC LIMIT 1) END
+  FROM {s}.cursor c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+  LEFT JOIN (
+    SELECT grp, qid, min(base) FILTER (WHERE message IS NULL) AS lowest,
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NOT NULL AND until > clock_timestamp()) AS held,
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL AND attempts = 0 AND message IS NULL) AS in_line,
+           sum(bit_count(open::bit(64))) FILTER (WHERE receipt IS NULL AND (attempts > 0 OR message IS NOT NULL)
+                                                    OR until <= clock_timestamp() AND receipt IS NOT NULL) AS resting
+      FROM {s}.claim GROUP BY grp, qid) k ON k.grp = c.grp AND k.qid = c.qid
+ ORDER BY c.grp, t.name, q.idx"""
+
+POSITION = ("queue", "tail", "head", "offset", "lowest", "held", "resting", "in_line", "oldest")
+
+# Who reads a stream has a lease; who works messages off has some of them. What is bound is its transaction's: its
+# member may be dead.
+MEMBERS = """
+SELECT kind, count(*) FROM {s}.lease WHERE kind LIKE 'member:%' AND until > clock_timestamp() GROUP BY kind"""
+HANDS = """
+SELECT c.grp, t.name, count(DISTINCT c.member) FROM {s}.claim c JOIN {s}.queue q USING (qid)
+  JOIN {s}.topic t ON t.id = q.topic WHERE c.receipt IS NOT NULL AND c.txid IS NULL
+   AND c.until > clock_timestamp()
+ GROUP BY c.grp, t.name"""
+
+DEAD = "SELECT grp, count(*) FROM {s}.dead_letter GROUP BY grp ORDER BY grp"
+
+DISPATCH = """
+SELECT t.id, clock_timestamp() - t.at,
+       (SELECT count(*) FROM {s}.op WHERE xid >= pg_snapshot_xmax(t.snap) AND decision = 1)
+     + (SELECT count(*) FROM {s}.op WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(t.snap))) AND decision = 1),
+       ARRAY(SELECT o.name || '/' || q.idx FROM {s}.queue q JOIN {s}.topic o ON o.id = q.topic
+              WHERE q.reached IS NOT NULL ORDER BY o.name, q.idx)
+  FROM (SELECT id, snap, at FROM {s}.tick ORDER BY id DESC LIMIT 1) t"""
+
+
+BACKLOGS = f"""
+WITH b AS ({UNDECIDED_ONES})
+SELECT g.id, g.name, count(b.txid), count(b.parked), count(q.txid), max(b.age),
+       (SELECT count(*) FROM {{s}}.lease l WHERE l.kind = 'checker:' || g.id AND l.until > clock_timestamp())
+  FROM {{s}}.producer_group g LEFT JOIN b ON b.pgroup = g.id LEFT JOIN {{s}}.question q ON q.txid = b.txid
+ WHERE g.transactional GROUP BY g.id, g.name ORDER BY g.name"""
+ANSWERS = "SELECT pgroup, answer, n FROM {s}.tally ORDER BY pgroup, answer"
+
+DOUBTS = """
+SELECT d.txid, g.name, t.key, clock_timestamp() - coalesce(t.opened, h.born), q.member,
+       d.checks, d.check_at, d.parked, d.remarks
+  FROM {s}.doubt d JOIN {s}.producer_group g ON g.id = d.pgroup
+  LEFT JOIN {s}.tx t USING (txid) LEFT JOIN {s}.question q USING (txid)
+  LEFT JOIN LATERAL (SELECT born FROM {s}.half WHERE half.txid = d.txid LIMIT 1) h ON true
+ WHERE NOT EXISTS (SELECT FROM {s}.op WHERE op.txid = d.txid) AND (d.parked IS NOT NULL OR NOT :parked)
+   AND (cast(:group AS text) IS NULL OR g.name = :group) AND (cast(:txid AS int8) IS NULL OR d.txid = :txid)
+ ORDER BY d.txid LIMIT :limit"""
+
+
+class PostgresOverview:
+    """Figures and records for people."""
+
+    def __init__(self, engine: Engine, namespace: str, identity: StoreId, log: PostgresLog) -> None:
+        self._engine, self._namespace, self._identity, self._log = engine, namespace, identity, log
+        self._schema = f'"{namespace}"'
+
+    def undecided(self) -> Undecided:
+        """Count the transactions without a decision."""
+        ((count, parked, oldest, scheduled),) = self._rows(UNDECIDED)
+        return Undecided(count=count, parked=parked, oldest=oldest, scheduled=scheduled)
+
+    def readings(self) -> Sequence[Reading]:
+        """Tell how far each group has read each topic."""
+        leases = {tuple(kind.removeprefix("member:").split("/")): count for kind, count in self._rows(MEMBERS)}
+        members = Counter({**leases, **{(group, topic): count for group, topic, count in self._rows(HANDS)}})
+        return [
+            Reading(
+                group=group,
+                topic=topic,
+                members=members[group, topic],
+                positions=tuple(Position(**dict(zip(POSITION, row[2:], strict=True))) for row in rows),
+            )
+            for (group, topic), rows in groupby(self._rows(READINGS), lambda row: (row[0], row[1]))
+        ]
+
+    def dead_letters(self) -> Mapping[str, int]:
+        """Count the dead letters of each group that has some."""
+        return dict(map(tuple, self._rows(DEAD)))
+
+    def dispatch(self) -> Dispatch:
+        """Tell of the last tick and of what waits for the next."""
+        ((tick, age, waiting, blocked),) = self._rows(DISPATCH)
+        return Dispatch(tick=tick, age=age, waiting=waiting, blocked=tuple(blocked))
+
+    def history(self, txid: int) -> Sequence[Audited]:
+        """Return the audit rows of a transaction."""
+        row = schema.audit.c
+        query = select(row.at, row.what, row.who, row.why, row.login).where(row.txid == txid).order_by(row.id)
+        with transaction(self._engine) as connection:
+            return [Audited(**found) for found in connection.execute(query).mappings()]
+
+    def checks(self, txid: int) -> Checks | None:
+        """Tell how a transaction stands on the list of doubts."""
+        doubt, op = schema.doubt.c, schema.op.c
+        query = select(doubt.checks, doubt.check_at, doubt.parked, doubt.remarks).where(
+            doubt.txid == txid, ~exists().where(op.txid == txid)
+        )
+        with transaction(self._engine) as connection:
+            found = connection.execute(query).one_or_none()
+        if found is None:
+            return None
+        return _checks(*found)
+
+    def remarks(self, txid: int) -> Sequence[Remark]:
+        """Return what came of the checks of a transaction, the last ones."""
+        checks = self.checks(txid)
+        return () if checks is None else checks.remarks
+
+    def backlogs(self) -> Sequence[Backlog]:
+        """Tell what is undecided of each producer group that ever had something to decide."""
+        answers: dict[int, dict[str, int]] = {}
+        for group, answer, count in self._rows(ANSWERS):
+            answers.setdefault(group, {})[answer] = count
+        return [
+            Backlog(
+                group=name,
+                undecided=undecided,
+                parked=parked,
+                asked=asked,
+                oldest=oldest,
+                members=members,
+                answers=answers.get(id, {}),
+            )
+            for id, name, undecided, parked, asked, oldest, members in self._rows(BACKLOGS)
+        ]
+
+    def trace(self, txid: int) -> Trace | None:
+        """Return everything durable of a transaction."""
+        return trace(self._engine, self._namespace, txid, self._log.offset_at)
+
+    def doubts(
+        self, *, limit: int, parked: bool = False, group: str | None = None, txid: int | None = None
+    ) -> Sequence[DoubtView]:
+        """Return what is on the list of doubts and undecided."""
+        return [
+            DoubtView(
+                txid=number,
+                id=self._identity.transaction(number),
+                group=name,
+                key=key,
+                age=age,
+                member=member,
+                checks=_checks(*checks),
+            )
+            for number, name, key, age, member, *checks in self._rows(
+                DOUBTS, limit=limit, parked=parked, group=group, txid=txid
+            )
+        ]
+
+    def polls(self, limit: int = 50) -> Sequence[tuple[int, Polled]]:
+        """Return the ballots of open transactions with their votes."""
+        with transaction(self._engine) as connection:
+            return ballots.open_ones(connection, limit)
+
+    def branches(self) -> Sequence[BranchBacklog]:
+        """Tell what is unfinished in each resource."""
+        return [
+            BranchBacklog(resource=name, undecided=undecided, waiting=waiting, oldest=oldest, heuristics=heuristics)
+            for name, undecided, waiting, oldest, heuristics in self._rows(BACKLOG)
+        ]
+
+    def decisions(self, txids: Collection[int]) -> Mapping[int, Decision]:
+        """Return what stands of transactions."""
+        found = self._rows("SELECT txid, decision FROM {s}.op WHERE txid = ANY(:txids)", txids=list(txids))
+        return {txid: Decision(decision) for txid, decision in found}
+
+    def last_round(self, role: str) -> LastRound | None:
+        """Tell who led the last round of a role: its lease ends with it."""
+        lease = schema.lease.c
+        query = select(lease.holder, func.clock_timestamp() - lease.until).where(
+            lease.kind == "round", lease.name == role
+        )
+        with transaction(self._engine) as connection:
+            found = connection.execute(query).one_or_none()
+        return None if found is None else LastRound(leader=found[0], ago=max(found[1], timedelta(0)))
+
+    def _rows(self, sql: str, **values: object) -> Sequence[Any]:
+        with transaction(self._engine) as connection:
+            return connection.execute(text(sql.format(s=self._schema)), values).all()
+
+
+def _checks(asked: int, due: datetime, parked: str | None, remarks: Sequence[Mapping[str, str]]) -> Checks:
+    return Checks(asked=asked, due=due, parked=parked, remarks=tuple(map(remark_of, remarks)))

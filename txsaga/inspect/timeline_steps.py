@@ -1,0 +1,366 @@
+"""
+The steps of one transaction, told from what is durable of it.
+
+A step whose moment is kept nowhere says so by having none. Local work is told from the decision alone, unless
+somebody looked at its evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.evidence.late_bodies import LATE_PART
+from txsaga.flows.branch import NOTHING_DONE, Branch, BranchState
+from txsaga.flows.declaration import Hold
+from txsaga.flows.step import StepState
+from txsaga.flows.step_records import MAIN as MAIN_UNIT
+from txsaga.flows.step_records import FlowStep, FlowStepState, last_attempts, read_application
+from txsaga.inspect.overview import Audited
+from txsaga.inspect.timeline import MAIN_LANE, TimelineKind, TimelinePhase, TimelineStep, in_order
+from txsaga.inspect.trace import SentMessages, Trace
+from txsaga.messages.replay import REPLAY, REPLAYED
+
+UNITS = {Decision.COMMIT: ("committed", TimelineKind.FINAL), Decision.ROLLBACK: ("rolled back", TimelineKind.NONE)}
+
+
+def flow_steps(trace: Trace) -> Iterator[TimelineStep]:
+    """Tell each attempt of each step, and each unit that its lane settled."""
+    last = {(step.number, step.attempt) for step in last_attempts(trace.flow_steps)}
+    for step in trace.flow_steps:
+        what, kind = _told(step, superseded=(step.number, step.attempt) not in last)
+        at, lane = step.ended or step.started, _lane(step.resource, aux=step.lane)
+        yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.STORED, lane=lane, at=at, why=step.why)
+    for unit in trace.flow_units:
+        if unit.decision is not None and unit.number != MAIN_UNIT:
+            told, kind = UNITS[unit.decision]
+            lane = _lane(unit.resource, aux=True)
+            what = f"unit {unit.number} of the lane {told}"
+            yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.STORED, lane=lane, at=unit.at)
+
+
+def _told(step: FlowStep, *, superseded: bool) -> tuple[str, TimelineKind]:
+    application = read_application(step.mark)
+    tried = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    tried += "" if application is None else f", by {application.name}"
+    match step.state:
+        case FlowStepState.FAILED:
+            return f"step {step.name} failed{tried}", TimelineKind.NONE
+        case FlowStepState.STARTED:
+            what = "superseded" if superseded else "under way, or its process died"
+            return f"step {step.name} {what}{tried}", TimelineKind.NONE if superseded else TimelineKind.CHANGE
+    return f"step {step.name} done{_held(step)}{tried}", TimelineKind.CHANGE
+
+
+def _held(step: FlowStep) -> str:
+    if step.hold is Hold.JOURNAL:
+        return f": {step.statements} statement{'' if step.statements == 1 else 's'} in the journal"
+    return ", held prepared" if step.branch is not None else ""
+
+
+def _lane(resource: str | None, *, aux: bool) -> str:
+    if resource is None:
+        return MAIN_LANE
+    return f"{resource} aux" if aux else resource
+
+
+CLOSED = (TxState.ENDED, TxState.PREPARED)
+CHECK = "CHECK "
+RECORDED = {
+    "PARKED": "parked",
+    "RESUMED": "resumed",
+    REPLAY: "replays transaction {}",
+    REPLAYED: "replayed as transaction {}",
+}
+FATES = {
+    BranchState.COMMITTED: ("committed", TimelineKind.FINAL),
+    BranchState.ROLLED_BACK: ("rolled back", TimelineKind.NONE),
+    BranchState.HEURISTIC_COMMITTED: ("found committed by somebody else", TimelineKind.FINAL),
+    BranchState.HEURISTIC_ROLLED_BACK: ("found rolled back by somebody else", TimelineKind.NONE),
+    BranchState.HEURISTIC_MIXED: ("found half committed", TimelineKind.FINAL),
+    BranchState.HEURISTIC_HAZARD: ("found, and nobody can tell", TimelineKind.HELD),
+    BranchState.FORGOTTEN: ("forgotten", TimelineKind.NONE),
+}
+"""How a branch ended, and whether its resource may still hold undo data of it."""
+BECAME = {
+    StepState.COMPENSATING: ("is to be undone", TimelineKind.HELD),
+    StepState.COMPENSATED: ("undone", TimelineKind.NONE),
+    StepState.COMPENSATION_FAILED: ("can't be undone", TimelineKind.HELD),
+    StepState.SKIPPED: ("skipped by hand", TimelineKind.NONE),
+}
+"""What became of a step behind the decision, and whether anything of it is still to be undone."""
+VOTED = (
+    BranchState.COMMITTED,
+    BranchState.HEURISTIC_ROLLED_BACK,
+    BranchState.HEURISTIC_MIXED,
+    BranchState.HEURISTIC_HAZARD,
+)
+"""What tells, of a transaction that commits, that a branch had voted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What the evidence of local work said to somebody who looked, and fenced nothing."""
+
+    committed: bool | None  # None: nothing is there, or nobody could answer
+    why: str
+
+
+def steps_of(trace: Trace, looked: Looked | None = None) -> list[TimelineStep]:
+    """Return the steps of a transaction in order."""
+    parts = (_opened, _taken_over, _stored, _branched, _stepped, _closed, _asked, _parked, _recorded, _decided, _given)
+    told = (step for part in parts for step in part(trace))
+    return in_order([*told, *flow_steps(trace), *_worked(trace, looked)])
+
+
+def _opened(trace: Trace) -> Iterator[TimelineStep]:
+    life = trace.life
+    if life is None:
+        return
+    under = f"opened under key {life.key}, life {life.epoch}" if life.key is not None else "opened"
+    yield TimelineStep(what=under, kind=TimelineKind.CHANGE, phase=TimelinePhase.OPENED, at=life.opened)
+    if trace.amends is not None:
+        what = f"amends transaction {trace.amends}"
+        yield TimelineStep(what=what, kind=TimelineKind.HELD, phase=TimelinePhase.OPENED, at=life.opened)
+    if trace.amended_as is not None:
+        what = f"amended by transaction {trace.amended_as.txid}"
+        yield TimelineStep(what=what, kind=TimelineKind.NONE, phase=TimelinePhase.AFTER, at=trace.amended_as.at)
+    if life.state is TxState.ACTIVE and life.touched > life.opened:
+        who = "somebody" if life.flow else f"owner {life.owner}"
+        yield TimelineStep(
+            what=f"{who} was last seen", kind=TimelineKind.HELD, phase=TimelinePhase.STORED, at=life.touched
+        )
+
+
+def _taken_over(trace: Trace) -> Iterator[TimelineStep]:
+    for owner in range(2, trace.life.owner + 1 if trace.life else 0):
+        before = min((sent.born for sent in trace.sent if sent.attempt >= owner), default=None)
+        phase = TimelinePhase.OPENED if before else TimelinePhase.STORED
+        what = f"end begun by owner {owner}" if trace.life and trace.life.flow else f"taken over by owner {owner}"
+        yield TimelineStep(what=what, kind=TimelineKind.CHANGE, phase=phase, before=before)
+
+
+def _stored(trace: Trace) -> Iterator[TimelineStep]:
+    for sent in trace.sent:
+        late = trace.life is not None and sent.part == LATE_PART
+        yield TimelineStep(
+            what=_message(sent, late=late, superseded=_superseded(trace, sent)),
+            kind=TimelineKind.FINAL if late else TimelineKind.CHANGE,
+            phase=TimelinePhase.DECIDED if late else TimelinePhase.STORED,
+            at=sent.born,
+            who=f"owner {sent.attempt}" if trace.life else "",
+        )
+    for slot, place in trace.kept:
+        what = f"place {slot} kept for a late body to {place}"
+        yield TimelineStep(what=what, kind=TimelineKind.CHANGE, phase=TimelinePhase.STORED)
+    for group, member, place, first, last in trace.bound:
+        what = f"{_offsets(first, last)} of {place} bound for group {group}"
+        yield TimelineStep(what=what, kind=TimelineKind.CHANGE, phase=TimelinePhase.STORED, who=member)
+
+
+def _branched(trace: Trace) -> Iterator[TimelineStep]:
+    """Tell each attempt of a branch in the lane of its resource: named, voted or left, and what became of it."""
+    of_flow = {(step.branch, step.attempt) for step in trace.flow_steps}
+    of_flow |= {(unit.branch, unit.attempt) for unit in trace.flow_units}
+    for branch in trace.branches:
+        tried = f", attempt {branch.attempt}" if branch.attempt > 1 else ""
+        own = (branch.number, branch.attempt) in of_flow  # its step, or its unit, tells of it
+        lane = f"{branch.resource} aux" if branch.aux else branch.resource
+        what, fate = f"{'unit' if branch.aux and not own else 'branch'} {branch.number}", FATES.get(branch.state)
+        at = branch.at if branch.state is BranchState.ACTIVE else None
+        left = branch.state is BranchState.COMMITTED and branch.why == NOTHING_DONE
+        if not own:
+            kind = TimelineKind.NONE if left else TimelineKind.CHANGE
+            yield TimelineStep(what=f"{what} named{tried}", kind=kind, phase=TimelinePhase.OPENED, lane=lane, at=at)
+        if left:
+            yield TimelineStep(
+                what=f"{what} left: nothing to commit{tried}",
+                kind=TimelineKind.NONE,
+                phase=TimelinePhase.WORKED,
+                lane=lane,
+            )
+            continue
+        if not own and _has_voted(trace, branch):
+            yield TimelineStep(what=f"{what} voted", kind=TimelineKind.HELD, phase=TimelinePhase.WORKED, lane=lane)
+        if fate:
+            told, kind = fate
+            phase = TimelinePhase.STORED if branch.aux else TimelinePhase.GIVEN
+            yield TimelineStep(
+                what=f"{what} {told}{tried}", kind=kind, phase=phase, lane=lane, at=branch.at, why=branch.why
+            )
+
+
+def _has_voted(trace: Trace, branch: Branch) -> bool:
+    """Tell whether a branch was asked for its vote; the one whose commit is the decision never is."""
+    if branch.aux or (trace.resource is not None and trace.resource.id == branch.recorded):
+        return False
+    return branch.state is BranchState.PREPARED or (trace.decision is Decision.COMMIT and branch.state in VOTED)
+
+
+def _stepped(trace: Trace) -> Iterator[TimelineStep]:
+    """Tell each step of a saga in the lane of its resource: that it began, and what became of it."""
+    for step in trace.steps:
+        what, lane = f"step {step.number} {step.name}", step.resource or MAIN_LANE
+        phase = TimelinePhase.GIVEN if step.forward else TimelinePhase.STORED
+        told, kind = BECAME.get(step.state, ("", TimelineKind.CHANGE))
+        at = step.at if not told else None
+        fate = f" {step.state}" if step.state in (StepState.DONE, StepState.FAILED) else ""
+        why = step.error if step.state is StepState.FAILED else ""
+        first = TimelineKind.FINAL if step.forward or step.compensation is None else TimelineKind.CHANGE
+        yield TimelineStep(what=f"{what}{fate or ' began'}", kind=first, phase=phase, lane=lane, at=at, why=why)
+        if told:
+            yield TimelineStep(
+                what=f"{what} {told}", kind=kind, phase=TimelinePhase.AFTER, lane=lane, at=step.at, why=step.error
+            )
+
+
+def _closed(trace: Trace) -> Iterator[TimelineStep]:
+    life = trace.life
+    if life is None or life.state is TxState.ACTIVE:
+        return
+    if life.state is TxState.ROLLED_BACK and not any(sent.counts for sent in trace.sent):
+        return  # whatever it was rolled back from, no end is known
+    at = life.touched if life.state in CLOSED else None
+    yield TimelineStep(what="closed by its owner", kind=TimelineKind.HELD, phase=TimelinePhase.CLOSED, at=at)
+
+
+def _worked(trace: Trace, looked: Looked | None) -> Iterator[TimelineStep]:
+    if trace.resource is None:
+        return
+    lane = trace.resource.name
+    committed, why = trace.decision is Decision.COMMIT, _found_out(trace)
+    if looked is not None and looked.committed is not None:
+        committed, why = looked.committed, looked.why
+    elif looked is not None or trace.decision is None:
+        why = looked.why if looked else "nobody looked whether it committed"
+        yield TimelineStep(what="local work", kind=TimelineKind.HELD, phase=TimelinePhase.WORKED, lane=lane, why=why)
+        return
+    kind, what = (
+        (TimelineKind.FINAL, "local work committed") if committed else (TimelineKind.NONE, "local work did not commit")
+    )
+    yield TimelineStep(what=what, kind=kind, phase=TimelinePhase.WORKED, lane=lane, why=why)
+
+
+def _found_out(trace: Trace) -> str:
+    """Say how a decision knows of local work: check-back has looked at the evidence."""
+    op, record = trace.op, _decided_by(trace)
+    if op is not None and op.from_check and record is not None and record.what == op.decision.name:
+        return record.why
+    return "by the decision; nobody looked at the evidence"
+
+
+def _asked(trace: Trace) -> Iterator[TimelineStep]:
+    listed = trace.listed
+    if trace.due is not None:
+        yield TimelineStep(what="due", kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=trace.due)
+    if listed is None:
+        return
+    for at, who, answer, why in listed.remarks:
+        yield TimelineStep(
+            what=f"check: {answer}", kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=at, who=who, why=why
+        )
+    if not listed.remarks:
+        what = f"found undecided, {_count(listed.checks, 'check')} since"
+        yield TimelineStep(what=what, kind=TimelineKind.HELD, phase=TimelinePhase.ASKED)
+    if listed.parked is None:
+        yield TimelineStep(what="next check", kind=TimelineKind.HELD, phase=TimelinePhase.PARKED, at=listed.due)
+
+
+def _parked(trace: Trace) -> Iterator[TimelineStep]:
+    """Tell of a parking that left no audit row."""
+    why = _why_parked(trace)
+    if why is not None and not any(each.what == "PARKED" for each in trace.audits):
+        at = trace.life.touched if trace.life and trace.life.state is TxState.PARKED else None
+        yield TimelineStep(what="parked", kind=TimelineKind.HELD, phase=TimelinePhase.PARKED, at=at, why=why)
+
+
+def _why_parked(trace: Trace) -> str | None:
+    if trace.listed is not None and trace.listed.parked is not None:
+        return trace.listed.parked
+    return "" if trace.life and trace.life.state is TxState.PARKED else None
+
+
+def _recorded(trace: Trace) -> Iterator[TimelineStep]:
+    decided, other = _decided_by(trace), trace.replays or trace.replayed_as
+    over = next((step.at or step.before for step in _decided(trace)), None)
+    for each in trace.audits:
+        if each.what.startswith(CHECK):
+            what = f"check: {each.what.removeprefix(CHECK)}"
+            yield TimelineStep(
+                what=what, kind=TimelineKind.HELD, phase=TimelinePhase.ASKED, at=each.at, who=each.who, why=each.why
+            )
+        elif each is not decided:
+            after = over is not None and each.at > over
+            kind, phase = (
+                (TimelineKind.NONE, TimelinePhase.AFTER)
+                if after or each.what == REPLAYED
+                else (TimelineKind.HELD, TimelinePhase.PARKED)
+            )
+            what = RECORDED[each.what].format(other) if each.what in RECORDED else each.what
+            yield TimelineStep(what=what, kind=kind, phase=phase, at=each.at, who=each.who, why=each.why)
+
+
+def _decided(trace: Trace) -> Iterator[TimelineStep]:
+    op = trace.op
+    if op is None:
+        return
+    record, at = _decided_by(trace), None
+    if record is not None:
+        at = record.at
+    elif trace.life is not None:
+        at = trace.life.touched
+    yield TimelineStep(
+        what=_outcome(trace, op.decision, from_check=op.from_check),
+        kind=TimelineKind.NONE,
+        phase=TimelinePhase.DECIDED,
+        at=at,
+        before=None if at else min([given.at for given in trace.given], default=op.before),
+        who=record.who if record else "",
+        why=record.why if record else "",
+    )
+
+
+def _decided_by(trace: Trace) -> Audited | None:
+    """Return the audit row that was written with the decision."""
+    op, by_hand = trace.op, " BY HAND"
+    said = (each for each in reversed(trace.audits) if op and each.what.removesuffix(by_hand) == op.decision.name)
+    return next(said, None)
+
+
+def _given(trace: Trace) -> Iterator[TimelineStep]:
+    for place, first, last, at in trace.given:
+        what = f"{_offsets(first, last)} of {place} given out"
+        yield TimelineStep(what=what, kind=TimelineKind.NONE, phase=TimelinePhase.GIVEN, at=at)
+
+
+def _superseded(trace: Trace, sent: SentMessages) -> bool:
+    if trace.life is None or sent.counts:
+        return False
+    won = any(other.counts and other.part == sent.part for other in trace.sent)
+    return won or sent.attempt < trace.life.owner
+
+
+def _message(sent: SentMessages, *, late: bool, superseded: bool) -> str:
+    what = f"late body to {sent.place}" if late else f"{_count(sent.messages, 'message')} to {sent.place}"
+    if sent.timed:
+        what += " for later"
+    return f"{what}, superseded" if superseded else what
+
+
+def _outcome(trace: Trace, decision: Decision, *, from_check: bool) -> str:
+    timed = trace.life is None and any(sent.timed for sent in trace.sent)
+    if from_check:
+        return f"{decision.name}, not by its owner"
+    if timed:
+        return f"{decision.name}: {'it was due' if decision is Decision.COMMIT else 'recalled'}"
+    return decision.name
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,184 @@
+"""
+What is durable of one transaction, read from one snapshot; offsets that ticks gave out are looked up behind it.
+
+The log has no index by transaction, which would cost every tick: an entry is searched from the time on in which the
+half was stored, and from the tail only where it is not found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, text
+
+from txsaga.checkback.doubts_store import remark_of
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import RegisteredResource
+from txsaga.core.topic import TopicType
+from txsaga.flows import branch_statements, step_statements
+from txsaga.flows.branches_store import branch_of
+from txsaga.flows.flows_store import steps_of, units_of
+from txsaga.flows.steps_store import step_of
+from txsaga.inspect.overview import Audited
+from txsaga.inspect.trace import (
+    Amended,
+    ConsumedOffsets,
+    Given,
+    KeptEvidence,
+    Life,
+    Listed,
+    Op,
+    SentMessages,
+    Trace,
+    TracePlace,
+)
+from txsaga.store.connection import transaction
+
+ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+SLACK = timedelta(seconds=10)
+"""The moment of a log entry is that of its tick's begin, which may lie before the half that it saw."""
+
+# Everything but the bodies of halves, which may be gigabytes.
+LOOK = {
+    "life": "SELECT key, epoch, owner, state, opened, touched, pgroup, evidence, lease FROM {s}.tx WHERE txid = :txid",
+    "halves": """
+SELECT h.part, h.attempt, t.name, q.idx, h.qid, t.type, sum(h.n)::int8 AS messages, count(*) AS chunks,
+       min(h.born) AS born, NOT h.keyed OR coalesce(p.attempt = h.attempt, false) AS counts,
+       min(h.pgroup) AS pgroup, min(h.evidence) AS evidence
+  FROM {s}.half h JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic
+  LEFT JOIN {s}.part p ON p.txid = h.txid AND p.part = h.part
+ WHERE h.txid = :txid GROUP BY h.part, h.attempt, t.name, q.idx, h.qid, t.type, h.keyed, p.attempt
+ ORDER BY h.part, h.attempt, min(h.born), t.name, q.idx""",
+    "effects": """
+SELECT e.seq, e.kind, t.name, q.idx, coalesce(e.payload ->> 'of', e.payload ->> 'as')::int8 AS other
+  FROM {s}.effect e LEFT JOIN {s}.queue q ON q.qid = (e.payload ->> 'qid')::int4
+  LEFT JOIN {s}.topic t ON t.id = q.topic WHERE e.txid = :txid ORDER BY e.seq""",
+    "bound": """
+SELECT i.grp, i.member, t.name, q.idx, i.start AS first, i."end" - 1 AS last
+  FROM {s}.intent i JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE i.txid = :txid
+UNION ALL
+SELECT c.grp, coalesce(c.member, ''), t.name, q.idx, c.base, c.base + c.size - 1
+  FROM {s}.claim c JOIN {s}.queue q USING (qid) JOIN {s}.topic t ON t.id = q.topic WHERE c.txid = :txid
+ ORDER BY 1, 3, 4, 5""",
+    "amended": """
+SELECT n.txid, n.touched AS at
+  FROM {s}.tx t JOIN {s}.tx n ON n.pgroup = t.pgroup AND n.key = t.key AND n.epoch > t.epoch AND n.state = 'committed'
+  JOIN {s}.effect e ON e.txid = n.txid AND e.kind = 'amends' AND (e.payload ->> 'of')::int8 = t.txid
+ WHERE t.txid = :txid ORDER BY n.epoch LIMIT 1""",
+    "due": "SELECT at FROM {s}.scheduled WHERE txid = :txid",
+    # Remarks came later than the table: read in this way, one without them has none.
+    "doubt": """
+SELECT checks, check_at, parked, remarks
+  FROM {s}.doubt d WHERE txid = :txid""",
+    "audits": "SELECT at, what, who, why FROM {s}.event WHERE txid = :txid ORDER BY id",
+    "branches": branch_statements.OF,
+    "steps": step_statements.OF,
+    "op": """
+SELECT decision, from_check, (SELECT k.at FROM {s}.tick k WHERE pg_visible_in_snapshot(o.xid, k.snap)
+                               ORDER BY k.id LIMIT 1) AS before
+  FROM {s}.op o WHERE txid = :txid""",
+}
+RESOURCE = "SELECT id, name, database FROM {s}.resource WHERE id = :id"
+GIVEN = """
+SELECT base, n, at FROM {s}.log
+ WHERE qid = :qid AND base >= :low AND base < :high AND txid = :txid AND part = :part AND attempt = :attempt
+ ORDER BY base LIMIT :chunks"""
+
+
+class Rows(NamedTuple):
+    """What one look found."""
+
+    life: Sequence[Any]
+    halves: Sequence[Any]
+    effects: Sequence[Any]
+    bound: Sequence[Any]
+    amended: Sequence[Any]
+    due: Sequence[Any]
+    doubt: Sequence[Any]
+    audits: Sequence[Any]
+    branches: Sequence[Any]
+    steps: Sequence[Any]
+    op: Sequence[Any]
+
+
+OffsetAt = Callable[[int, datetime], int]
+
+
+def trace(engine: Engine, namespace: str, txid: int, offset_at: OffsetAt) -> Trace | None:
+    """Read what is durable of a transaction."""
+    s = f'"{namespace}"'
+    with transaction(engine) as connection:
+        connection.execute(text(ONE_SNAPSHOT))
+        found = Rows(*(connection.execute(text(LOOK[name].format(s=s)), {"txid": txid}).all() for name in Rows._fields))
+        if not found.life and not found.halves:
+            return None
+        resource = _resource(connection, s, found)
+        steps, units = tuple(steps_of(connection, txid)), tuple(units_of(connection, txid))
+    committed = bool(found.op) and found.op[0].decision == Decision.COMMIT
+    given = tuple(_given(engine, s, txid, found.halves, offset_at)) if committed else ()
+    return replace(_trace(txid, found, resource, given), flow_steps=steps, flow_units=units)
+
+
+def _trace(txid: int, found: Rows, resource: RegisteredResource | None, given: tuple[Given, ...]) -> Trace:
+    others = {row.kind: row.other for row in found.effects}
+    return Trace(
+        txid=txid,
+        group=(found.life or found.halves)[0].pgroup,
+        life=next((_life(row) for row in found.life), None),
+        resource=resource,
+        sent=tuple(_sent(row) for row in found.halves),
+        kept=tuple(KeptEvidence(row.seq, TracePlace(row.name, row.idx)) for row in found.effects if row.kind == "late"),
+        bound=tuple(ConsumedOffsets(r.grp, r.member, TracePlace(r.name, r.idx), r.first, r.last) for r in found.bound),
+        due=next((row.at for row in found.due if not found.op), None),
+        listed=next((_listed(row) for row in found.doubt if not found.op), None),
+        audits=tuple(Audited(at=row.at, what=row.what, who=row.who, why=row.why) for row in found.audits),
+        op=next((Op(Decision(row.decision), row.from_check, row.before) for row in found.op), None),
+        given=given,
+        branches=tuple(map(branch_of, found.branches)),
+        steps=tuple(map(step_of, found.steps)),
+        replays=others.get("replay"),
+        replayed_as=others.get("replayed"),
+        amends=others.get("amends"),
+        amended_as=next((Amended(row.txid, row.at) for row in found.amended), None),
+    )
+
+
+def _resource(connection: Connection, s: str, found: Rows) -> RegisteredResource | None:
+    ids = [row.evidence for row in (*found.life, *found.halves) if row.evidence is not None]
+    if not ids:
+        return None
+    row = connection.execute(text(RESOURCE.format(s=s)), {"id": ids[0]}).one()
+    return RegisteredResource(id=row.id, name=row.name, database=row.database)
+
+
+def _life(row: Any) -> Life:
+    return Life(row.key, row.epoch, row.owner, TxState(row.state), row.opened, row.touched, row.lease is not None)
+
+
+def _sent(row: Any) -> SentMessages:
+    timed = row.type == TopicType.DELAY
+    return SentMessages(row.part, row.attempt, TracePlace(row.name, row.idx), row.messages, row.born, row.counts, timed)
+
+
+def _listed(row: Any) -> Listed:
+    return Listed(row.checks, row.check_at, row.parked, tuple(map(remark_of, row.remarks)))
+
+
+def _given(engine: Engine, s: str, txid: int, halves: Sequence[Any], offset_at: OffsetAt) -> Iterator[Given]:
+    for row in halves:
+        if not row.counts:
+            continue
+        likely = offset_at(row.qid, row.born - SLACK)
+        asked = {"qid": row.qid, "txid": txid, "part": row.part, "attempt": row.attempt, "chunks": row.chunks}
+        with transaction(engine) as connection:
+            for low, high in ((likely, 2**62), (0, likely)):
+                look = text(GIVEN.format(s=s))
+                entries = connection.execute(look, {**asked, "low": low, "high": high}).all()
+                if entries:
+                    last = entries[-1].base + entries[-1].n - 1
+                    yield Given(TracePlace(row.name, row.idx), entries[0].base, last, entries[0].at)
+                    break

@@ -1,0 +1,219 @@
+"""
+Branches of tables: begun from what is published, written to by another engine, recorded by what lies there then.
+
+A branch is begun by us and not by the engine that writes: so it is known where it begins, and none is made for a life
+that is over. It is a name in the table's metadata and nothing else; main stays what it was. If a writer stops
+anywhere, a branch is left that nobody publishes, and the collector drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from pyiceberg.manifest import DataFile
+
+from txsaga.core.clock import Clock
+from txsaga.errors import PointerMoved, TableMoved
+from txsaga.errors.lake import BranchMissed, ColumnsDiffer, UnknownTable
+from txsaga.lake import differences, manifests
+from txsaga.lake.branch_names import APPLICATION, MARK, branch_name, mark_of
+from txsaga.lake.differences import Difference
+from txsaga.lake.metadata import Draft, Metadata
+from txsaga.lake.ports import TablePlace
+from txsaga.lake.storage import Storage
+from txsaga.lake.summaries import TRANSACTION
+from txsaga.lake.table import BranchStart, Swap, TableName, TableWrite, WriteMode
+
+TRIES = 20
+NOTHING = {
+    "operation": "append",
+    **dict.fromkeys(("total-data-files", "total-records", "total-files-size"), "0"),
+    **dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), "0"),
+}
+"""The summary of a snapshot without a row."""
+
+Move = Callable[[Swap], None]
+
+
+class TableBranches:
+    """The branches of the tables of one catalog."""
+
+    def __init__(self, pointer: Callable[[TableName], str | None], storage: Storage, clock: Clock) -> None:
+        self._pointer, self._storage, self._clock = pointer, storage, clock
+
+    def begin(self, name: TableName, place: TablePlace, move: Move) -> BranchStart:
+        """Give a table a branch that begins with what is published."""
+        branch, started = branch_name(place), list[BranchStart]()
+
+        def draw(metadata: Metadata, draft: Draft, written: list[str]) -> bool:
+            metadata.require_branches(name)
+            first = metadata.current_id
+            if first is None:
+                first = self._first(metadata, draft, written)
+            draft.branch(branch, first, self._clock())
+            schema = int(metadata.raw["current-schema-id"])
+            started.append(BranchStart(name, branch, metadata.uuid, metadata.current_id, first, schema))
+            return True
+
+        self._change(name, draw, move)
+        return started[-1]
+
+    def drop(self, name: TableName, chosen: Callable[[str], bool], move: Move | None) -> Sequence[str]:
+        """Drop branches; return which. Without `move` only look."""
+        found: list[str] = []
+
+        def draw(metadata: Metadata, draft: Draft, written: list[str]) -> bool:
+            found[:] = [each for each in metadata.raw.get("refs") or () if chosen(each)]
+            draft.drop_branches(found, self._clock())
+            return bool(found) and move is not None
+
+        self._change(name, draw, move or (lambda swap: None))
+        return found
+
+    def recorded(
+        self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
+    ) -> TableWrite | None:
+        """Return the record of what lies on a branch now."""
+        metadata = self._metadata(start.table)
+        head = _head(metadata, start)
+        if head == start.first:
+            return None
+        chain = list(metadata.lineage(head))
+        if start.first not in chain:
+            raise TableMoved(f"branch {start.branch} of {start.table} is no longer what was begun; begin anew")
+        chain = chain[: chain.index(start.first)]
+        _require_kept_to(metadata, start, application)
+        newest = metadata.snapshot(head)
+        found = differences.between(self._storage, metadata.snapshot(start.first), newest)
+        added = not looked and _only_appends(metadata, chain, found)
+        mode = WriteMode.APPEND if added else WriteMode.OVERWRITE
+        write = _write(metadata, start, place, head, mode, list(found.added.values()), rebase=rebase)
+        if mode is WriteMode.OVERWRITE and not rebase:
+            return write
+        manifest = self._manifest(metadata, place, write.snapshot, list(found.added.values()))
+        return replace(write, manifest=manifest)
+
+    def _manifest(
+        self, metadata: Metadata, place: TablePlace, snapshot: int, added: Sequence[DataFile]
+    ) -> dict[str, object] | None:
+        """Name the files that were added in a manifest of ours: what they are put onto may be newer by then."""
+        specs = {file.spec_id for file in added}
+        if metadata.version != 2 or len(specs) != 1:
+            return None  # nobody here writes those of version 3, and one names files of one spec
+        stem = f"{place.transaction}-{place.part}-{place.attempt}-{place.number}"
+        location = f"{metadata.folder('metadata')}/_txsaga-{stem}.avro"
+        written = manifests.written(self._storage, metadata.parsed, specs.pop(), location, snapshot, added)
+        self._storage.keep([location])
+        return manifests.record(written)
+
+    def _change(self, name: TableName, draw: Callable[[Metadata, Draft, list[str]], bool], move: Move) -> None:
+        """Write the next metadata of a table and move its pointer there, on whatever is newest."""
+        for _ in range(TRIES):
+            metadata, written = self._metadata(name), list[str]()
+            draft = metadata.draft()
+            if not draw(metadata, draft, written):
+                return
+            written.append(draft.next_location())
+            self._storage.write(written[-1], draft.encoded())
+            self._storage.keep(written)
+            try:
+                return move(Swap(name, metadata.location, written[-1]))
+            except PointerMoved:
+                for location in written:
+                    self._storage.remove(location)
+        raise PointerMoved(f"the pointer of table {name} moved {TRIES} times while a branch was to be changed; retry")
+
+    def _first(self, metadata: Metadata, draft: Draft, written: list[str]) -> int:
+        """Name a snapshot without a row: a branch has to begin somewhere."""
+        snapshot = metadata.parsed.new_snapshot_id()
+        place = f"{metadata.folder('metadata')}/snap-{snapshot}-0-{uuid4()}.avro"
+        written.append(place)
+        manifests.list_written(self._storage, place, [], snapshot=snapshot, parent=None, sequence=draft.sequence)
+        schema = int(metadata.raw["current-schema-id"])
+        draft.name_snapshot(snapshot, place, NOTHING, schema=schema, now=self._clock())
+        return snapshot
+
+    def _metadata(self, name: TableName) -> Metadata:
+        location = self._pointer(name)
+        if location is None:
+            raise UnknownTable(str(name))
+        return Metadata.load(self._storage, location)
+
+
+def _write(
+    metadata: Metadata,
+    start: BranchStart,
+    place: TablePlace,
+    head: int,
+    mode: WriteMode,
+    added: Sequence[DataFile],
+    *,
+    rebase: bool,
+) -> TableWrite:
+    newest, parsed = metadata.snapshot(head) or {}, metadata.parsed
+    return TableWrite(
+        name=start.table,
+        uuid=metadata.uuid,
+        mode=mode,
+        snapshot=parsed.new_snapshot_id(),
+        manifest=None,
+        schema=int(newest.get("schema-id", start.schema)),
+        spec=added[0].spec_id if added else parsed.default_spec_id,
+        base=start.base,
+        files=len(added),
+        rows=sum(file.record_count for file in added),
+        size=sum(file.file_size_in_bytes for file in added),
+        properties={TRANSACTION: place.transaction},
+        branch=start.branch,
+        head=head,
+        rebase=rebase,
+    )
+
+
+def _head(metadata: Metadata, start: BranchStart) -> int:
+    """Return the newest snapshot of a branch that is still the one that was begun."""
+    if metadata.uuid != start.uuid:
+        raise TableMoved(f"table {start.table} was dropped and created anew meanwhile; begin anew")
+    ref = (metadata.raw.get("refs") or {}).get(start.branch)
+    if ref is None or metadata.snapshot(ref["snapshot-id"]) is None:
+        raise TableMoved(f"branch {start.branch} of {start.table} is gone: somebody dropped it; begin anew")
+    return int(ref["snapshot-id"])
+
+
+def _require_kept_to(metadata: Metadata, start: BranchStart, application: str | None) -> None:
+    """Refuse what was done beside the branch: it is visible already, and no decision takes it back."""
+    for number in metadata.lineage(metadata.current_id):
+        if number == start.base:
+            break
+        snapshot = metadata.snapshot(number)
+        if snapshot is not None:
+            _require_others(number, snapshot["summary"], start, application)
+    if metadata.raw["current-schema-id"] != start.schema:
+        raise ColumnsDiffer(
+            f"the columns of {start.table} were changed while its branch was written: a table has them once, for all "
+            "its branches. Change them before, in a statement of its own, and begin anew"
+        )
+
+
+def _require_others(number: int, summary: Mapping[str, str], start: BranchStart, application: str | None) -> None:
+    """Refuse a snapshot that the session of a branch wrote, or may have: whole files are deleted without its mark."""
+    if summary.get(MARK) == mark_of(start.branch):
+        raise BranchMissed(
+            f"this session wrote snapshot {number} to table {start.table} itself, past its branch: it is visible, "
+            "and no decision takes it back. Undo it there, and write to the identifier of the branch"
+        )
+    if application and summary.get("operation") == "delete" and summary.get(APPLICATION) == application:
+        raise TableMoved(
+            f"snapshot {number} of table {start.table} deleted rows while its branch was written: this session past "
+            "its branch, or another session of this Spark application; begin anew, and write to the identifier"
+        )
+
+
+def _only_appends(metadata: Metadata, chain: Sequence[int], found: Difference) -> bool:
+    """Tell whether everything on a branch was added, and depends on nothing that was there."""
+    if found.gone or found.deletes or found.deletes_gone:
+        return False
+    snapshots = [metadata.snapshot(number) for number in chain]
+    return all(each is not None and each["summary"].get("operation") == "append" for each in snapshots)

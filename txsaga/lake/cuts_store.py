@@ -1,0 +1,75 @@
+"""
+Cuts on PostgreSQL: one REPEATABLE READ transaction ticks, reads the heads, exports its snapshot, commits.
+
+The reader's connection imports that snapshot before the tick commits; heads travel as numbers. An open cut
+locks nothing. A rival tick is a conflict, and the cut is tried again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.consume.log_store import PostgresLog
+from txsaga.errors import StoreUnavailable
+from txsaga.lake.cut import Cut
+from txsaga.lake.table import TableName
+from txsaga.store.connection import translating
+
+PATIENCE = 10.0
+POINTERS = """
+SELECT catalog_name, table_namespace, table_name, metadata_location FROM {s}.iceberg_tables
+ WHERE (catalog_name, table_namespace, table_name) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]))"""
+HEADS = """
+SELECT t.name, array_agg(q.head ORDER BY q.idx) FROM {s}.topic t JOIN {s}.queue q ON q.topic = t.id
+ GROUP BY t.name ORDER BY t.name"""
+
+
+class PostgresCuts:
+    """Makes cuts of one namespace."""
+
+    def __init__(self, engine: Engine, log: PostgresLog, namespace: str) -> None:
+        self._engine, self._log = engine, log
+        self._heads, self._pointers = (sql.format(s=f'"{namespace}"') for sql in (HEADS, POINTERS))
+
+    @contextmanager
+    def cut(self, tables: Sequence[TableName] = ()) -> Iterator[Cut]:
+        """Open a cut."""
+        with translating():
+            home = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")
+        try:
+            yield self._cut(home, tables)
+        finally:
+            with suppress(DBAPIError):  # the server ended it, or the line did: it only read
+                home.rollback()
+            home.close()
+
+    def _cut(self, home: Connection, tables: Sequence[TableName]) -> Cut:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            found = self._log.tick_with(lambda connection: self._read(connection, home, tables))
+            if found is not None:
+                tick, (heads, pointers) = found
+                return Cut(tick=tick, heads=heads, home=home, pointers=pointers)
+            home.rollback()
+            time.sleep(0.003)
+        raise StoreUnavailable(f"no tick could be had within {PATIENCE:g} s for this cut; retry")
+
+    def _read(
+        self, ticked: psycopg.Connection[Any], home: Connection, tables: Sequence[TableName]
+    ) -> tuple[dict[str, tuple[int, ...]], dict[TableName, str]]:
+        heads = {name: tuple(offsets) for name, offsets in ticked.execute(self._heads).fetchall()}
+        pointers: dict[TableName, str] = {}
+        if tables:
+            columns = [list(column) for column in zip(*tables, strict=True)]
+            pointers = {TableName(*name): at for *name, at in ticked.execute(self._pointers, columns).fetchall()}
+        (snapshot,) = ticked.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
+        with translating():
+            home.execute(text(f"SET TRANSACTION SNAPSHOT '{snapshot}'"))
+        return heads, pointers

@@ -1,0 +1,169 @@
+"""
+Rows for tables of the home database: staged beside them, put in their place by the decision in its own commit.
+
+Only the login that staged places them: with another one's rights a record could reach tables that its writer may not.
+A process that stops anywhere here leaves a staging table that nobody reads; `collect` drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from itertools import count
+from typing import Any, NamedTuple, Protocol, cast
+
+import psycopg
+import pyarrow as pa
+from sqlalchemy import URL, Engine, text
+
+from txsaga.errors import ConfigError, TxSagaError, UnknownTransaction
+from txsaga.lake import staging_tables
+from txsaga.lake.home_rows import RowsWay, RowsWrite
+from txsaga.lake.jdbc import jdbc_address
+from txsaga.lake.table import Effect
+from txsaga.messages.ledger_store import PostgresLedger
+from txsaga.messages.ports import Ledger
+from txsaga.store.connection import transaction
+from txsaga.store.connection import transaction as begun
+from txsaga.store.partitions import is_dropped
+from txsaga.store.store import PostgresStore
+
+WRITERS = {"pyspark": "txsaga.spark.home_rows", "pyarrow": "txsaga.lake.home_rows_store"}
+"""What writes rows of another library's kind into a table, by the package that they come from."""
+
+
+class Access(NamedTuple):
+    """How writers reach the home database: those in Java, and those in this process."""
+
+    jdbc: Mapping[str, str]
+    engine: Engine
+
+
+class RowWriter(Protocol):
+    """What writes rows of one kind."""
+
+    def columns(self, rows: Any) -> list[str]:
+        """Return their columns."""
+
+    def write(self, rows: Any, staging: str, number: str, access: Access) -> None:
+        """Write them into a table that is there, with a number for each."""
+
+
+def writer_of(rows: object) -> RowWriter | None:
+    """Load what writes rows of this kind."""
+    place = WRITERS.get(type(rows).__module__.partition(".")[0])
+    return None if place is None else cast(RowWriter, import_module(place))
+
+
+class Placing:
+    """The rows of one transaction, on their way to their tables."""
+
+    def __init__(self, writes: Sequence[RowsWrite]) -> None:
+        self._writes = sorted(writes, key=lambda write: write.target)  # so that two decisions never wait for each other
+
+    def apply(self, ledger: Ledger) -> None:
+        """Place them in the decision's transaction."""
+        assert isinstance(ledger, PostgresLedger)
+        for write in self._writes:
+            staging_tables.place(ledger.connection, write)
+        staging_tables.require_kept(ledger.connection, [write.target for write in self._writes])
+
+    def drop(self) -> None:
+        """Nothing was made ready."""
+
+    def done(self) -> None:
+        """Nothing was held."""
+
+
+class PostgresHomeRows:
+    """Stages rows, and makes them ready: the port `HomeRows`, and the home effect of rows."""
+
+    def __init__(self, store: PostgresStore, *, tcp: Callable[[], URL]) -> None:
+        self._store, self._tcp = store, tcp
+
+    def stage(self, table: str, rows: object, transaction: str, way: RowsWay) -> RowsWrite:
+        """Write rows into a new table beside their own, and seal it."""
+        writer = writer_of(rows)
+        if writer is None:
+            raise ConfigError(
+                f"{type(rows).__name__} can't be written to {table}; give a DataFrame of Spark, or an Arrow table"
+            )
+        columns = writer.columns(rows)
+        with begun(self._store.engine) as connection:
+            target = staging_tables.find(connection, table, self._store.namespace)
+            write = staging_tables.make(connection, target, columns, transaction, way)
+        try:
+            writer.write(rows, write.staging, staging_tables.NUMBER, self._access())
+            with begun(self._store.engine) as connection:
+                return replace(write, rows=staging_tables.seal(connection, write))
+        except BaseException:
+            with suppress(TxSagaError):  # else it is collected
+                self._drop(write.staging)
+            raise
+
+    def make_ready(self, effects: Sequence[Effect], *, again: int) -> Placing:
+        """Make the rows of one transaction ready."""
+        return Placing([RowsWrite.read(effect.payload) for effect in effects])
+
+    def collect(self, *, dry_run: bool = False) -> Sequence[str]:
+        """Drop what was staged and will never be placed."""
+        with begun(self._store.engine) as connection:
+            left = connection.execute(text(staging_tables.LEFT)).all()
+        gone = [row.staging for row in left if self._is_nobodys(staging_tables.read_mark(row.said))]
+        for staging in gone if not dry_run else ():
+            self._drop(staging)
+        return gone
+
+    def _is_nobodys(self, said: dict[str, Any]) -> bool:
+        """Tell whether its transaction is decided, what counted of that placed: its partition goes only then."""
+        try:
+            txid = self._store.registry.identity.own(str(said["transaction"]))
+        except (UnknownTransaction, KeyError):
+            return False
+        with self._store.ledgers.open() as ledger:
+            if ledger.standing(txid) is not None:
+                return True
+        with begun(self._store.engine) as connection:  # not asked of `tx`, which hides from a login what is not its own
+            return is_dropped(connection, self._store.namespace, txid)
+
+    def _drop(self, staging: str) -> None:
+        with begun(self._store.engine) as connection:
+            staging_tables.run(connection, f"DROP TABLE IF EXISTS {staging}")
+
+    def _access(self) -> Access:
+        url = self._tcp()
+        words = {"reWriteBatchedInserts": "true", "stringtype": "unspecified"}
+        jdbc = {"url": jdbc_address(url, words), "user": url.username or "", "password": url.password or ""}
+        return Access(jdbc, self._store.engine)
+
+
+PIECE = 10_000
+
+
+def columns(rows: Any) -> list[str]:
+    """Return the columns of an Arrow table, batch or reader."""
+    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        raise ConfigError(f"{type(rows).__name__} has no rows; give an Arrow table, batch or reader")
+    return list(rows.schema.names)
+
+
+def write(rows: Any, staging: str, number: str, access: Access) -> None:
+    """Write rows, and a number for each, into a table that is there."""
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in [*rows.schema.names, number])
+    numbers = count()
+    with transaction(access.engine) as connection:
+        connection.begin()  # a COPY by the driver alone begins nothing that SQLAlchemy would commit
+        raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
+        with raw.cursor() as cursor, cursor.copy(f"COPY {staging} ({names}) FROM STDIN".encode()) as copy:
+            for batch in pieces(rows):
+                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    copy.write_row((*row, next(numbers)))
+
+
+def pieces(rows: Any) -> Iterator[pa.RecordBatch]:
+    """Cut rows into pieces that are small as Python's values too."""
+    given = rows.to_batches() if isinstance(rows, pa.Table) else rows
+    for batch in [given] if isinstance(given, pa.RecordBatch) else given:
+        yield from (batch.slice(start, PIECE) for start in range(0, batch.num_rows, PIECE))

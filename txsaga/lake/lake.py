@@ -1,0 +1,264 @@
+"""
+The tables of a home catalog: creating and staging, ahead of the decision that publishes them.
+
+What is staged lies in `data/_txsaga/<transaction>/<part>-<attempt>-<number>/`, its manifest beside the metadata under a
+name that begins like that: no engine reads it, none deletes it, and whoever collects finds the transaction to ask about
+in its name. If a writer stops anywhere in here nothing is visible, and the collector takes away what it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.transforms import parse_transform
+
+from txsaga.errors import ConfigError
+from txsaga.errors.lake import FormatRefused, OutsideOverwrite, TableExists, UnknownTable
+from txsaga.lake import differences, files, manifests, partition_values
+from txsaga.lake.catalog import HomeCatalog
+from txsaga.lake.columns import mapping_of
+from txsaga.lake.differences import ends
+from txsaga.lake.gates import Subject
+from txsaga.lake.metadata import KEPT_SNAPSHOTS, Metadata, require_version
+from txsaga.lake.overwriting import replaced
+from txsaga.lake.ports import TablePlace, TableStaging
+from txsaga.lake.publishing import Publisher
+from txsaga.lake.storage import Storage
+from txsaga.lake.summaries import TRANSACTION
+from txsaga.lake.table import TableName, TableWrite, WriteMode
+
+OURS = {
+    "format-version": "2",
+    "commit.retry.num-retries": "20",  # of other engines, beside busy writers
+    "write.metadata.previous-versions-max": "20",
+    KEPT_SNAPSHOTS: "50",
+}
+"""What a table is created with, unless it is said otherwise."""
+
+MOST = 512 * 1024 * 1024
+"""Bytes of files that are read into memory where deletes lie beside them."""
+
+Writer = Callable[[TableName, Any, object, str], "list[files.Staged]"]
+"""Writes rows of some kind as files of a table below a folder."""
+
+
+class Lake:
+    """The tables of one catalog."""
+
+    def __init__(
+        self,
+        catalog: HomeCatalog,
+        storage: Storage,
+        publisher: Publisher,
+        *,
+        warehouse: Callable[[], str],
+        writer_of: Callable[[object], Writer | None],
+    ) -> None:
+        self.catalog, self._storage, self._publisher = catalog, storage, publisher
+        self._warehouse, self._writer_of = warehouse, writer_of
+
+    def create(
+        self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
+    ) -> TableWrite:
+        """Write the first metadata of a table that no pointer leads to."""
+        if self.catalog.pointer(name) is not None:
+            raise TableExists(f"table {name} is there already; write to it, or take another name")
+        require_version(name, properties.get("format-version", "2"))
+        schema = schema_of(columns)
+        location = f"{self._warehouse()}/{name.namespace}/{name.table}"
+        metadata = new_table_metadata(
+            schema, spec_of(schema, partitions), UNSORTED_SORT_ORDER, location, {**OURS, **properties}
+        )
+        raw = metadata.model_dump_json().encode()
+        first = Metadata("", metadata.model_dump(mode="json"))
+        place = first.draft().next_location()
+        self._storage.write(place, raw)
+        self._storage.keep([place])
+        return TableWrite(
+            name=name,
+            uuid=first.uuid,
+            mode=WriteMode.CREATE,
+            snapshot=0,
+            manifest=None,
+            schema=metadata.current_schema_id,
+            spec=metadata.default_spec_id,
+            created=place,
+        )
+
+    def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
+        """Return the parts of a table that an overwrite takes."""
+        metadata = self._metadata(name, created)
+        return partition_values.parts(None if where is None else partition_values.named(name, metadata.parsed, where))
+
+    def base(self, name: TableName, created: str | None) -> int | None:
+        """Return what an overwrite of a table has seen."""
+        return self._metadata(name, created).current_id
+
+    def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
+        """Write rows as files of a table and name them in one manifest."""
+        metadata = self._metadata(name, staging.created)
+        metadata.require_writable(name)
+        parsed = metadata.parsed
+        where = None if staging.where is None else partition_values.named(name, parsed, staging.where)
+        stem = f"{place.part}-{place.attempt}-{place.number}"
+        folder = f"{metadata.folder('data')}/_txsaga/{place.transaction}/{stem}"
+        staged = self._written(name, metadata, rows, folder)
+        found = files.described(name, parsed, staged, self._storage, self._storage.io(folder))
+        for file in found:
+            if not partition_values.matches(parsed, file, where, name):
+                raise OutsideOverwrite(
+                    f"some rows for {name} lie outside of the partitions that the overwrite replaces; "
+                    "they would be there twice: leave them out, or name their partitions too"
+                )
+        if not found and staging.mode is WriteMode.APPEND:
+            return None
+        snapshot = parsed.new_snapshot_id()
+        manifest = None
+        if found:
+            location = f"{metadata.folder('metadata')}/_txsaga-{place.transaction}-{stem}.avro"
+            written = manifests.written(self._storage, parsed, parsed.default_spec_id, location, snapshot, found)
+            manifest = manifests.record(written)
+            self._storage.keep([location])
+        return TableWrite(
+            name=name,
+            uuid=metadata.uuid,
+            mode=staging.mode,
+            snapshot=snapshot,
+            manifest=manifest,
+            schema=parsed.current_schema_id,
+            spec=parsed.default_spec_id,
+            base=staging.base,
+            where=where,
+            files=len(found),
+            rows=sum(file.record_count for file in found),
+            size=sum(file.file_size_in_bytes for file in found),
+            created=staging.created,
+            folder=folder,
+            properties={**staging.properties, TRANSACTION: place.transaction},
+        )
+
+    def subject(self, write: TableWrite) -> Subject:
+        """Return the staged rows of a write as a gate sees them."""
+        metadata = self._metadata(write.name, write.created)
+        if write.branch is not None and write.mode is WriteMode.OVERWRITE:
+            return self._table_of(metadata, write)
+        return Subject(
+            about=str(write.name),
+            files=self._staged(metadata, write),
+            columns=tuple(metadata.parsed.schema().column_names),
+            access=self._storage.properties,
+            count=write.rows,
+            published=self._published(metadata, write),
+        )
+
+    def _staged(self, metadata: Metadata, write: TableWrite) -> tuple[str, ...]:
+        """Return where the rows lie that a write adds: what was added on a branch may be in no manifest of ours."""
+        if write.branch is None or write.manifest is not None:
+            return tuple(manifests.files_of(self._storage, write.manifest))
+        return tuple(differences.between(self._storage, *ends(metadata, write)).added)
+
+    def _table_of(self, metadata: Metadata, write: TableWrite) -> Subject:
+        """Return all rows of a table as a branch that changed some of them has it."""
+        before, head = ends(metadata, write)
+        found = differences.between(self._storage, None, head)
+        count = sum(file.record_count for file in found.added.values())
+        published = None if before is None else int(before["summary"].get("total-records", 0)) or None
+        if found.deletes:
+            require_readable(
+                write, found.deletes.values(), sum(each.file_size_in_bytes for each in found.added.values())
+            )
+            rows = StaticTable.from_metadata(metadata.location, self._storage.properties).scan(snapshot_id=write.head)
+            table = rows.to_arrow()
+            return Subject(about=str(write.name), rows=table, count=table.num_rows, published=published)
+        return Subject(
+            about=str(write.name),
+            files=tuple(found.added),
+            columns=tuple(metadata.parsed.schema().column_names),
+            access=self._storage.properties,
+            count=count,
+            published=published,
+        )
+
+    def _published(self, metadata: Metadata, write: TableWrite) -> int | None:
+        """Count what an overwrite replaces, or what the append before this one added."""
+        if write.mode is WriteMode.OVERWRITE:
+            return sum(file.record_count for file in replaced(self._storage, metadata, write).files) or None
+        for number in metadata.lineage(metadata.current_id):
+            snapshot = metadata.snapshot(number)
+            if snapshot is not None and (added := snapshot["summary"].get("added-records")):
+                return int(added)
+        return None
+
+    def require_unmoved(self, write: TableWrite) -> None:
+        """Raise `TableMoved` when an overwrite can't be published any more."""
+        self._publisher.require_unmoved(write)
+
+    def _metadata(self, name: TableName, created: str | None) -> Metadata:
+        location = created or self.catalog.pointer(name)
+        if location is None:
+            raise UnknownTable(str(name))
+        return Metadata.load(self._storage, location)
+
+    def _written(self, name: TableName, metadata: Metadata, rows: object, folder: str) -> list[files.Staged]:
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        if isinstance(rows, pa.Table | pa.RecordBatchReader):
+            return files.write(name, metadata.parsed, rows, self._storage, folder)
+        writer = self._writer_of(rows)
+        if writer is not None:
+            return writer(name, metadata.parsed, rows, folder)
+        raise ConfigError(
+            f"{type(rows).__name__} can't be written to {name}; give an Arrow table or reader, or a Spark DataFrame"
+        )
+
+
+def require_readable(write: TableWrite, deletes: Iterable[DataFile], size: int) -> None:
+    """Refuse what can't be read with its deletes: those by values, and more than fits."""
+    if size > MOST or any(each.content == DataFileContent.EQUALITY_DELETES for each in deletes):
+        raise FormatRefused(
+            f"branch {write.branch} of {write.name} keeps deletes beside its files, by values or in a table of more "
+            f"than {MOST:,} bytes, and no gate reads them; let the table copy on write: ALTER TABLE … SET "
+            "TBLPROPERTIES ('write.merge.mode'='copy-on-write', …), or hand the gate rows: tx.check(…)"
+        )
+
+
+def schema_of(columns: object) -> Schema:
+    """Read the columns of a table that is to be created."""
+    if isinstance(columns, Mapping):
+        return mapping_of(columns)
+    if isinstance(columns, Schema | pa.Schema):
+        return Catalog._convert_schema_if_needed(columns)
+    raise ConfigError("give the columns as {'name': 'type'}, as an Arrow schema or as a schema of PyIceberg")
+
+
+def spec_of(schema: Schema, partitions: Sequence[str]) -> PartitionSpec:
+    """Read how a table is partitioned: a column, or a transform of one like bucket(16, id)."""
+    fields = []
+    for number, said in enumerate(partitions, 1000):
+        head, opened, rest = said.partition("(")
+        inside = [part.strip() for part in rest.rstrip(")").split(",")]
+        column = inside[-1] if opened else said.strip()
+        word = f"{head.strip()}[{inside[0]}]" if len(inside) > 1 else head.strip()
+        try:
+            source = schema.find_field(column)
+        except ValueError as missing:
+            raise ConfigError(f"a table can't be partitioned by {said!r}: there is no column {column!r}") from missing
+        try:
+            transform = parse_transform(word if opened else "identity")
+        except (ValueError, ValidationError) as error:
+            raise ConfigError(f"a table can't be partitioned by {said!r}: {error}") from error
+        if not transform.can_transform(source.field_type):
+            raise ConfigError(f"a table can't be partitioned by {said!r}: {column!r} is {source.field_type}")
+        name = column if not opened else f"{column}_{head.strip()}"
+        fields.append(PartitionField(source_id=source.field_id, field_id=number, transform=transform, name=name))
+    return PartitionSpec(*fields) if fields else UNPARTITIONED_PARTITION_SPEC

@@ -1,0 +1,230 @@
+"""
+Manifests: the list of files that one write adds, written once and named by every attempt to publish it.
+
+Its record is JSON, so that whoever decides can put it into the next snapshot without reading it. What the lists of
+other engines name is carried over as it is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, Literal
+
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    read_manifest_list,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table.metadata import TableMetadata
+
+from txsaga.lake import manifests
+from txsaga.lake.metadata import Metadata
+from txsaga.lake.storage import Storage
+
+UNASSIGNED = -1
+"""The sequence number of what is not published."""
+CODEC: Literal["deflate"] = "deflate"
+COUNTS = (
+    *("manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id", "min_sequence_number"),
+    *("added_files_count", "existing_files_count", "deleted_files_count"),
+    *("added_rows_count", "existing_rows_count", "deleted_rows_count"),
+)
+
+
+def written(
+    storage: Storage, metadata: TableMetadata, spec: int, location: str, snapshot: int, files: Sequence[DataFile]
+) -> ManifestFile:
+    """Write the manifest of the files that a snapshot adds."""
+    io = storage.io(location)
+    with write_manifest(
+        2, metadata.specs()[spec], metadata.schema(), io.new_output(location), snapshot, CODEC
+    ) as writer:
+        for file in files:
+            writer.add(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED,
+                    snapshot_id=snapshot,
+                    sequence_number=None,
+                    file_sequence_number=None,
+                    data_file=file,
+                )
+            )
+    return writer.to_manifest_file()
+
+
+def rewritten(
+    storage: Storage,
+    metadata: TableMetadata,
+    number: int,
+    location: str,
+    snapshot: int,
+    entries: Iterable[ManifestEntry],
+    gone: Container[str] = (),
+) -> ManifestFile:
+    """Write entries of one partition spec anew, with some of their files deleted by a snapshot."""
+    io, spec = storage.io(location), metadata.specs()[number]
+    with write_manifest(2, spec, metadata.schema(), io.new_output(location), snapshot, CODEC) as writer:
+        for entry in entries:
+            (writer.delete if entry.data_file.file_path in gone else writer.existing)(entry)
+    return writer.to_manifest_file()
+
+
+class KnownLists:
+    """The lists of manifests that this process wrote or read last: whoever publishes next begins with one of them.
+
+    A list never changes, so nothing can be out of date; reading one takes longer than writing the next.
+    """
+
+    def __init__(self, most: int = 256) -> None:
+        self._most, self._lists = most, OrderedDict[str, tuple[ManifestFile, ...]]()
+
+    def keep(self, location: str, manifests: Sequence[ManifestFile]) -> None:
+        """Remember a list."""
+        self._lists[location] = tuple(manifests)
+        while len(self._lists) > self._most:
+            self._lists.popitem(last=False)
+
+    def find(self, storage: Storage, location: str) -> tuple[ManifestFile, ...]:
+        """Return a list, reading it if need be."""
+        found = self._lists.get(location)
+        if found is None:
+            found = tuple(read_manifest_list(storage.io(location).new_input(location)))
+            self.keep(location, found)
+        return found
+
+
+KNOWN = KnownLists()
+
+
+def listed(storage: Storage, snapshot: Mapping[str, Any] | None) -> list[ManifestFile]:
+    """Return the manifests of a snapshot that name live files, or deletes."""
+    if snapshot is None:
+        return []
+    return [
+        each
+        for each in KNOWN.find(storage, snapshot["manifest-list"])
+        if each.content != ManifestContent.DATA or _counts(each, "added") or _counts(each, "existing")
+    ]
+
+
+def list_written(
+    storage: Storage,
+    location: str,
+    manifests: Sequence[ManifestFile],
+    *,
+    snapshot: int,
+    parent: int | None,
+    sequence: int,
+) -> None:
+    """Write the list of a snapshot's manifests."""
+    output = storage.io(location).new_output(location)
+    with write_manifest_list(2, output, snapshot, parent, sequence, CODEC) as writer:
+        writer.add_manifests(list(manifests))
+    KNOWN.keep(location, [_numbered(each, sequence) for each in manifests])
+
+
+def _numbered(manifest: ManifestFile, sequence: int) -> ManifestFile:
+    """Return a manifest as a reader of its list finds it: what is new has the number of its snapshot."""
+    found = copy(manifest)
+    if found.sequence_number == UNASSIGNED:
+        found.sequence_number = sequence
+    if found.min_sequence_number == UNASSIGNED:
+        found.min_sequence_number = sequence
+    return found
+
+
+def record(manifest: ManifestFile) -> dict[str, object]:
+    """Write a manifest as JSON keeps it."""
+    partitions = [
+        [each.contains_null, each.contains_nan, _hex(each.lower_bound), _hex(each.upper_bound)]
+        for each in manifest.partitions or ()
+    ]
+    return {**{name: getattr(manifest, name) for name in COUNTS}, "partitions": partitions}
+
+
+def read(record: Mapping[str, Any]) -> ManifestFile:
+    """Read what `record` wrote; its sequence number is that of the snapshot that names it."""
+    partitions = [
+        PartitionFieldSummary.from_args(
+            contains_null=null, contains_nan=nan, lower_bound=_bytes(low), upper_bound=_bytes(high)
+        )
+        for null, nan, low, high in record["partitions"]
+    ]
+    return ManifestFile.from_args(
+        _table_format_version=2,
+        **{name: record[name] for name in COUNTS},
+        content=ManifestContent.DATA,
+        sequence_number=UNASSIGNED,
+        partitions=partitions,
+        key_metadata=None,
+    )
+
+
+def files_of(storage: Storage, record: Mapping[str, Any] | None) -> list[str]:
+    """Return where the data files of a recorded manifest lie."""
+    if record is None:
+        return []
+    io = storage.io(record["manifest_path"])
+    return [each.data_file.file_path for each in read(record).fetch_manifest_entry(io)]
+
+
+def _counts(manifest: ManifestFile, which: str) -> bool:
+    count = getattr(manifest, f"{which}_files_count")
+    return count is None or count > 0
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else bytes.fromhex(value)
+
+
+WIDTH = 8
+"""So many of a size become one of the next."""
+SIZES = 4
+"""Those of the last size are left alone: they are large enough."""
+
+
+def merged(
+    storage: Storage,
+    metadata: Metadata,
+    there: Sequence[ManifestFile],
+    snapshot: int,
+    name: Callable[[], str],
+) -> list[ManifestFile]:
+    """Return the manifests of a snapshot, the small ones put together; `name` names the file of one that is new."""
+    chosen = _chosen(metadata, there)
+    if not chosen:
+        return list(there)
+    io, paths = storage.io(metadata.location), {each.manifest_path for each in chosen}
+    entries = [entry for each in chosen for entry in each.fetch_manifest_entry(io, discard_deleted=True)]
+    spec = chosen[0].partition_spec_id
+    one = manifests.rewritten(storage, metadata.parsed, spec, name(), snapshot, entries)
+    return [one, *(each for each in there if each.manifest_path not in paths)]
+
+
+def _chosen(metadata: Metadata, there: Sequence[ManifestFile]) -> list[ManifestFile]:
+    sizes = defaultdict[int, list[ManifestFile]](list)
+    for each in there:
+        ours = each.content == ManifestContent.DATA and each.partition_spec_id == metadata.raw["default-spec-id"]
+        size = _size(each)
+        if ours and size < SIZES:
+            sizes[size].append(each)
+    return next((found for _, found in sorted(sizes.items()) if len(found) >= WIDTH), [])
+
+
+def _size(manifest: ManifestFile) -> int:
+    files, size = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0), 0
+    while files >= WIDTH:
+        files, size = files // WIDTH, size + 1
+    return size

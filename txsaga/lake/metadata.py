@@ -1,0 +1,227 @@
+"""
+A table's metadata as the JSON that it is: read, given one more snapshot, written anew.
+
+Only what a snapshot changes is touched, so that nothing of another engine's is lost, and the cost does not grow with
+what PyIceberg would check of every snapshot there ever was. Version 2 of the format alone: version 1 has no sequence
+numbers, and nobody here can write the manifests of version 3. What Spark wrote on a branch may be of version 3: there
+is no manifest to write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from txsaga.errors.lake import FormatRefused
+from txsaga.lake.branch_names import transaction_of
+from txsaga.lake.storage import Storage
+
+VERSION = re.compile(r"(\d+)-[^/]*\.metadata\.json$")
+KEPT_FILES = "write.metadata.previous-versions-max"
+KEPT_SNAPSHOTS = "txsaga.snapshots.kept"
+"""How many snapshots a table of ours names at most; without it, all."""
+
+Json = dict[str, Any]
+
+
+class Metadata:
+    """One version of a table's metadata."""
+
+    def __init__(self, location: str, raw: Json) -> None:
+        self.location, self.raw = location, raw
+        self._parsed: TableMetadata | None = None
+
+    @classmethod
+    def load(cls, storage: Storage, location: str) -> Metadata:
+        """Read the metadata that a pointer leads to."""
+        return cls(location, json.loads(storage.read(location)))
+
+    @property
+    def parsed(self) -> TableMetadata:
+        """As PyIceberg knows it, without its history: schema, partition specs, sort orders."""
+        if self._parsed is None:
+            empty: Json = {"snapshots": [], "refs": {}, "snapshot-log": [], "metadata-log": [], "statistics": []}
+            bare = {key: value for key, value in self.raw.items() if key != "current-snapshot-id"}
+            self._parsed = TableMetadataUtil.parse_obj(deepcopy({**bare, **empty}))
+        return self._parsed
+
+    @property
+    def uuid(self) -> str:
+        """Which table it is."""
+        return str(self.raw["table-uuid"])
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What is set for the table."""
+        return self.raw.get("properties") or {}
+
+    @property
+    def current(self) -> Json | None:
+        """The newest snapshot of the table; None for one that is new."""
+        number = self.raw.get("current-snapshot-id")
+        return None if number in (None, -1) else self.snapshot(number)
+
+    @property
+    def current_id(self) -> int | None:
+        """The number of the newest snapshot."""
+        return None if self.current is None else int(self.current["snapshot-id"])
+
+    def snapshot(self, number: int) -> Json | None:
+        """Return a snapshot by its number."""
+        return next((each for each in self.raw.get("snapshots") or () if each["snapshot-id"] == number), None)
+
+    def require_writable(self, name: object) -> None:
+        """Refuse a format whose manifests can't be written here."""
+        require_version(name, self.raw["format-version"])
+
+    def require_branches(self, name: object) -> None:
+        """Refuse a format that knows no branches."""
+        if self.version not in (2, 3):
+            require_version(name, self.version)
+
+    @property
+    def version(self) -> int:
+        """The version of the format."""
+        return int(self.raw["format-version"])
+
+    def lineage(self, number: int | None) -> Iterator[int]:
+        """Yield a snapshot and those that it was made from, as far as they are known."""
+        parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in self.raw.get("snapshots") or ()}
+        while number is not None and number in parents:
+            yield number
+            number = parents[number]
+
+    def folder(self, kind: str) -> str:
+        """Return where the table keeps its data, or its metadata."""
+        said = self.properties.get(f"write.{kind}.path")
+        return (said or f"{self.raw['location'].rstrip('/')}/{kind}").rstrip("/")
+
+    def draft(self) -> Draft:
+        """Begin the next version."""
+        return Draft(self)
+
+
+class Draft:
+    """The next version of a table's metadata, before it is written."""
+
+    def __init__(self, old: Metadata) -> None:
+        self.old = old
+        self.raw: Json = {**old.raw}
+        for key in ("snapshots", "snapshot-log", "metadata-log"):
+            self.raw[key] = list(old.raw.get(key) or [])
+        self.raw["refs"] = dict(old.raw.get("refs") or {})
+
+    @property
+    def current(self) -> Json | None:
+        """The newest snapshot so far."""
+        return Metadata("", self.raw).current
+
+    @property
+    def sequence(self) -> int:
+        """The sequence number of the next snapshot."""
+        return int(self.raw.get("last-sequence-number") or 0) + 1
+
+    def add(self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime) -> None:
+        """Make a snapshot the newest."""
+        self.name_snapshot(snapshot, manifest_list, summary, schema=schema, now=now)
+        self.lead(snapshot, now)
+
+    def name_snapshot(
+        self, snapshot: int, manifest_list: str, summary: Mapping[str, str], *, schema: int, now: datetime
+    ) -> None:
+        """Name a snapshot behind the newest, to which nothing leads yet."""
+        before, entry = self.current, {"snapshot-id": snapshot, "sequence-number": self.sequence}
+        if before is not None:
+            entry["parent-snapshot-id"] = before["snapshot-id"]
+        said: Json = {"timestamp-ms": self._moment(now), "manifest-list": manifest_list, "summary": dict(summary)}
+        if self.old.version > 2:  # rows have numbers: this one adds none
+            said |= {"first-row-id": self.raw.get("next-row-id", 0), "added-rows": 0}
+        self.raw["last-sequence-number"] = self.sequence
+        self.raw["snapshots"].append({**entry, **said, "schema-id": schema})
+
+    def lead(self, snapshot: int, now: datetime) -> None:
+        """Let main lead to a snapshot."""
+        moment, main = self._moment(now), self.raw["refs"].get("main", {"type": "branch"})
+        self.raw["refs"]["main"] = {**main, "snapshot-id": snapshot}
+        self.raw["current-snapshot-id"] = snapshot
+        self.raw["last-updated-ms"] = moment
+        self.raw["snapshot-log"].append({"timestamp-ms": moment, "snapshot-id": snapshot})
+
+    def branch(self, name: str, snapshot: int, now: datetime) -> None:
+        """Let a branch lead to a snapshot."""
+        self.raw["refs"][name] = {"type": "branch", "snapshot-id": snapshot}
+        self.raw["last-updated-ms"] = self._moment(now)
+
+    def drop_branches(self, names: Iterable[str], now: datetime) -> None:
+        """Let branches lead nowhere."""
+        for name in names:
+            if self.raw["refs"].pop(name, None) is not None:
+                self.raw["last-updated-ms"] = self._moment(now)
+
+    def _moment(self, now: datetime) -> int:
+        """Return a moment behind every one of before."""
+        return max(int(now.timestamp() * 1000), int(self.raw["last-updated-ms"]) + 1)
+
+    def finish(self) -> Json:
+        """Note what was before, and drop what is too old to be named; return the whole."""
+        old, log = self.old, self.raw["metadata-log"]
+        if old.location:
+            log.append({"timestamp-ms": old.raw["last-updated-ms"], "metadata-file": old.location})
+        kept = int(old.properties.get(KEPT_FILES, 100))
+        self.raw["metadata-log"] = log[-kept:] if kept > 0 else []
+        if KEPT_SNAPSHOTS in old.properties:
+            self._name_fewer(max(1, int(old.properties[KEPT_SNAPSHOTS])))
+        return self.raw
+
+    def encoded(self) -> bytes:
+        """Write the whole as it is stored."""
+        return json.dumps(self.finish(), separators=(",", ":")).encode()
+
+    def next_location(self) -> str:
+        """Name the file of the next version."""
+        found = VERSION.search(self.old.location)
+        number = int(found[1]) + 1 if found else 0
+        return f"{self.old.folder('metadata')}/{number:05d}-{uuid4()}.metadata.json"
+
+    def _name_fewer(self, kept: int) -> None:
+        """Name the newest snapshots alone, and what refs lead to: metadata is read and written with every commit."""
+        snapshots: Sequence[Json] = self.raw["snapshots"]
+        if len(snapshots) <= 2 * kept:  # some at a time
+            return
+        stays = {each["snapshot-id"] for each in snapshots[-kept:]}
+        stays |= {ref["snapshot-id"] for ref in self.raw["refs"].values()} | self._branched()
+        self.raw["snapshots"] = [each for each in snapshots if each["snapshot-id"] in stays]
+        log: Sequence[Json] = self.raw["snapshot-log"]
+        gone = [at for at, each in enumerate(log) if each["snapshot-id"] not in stays]
+        self.raw["snapshot-log"] = list(log[gone[-1] + 1 :] if gone else log)
+
+    def _branched(self) -> set[int]:
+        """Return what lies on branches of ours, and where they left main: whoever publishes one compares with that."""
+        whole, found = Metadata("", self.raw), set[int]()
+        main = set(whole.lineage(self.raw.get("current-snapshot-id")))
+        for name, ref in self.raw["refs"].items():
+            if transaction_of(name) is not None:
+                for number in whole.lineage(ref["snapshot-id"]):
+                    found.add(number)
+                    if number in main:
+                        break
+        return found
+
+
+def require_version(name: object, version: int | str) -> None:
+    """Refuse every version of the format but the second."""
+    if str(version) == "2":
+        return
+    upgrade = "upgrade it: ALTER TABLE … SET TBLPROPERTIES ('format-version'='2')"
+    remedy = upgrade if str(version) == "1" else "write it by Spark on a branch, or create it with version 2"
+    raise FormatRefused(f"table {name} has format version {version}, and only 2 can be staged; {remedy}")
+
+
+"""The key under which a snapshot names its transaction: a second witness while the snapshot lives."""

@@ -1,0 +1,315 @@
+"""
+Opening the lake of a home database when it is first asked for.
+
+Until then neither PyIceberg nor Arrow is loaded: most processes never see a table. What is missing is said in one line,
+and a decision that needs it stays undecided here, so that another process can write it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import URL, make_url, text
+
+from txsaga.config import WAREHOUSE, Settings
+from txsaga.core.clock import wall_clock
+from txsaga.embedded.server import EmbeddedServer
+from txsaga.errors import ConfigError, InDoubt
+from txsaga.errors.lake import LakeMissing
+from txsaga.lake.gates import Subject
+from txsaga.lake.jdbc import jdbc_address
+from txsaga.lake.ports import BranchWriter, TablePlace, TableStaging
+from txsaga.lake.table import BranchStart, Effect, Swap, TableName, TableWrite, read_name
+from txsaga.messages.effects import Ready
+from txsaga.store.connection import transaction
+from txsaga.store.store import PostgresStore
+
+if TYPE_CHECKING:
+    from txsaga.lake.branches import TableBranches
+    from txsaga.lake.catalog import HomeCatalog
+    from txsaga.lake.lake import Lake
+    from txsaga.lake.publishing import Publisher
+    from txsaga.lake.storage import Storage
+
+
+logger = logging.getLogger("txsaga")
+
+WRITERS = {"pyspark": "txsaga.spark.staging:write"}
+"""What writes rows of another library's kind as files of a table, by the package that they come from."""
+BRANCH_WRITERS = {"pyspark": "txsaga.spark.branching:BranchSession"}
+"""What writes to branches of tables, by the package that its session comes from."""
+TURN = "SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"
+
+
+class LakeOpener:
+    """The tables of a home database, opened late: the port `Tables`, and the home effect of tables."""
+
+    def __init__(
+        self,
+        store: PostgresStore,
+        *,
+        catalog: str,
+        warehouse: str | Callable[[], str],
+        writer_of: Callable[[object], Any],
+        tcp: Callable[[], URL],
+        frames: Callable[[], Any],
+        branch_writer_of: Callable[[object], BranchWriter],
+    ) -> None:
+        self._store, self._engine, self._namespace, self._name = store, store.engine, store.namespace, catalog
+        self._warehouse, self._writer_of, self._tcp, self._frames = warehouse, writer_of, tcp, frames
+        self._branch_writer_of, self._reported = branch_writer_of, False
+
+    @property
+    def warehouse(self) -> str:
+        """Where new tables lie."""
+        from txsaga.lake.storage import location_of
+
+        return location_of(self._warehouse if isinstance(self._warehouse, str) else self._warehouse())
+
+    @cached_property
+    def storage(self) -> Storage:
+        """The way to the files."""
+        try:
+            from pyiceberg.utils.config import Config
+
+            from txsaga.lake.storage import Storage
+        except ImportError as missing:
+            raise LakeMissing(f"tables need PyIceberg and Arrow: {LakeMissing.INSTALL} ({missing})") from missing
+        said = Config().get_catalog_config(self._name) or {}
+        return Storage({key: str(value) for key, value in said.items()})
+
+    @cached_property
+    def catalog(self) -> HomeCatalog:
+        """The catalog, as PyIceberg has it."""
+        storage = self.storage
+        from txsaga.lake.catalog import HomeCatalog
+
+        return HomeCatalog(self._name, self._engine, **storage.properties)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        """What makes prepared writes ready."""
+        storage, pointers = self.storage, self.catalog.pointers
+        from txsaga.lake.publishing import Publisher
+
+        return Publisher(storage, pointers, self._turn, wall_clock)
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The tables themselves."""
+        storage, catalog, publisher = self.storage, self.catalog, self.publisher
+        from txsaga.lake.lake import Lake
+
+        return Lake(catalog, storage, publisher, warehouse=lambda: self.warehouse, writer_of=self._writer_of)
+
+    @cached_property
+    def branches(self) -> TableBranches:
+        """The branches of tables."""
+        storage, pointer = self.storage, self.catalog.pointer
+        from txsaga.lake.branches import TableBranches
+
+        return TableBranches(pointer, storage, wall_clock)
+
+    def make_ready(self, effects: Sequence[Effect], *, again: int) -> Ready:
+        """Make the writes of one transaction ready."""
+        try:
+            publisher = self.publisher
+        except LakeMissing as missing:
+            self._report_missing(missing)
+            raise InDoubt(f"its tables can't be published from here: {missing}") from missing
+        return publisher.make_ready(effects, again=again)
+
+    def _report_missing(self, missing: LakeMissing) -> None:
+        """Log once that transactions wait for another process."""
+        if not self._reported:
+            logger.error("transactions with tables stay undecided until another process publishes them: %s", missing)
+        self._reported = True
+
+    def collect(self, *, dry_run: bool = False, keep_rejected: timedelta = timedelta(0)) -> Sequence[str]:
+        """Take away what was staged and will never be published, but for what was said no to a short while ago."""
+        storage = self.storage
+        from txsaga.lake.collecting import Collector
+
+        identity = self._store.registry.identity
+        collector = Collector(self._store.ledgers, identity, storage, self._now() - keep_rejected)
+        dropped = collector.drop_branches(self.branches, self._names(), dry_run=dry_run)
+        return [*dropped, *collector.collect(self._places(), dry_run=dry_run)]
+
+    def _now(self) -> datetime:
+        """Return the time of the store, which stamped the votes."""
+        with transaction(self._engine) as connection:
+            now: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        return now
+
+    def _names(self) -> Iterator[TableName]:
+        """Yield the names of all tables."""
+        for namespace in self.catalog.list_namespaces():
+            for name in self.catalog.list_tables(namespace):
+                yield TableName(self._name, ".".join(name[:-1]), name[-1])
+
+    def _places(self) -> Iterator[str]:
+        """Yield where tables lie: those of the catalog, and those that never came to be."""
+        for name in self._names():
+            yield self.catalog.load_table((*name.namespace.split("."), name.table)).location()
+        from txsaga.lake.collecting import folders
+        from txsaga.lake.storage import local
+
+        with suppress(LakeMissing):
+            root = local(self.warehouse)
+            if root is not None:
+                yield from (f"file://{path}" for path in sorted(root.glob("*/*")) if path.is_dir())
+            else:
+                for namespace in folders(self.storage, self.warehouse):
+                    yield from folders(self.storage, namespace)
+
+    def home_url(self) -> str:
+        """Return a URL of the store that programs in other processes can reach."""
+        url = self._tcp().update_query_dict({"namespace": self._namespace})
+        return url.render_as_string(hide_password=False)
+
+    def spark_settings(self) -> Mapping[str, str]:
+        """Return the settings under which Spark opens the catalog."""
+        url = self._tcp()
+        address = jdbc_address(url, {"currentSchema": self._namespace})
+        catalog = f"spark.sql.catalog.{self._name}"
+        return {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+            f"{catalog}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            f"{catalog}.uri": address,
+            f"{catalog}.jdbc.user": url.username or "",
+            f"{catalog}.jdbc.password": url.password or "",
+            f"{catalog}.jdbc.schema-version": "V1",
+            f"{catalog}.warehouse": self.warehouse,
+            f"{catalog}.cache-enabled": "false",
+        }
+
+    def name(self, said: str) -> TableName:
+        """Read a name."""
+        return read_name(self._name, said)
+
+    def scan(self, location: str, options: Mapping[str, object]) -> Any:
+        """Open a scan of what the metadata of a table tells."""
+        return self._static(location).scan(**options)
+
+    def snapshot(self, location: str) -> int | None:
+        """Return the newest snapshot that the metadata of a table tells of."""
+        newest = self._static(location).current_snapshot()
+        return None if newest is None else int(newest.snapshot_id)
+
+    def frames(self, spark: object, pointers: Mapping[TableName, str]) -> Any:
+        """Return what makes DataFrames of tables as their metadata tells them."""
+        return self._frames()(spark, {name: self._static(at) for name, at in pointers.items()})
+
+    def _static(self, location: str) -> Any:
+        properties = self.storage.properties
+        from pyiceberg.table import StaticTable
+
+        return StaticTable.from_metadata(location, properties)
+
+    def create(
+        self, name: TableName, columns: object, *, partitions: Sequence[str], properties: Mapping[str, str]
+    ) -> TableWrite:
+        """Write the first metadata of a table."""
+        return self.lake.create(name, columns, partitions=partitions, properties=properties)
+
+    def parts(self, name: TableName, created: str | None, where: Mapping[str, object] | None) -> Sequence[str]:
+        """Return the parts that an overwrite takes."""
+        return self.lake.parts(name, created, where)
+
+    def base(self, name: TableName, created: str | None) -> int | None:
+        """Return what an overwrite has seen."""
+        return self.lake.base(name, created)
+
+    def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
+        """Stage rows."""
+        return self.lake.stage(name, rows, place, staging)
+
+    def begin_branch(self, name: TableName, place: TablePlace, move: Callable[[Swap], None]) -> BranchStart:
+        """Begin a branch."""
+        return self.branches.begin(name, place, move)
+
+    def branch_writer(self, session: object) -> BranchWriter:
+        """Return what writes to branches by a session."""
+        return self._branch_writer_of(session)
+
+    def branched(
+        self, start: BranchStart, place: TablePlace, *, rebase: bool, looked: bool, application: str | None
+    ) -> TableWrite | None:
+        """Record a branch."""
+        return self.branches.recorded(start, place, rebase=rebase, looked=looked, application=application)
+
+    def subject(self, write: TableWrite) -> Subject:
+        """Return staged rows as a gate sees them."""
+        return self.lake.subject(write)
+
+    def require_unmoved(self, write: TableWrite) -> None:
+        """Raise `TableMoved` when an overwrite can't be published."""
+        self.lake.require_unmoved(write)
+
+    def _turn(self, names: Sequence[TableName]) -> ExitStack:
+        """Wait until nobody else of ours makes these tables ready for a second time."""
+        turn = ExitStack()
+        connection = turn.enter_context(transaction(self._engine))
+        try:
+            for name in names:
+                connection.execute(text(TURN), {"key": "/".join(["publish", self._namespace, *name])})
+        except BaseException:
+            turn.close()
+            raise
+        return turn
+
+
+def reachable(store: PostgresStore, settings: Settings) -> URL:
+    """Return an address of the home database that programs in Java can reach: no socket."""
+    url = store.engine.url
+    if url.host and not url.host.startswith("/"):
+        return url
+    server = EmbeddedServer.from_env(settings.embedded).ensure()
+    return make_url(server.url(str(url.database), driver="psycopg"))
+
+
+def branch_writer(session: object, load: Callable[[str, str], Any]) -> BranchWriter:
+    """Return what writes to branches by a session of another engine."""
+    said = BRANCH_WRITERS.get(type(session).__module__.partition(".")[0])
+    if said is None:
+        raise ConfigError(f"{type(session).__name__} writes to no branch; give a Spark session, or none")
+    writer: BranchWriter = load(said, "writer")(session)
+    return writer
+
+
+def open_lake(
+    store: PostgresStore,
+    settings: Settings,
+    warehouse: str | Path | None,
+    *,
+    embedded: bool,
+    load: Callable[[str, str], Any],
+) -> LakeOpener:
+    """Open the tables of a store; nothing is loaded before the first is asked for."""
+    place = WAREHOUSE.read("warehouse", str(warehouse)) if warehouse is not None else settings.warehouse
+
+    def beside() -> str:
+        if not embedded:
+            raise LakeMissing("say where tables lie: set TXSAGA_WAREHOUSE to a folder or a URI, or pass warehouse=…")
+        return str(EmbeddedServer.from_env(settings.embedded).home / "warehouse")
+
+    def writer_of(rows: object) -> Any:
+        said = WRITERS.get(type(rows).__module__.partition(".")[0])
+        return None if said is None else load(said, "writer")
+
+    return LakeOpener(
+        store,
+        catalog=settings.catalog,
+        warehouse=beside if place is None else place,
+        writer_of=writer_of,
+        tcp=lambda: reachable(store, settings),
+        frames=lambda: load("txsaga.spark.reading:Frames", "reader"),
+        branch_writer_of=lambda session: branch_writer(session, load),
+    )

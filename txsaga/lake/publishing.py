@@ -1,0 +1,210 @@
+"""
+Publishing prepared writes: the next metadata of each table, written ahead of the decision that moves the pointers.
+
+An append never conflicts: it is put onto whatever is newest. An overwrite replaces what it has seen and nothing else:
+if a file of its partitions came, went or was deleted from since, it is refused, and its transaction rolls back. What
+lies on a branch becomes main as it was recorded where main is what it was; elsewhere it is one of these two. A process
+that stops in here leaves metadata that no pointer leads to; whoever decides next writes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from txsaga.core.clock import Clock
+from txsaga.errors import TableMoved
+from txsaga.lake import manifests, summaries
+from txsaga.lake import manifests as merging
+from txsaga.lake.differences import rebased
+from txsaga.lake.metadata import Draft, Metadata
+from txsaga.lake.overwriting import REMEDY, Replaced, replaced
+from txsaga.lake.storage import Storage
+from txsaga.lake.table import Effect, Swap, TableName, TableWrite, WriteMode
+from txsaga.messages.ports import Ledger
+
+Pointers = Callable[[Sequence[TableName]], Mapping[TableName, str]]
+Turn = Callable[[Sequence[TableName]], ExitStack]
+
+
+class Swaps:
+    """The pointers of one transaction, ready to be moved."""
+
+    def __init__(self, storage: Storage, turn: ExitStack) -> None:
+        self._storage, self._turn = storage, turn
+        self.swaps: list[Swap] = []
+        self.written: list[str] = []
+
+    def apply(self, ledger: Ledger) -> None:
+        """Move them in the decision's transaction."""
+        ledger.swap(self.swaps)
+
+    def drop(self) -> None:
+        """Delete what no pointer leads to."""
+        try:
+            for location in self.written:
+                self._storage.remove(location)
+        finally:
+            self.done()
+
+    def done(self) -> None:
+        """Let others have their turn."""
+        self._turn.close()
+
+
+class Publisher:
+    """Makes the writes of a transaction ready."""
+
+    def __init__(self, storage: Storage, pointers: Pointers, turn: Turn, clock: Clock) -> None:
+        self._storage, self._pointers, self._turn, self._clock = storage, pointers, turn, clock
+
+    def make_ready(self, effects: Sequence[Effect], *, again: int) -> Swaps:
+        """Write the next metadata of every table, one after the other."""
+        writes = [TableWrite.read(effect.payload) for effect in effects]
+        names = sorted(dict.fromkeys(write.name for write in writes))
+        swaps = Swaps(self._storage, self._turn(names) if again else ExitStack())  # who lost once waits for its turn
+        try:
+            pointers = self._pointers(names)
+            for name in names:
+                self._build(pointers.get(name), [write for write in writes if write.name == name], swaps)
+            self._storage.keep(swaps.written)
+        except BaseException:
+            swaps.drop()
+            raise
+        return swaps
+
+    def require_unmoved(self, write: TableWrite) -> None:
+        """Raise `TableMoved` when an overwrite can't be published any more."""
+        metadata = self._newest(self._pointers([write.name]).get(write.name), [write])
+        if write.mode is WriteMode.OVERWRITE and not _is_unmoved(write, metadata.draft()):
+            self._gone(write, metadata, metadata.current)
+
+    def _newest(self, pointer: str | None, writes: Sequence[TableWrite]) -> Metadata:
+        name, created = writes[0].name, writes[0].created
+        if created is not None and pointer is not None:
+            raise TableMoved(f"table {name} was created by somebody else meanwhile; begin anew, without creating it")
+        location = created or pointer
+        if location is None:
+            raise TableMoved(f"table {name} was dropped meanwhile; begin anew")
+        metadata = Metadata.load(self._storage, location)
+        if any(write.uuid != metadata.uuid for write in writes):
+            raise TableMoved(f"table {name} was dropped and created anew meanwhile; begin anew")
+        if any(write.branch is None for write in writes):
+            metadata.require_writable(name)
+        return metadata
+
+    def _build(self, pointer: str | None, writes: Sequence[TableWrite], swaps: Swaps) -> None:
+        name, metadata = writes[0].name, self._newest(pointer, writes)
+        if (done := _known(metadata, writes)) is not None:
+            raise TableMoved(f"snapshot {done} is in table {name} already: somebody restored its transaction")
+        old = None if writes[0].created else metadata.location
+        writes = [write for write in writes if write.mode is not WriteMode.CREATE]
+        if not writes:
+            swaps.swaps.append(Swap(name, old, metadata.location))
+            return
+        draft = metadata.draft()
+        for write in writes:
+            self._put(write, metadata, draft, swaps)
+        location = draft.next_location()
+        swaps.written.append(location)
+        self._storage.write(location, draft.encoded())
+        swaps.swaps.append(Swap(name, old, location))
+
+    def _put(self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps) -> None:
+        _require_schema(write, metadata)
+        if write.branch is not None and self._led(write, metadata, draft):
+            return
+        before = draft.current
+        kept, gone = self._kept(write, metadata, draft, swaps)
+        added = [] if write.manifest is None or gone.carried else [manifests.read(write.manifest)]
+        added += gone.carried
+        stem = f"{metadata.folder('metadata')}/snap-{write.snapshot}-0-{uuid4()}.avro"
+        swaps.written.append(stem)
+        manifests.list_written(
+            self._storage,
+            stem,
+            [*added, *kept],
+            snapshot=write.snapshot,
+            parent=None if before is None else before["snapshot-id"],
+            sequence=draft.sequence,
+        )
+        summary = summaries.of(write, gone, None if before is None else before["summary"])
+        draft.add(write.snapshot, stem, summary, schema=write.schema, now=self._clock())
+
+    def _led(self, write: TableWrite, metadata: Metadata, draft: Draft) -> bool:
+        """Let main lead to what lies on a branch, where main is what it was; drop the branch."""
+        if write.head is None or metadata.snapshot(write.head) is None:
+            raise TableMoved(f"what branch {write.branch} of {write.name} holds is no longer known; {REMEDY}")
+        unmoved = _is_unmoved(write, draft)
+        if unmoved:
+            draft.lead(write.head, self._clock())
+        elif metadata.version != 2 or (write.mode is WriteMode.APPEND and write.files and write.manifest is None):
+            raise TableMoved(
+                f"table {write.name} was changed while its branch was written, and what has version "
+                f"{metadata.version} of the format, or was partitioned anew, can't be put onto that; {REMEDY}"
+            )
+        draft.drop_branches([str(write.branch)], self._clock())
+        return unmoved
+
+    def _kept(
+        self, write: TableWrite, metadata: Metadata, draft: Draft, swaps: Swaps
+    ) -> tuple[list[ManifestFile], Replaced]:
+        """Return the manifests that stay, some of them written anew, and what an overwrite replaces."""
+        before = draft.current
+        there = manifests.listed(self._storage, before)
+
+        def fresh() -> str:
+            swaps.written.append(f"{metadata.folder('metadata')}/{uuid4()}-m0.avro")
+            return swaps.written[-1]
+
+        if write.mode is WriteMode.APPEND:
+            return merging.merged(self._storage, metadata, there, write.snapshot, fresh), Replaced()
+        gone = self._gone(write, metadata, before)
+        kept = []
+        for manifest in there:
+            entries = gone.entries.get(manifest.manifest_path)
+            if manifest.content != ManifestContent.DATA or entries is None:
+                kept.append(manifest)
+                continue
+            spec, snapshot = manifest.partition_spec_id, write.snapshot
+            again = (self._storage, metadata.parsed, spec, fresh(), snapshot, entries, gone.paths)
+            kept.append(manifests.rewritten(*again))
+        return kept, gone
+
+    def _gone(self, write: TableWrite, metadata: Metadata, before: Mapping[str, Any] | None) -> Replaced:
+        """Return what an overwrite, or a branch that changed rows, replaces of a snapshot."""
+        if write.branch is not None:
+            return rebased(self._storage, metadata, write, before)
+        return replaced(self._storage, metadata, write, before)
+
+
+def _known(metadata: Metadata, writes: Sequence[TableWrite]) -> int | None:
+    """Return a snapshot that is published already, of one of the writes."""
+    published = set(metadata.lineage(metadata.current_id)) if any(write.branch for write in writes) else set[int]()
+    for write in writes:
+        if write.head in published or metadata.snapshot(write.snapshot) is not None:
+            return write.snapshot
+    return None
+
+
+def _is_unmoved(write: TableWrite, draft: Draft) -> bool:
+    """Tell whether what a branch was begun from is still what is published."""
+    now = draft.current
+    return write.branch is not None and write.base == (None if now is None else now["snapshot-id"])
+
+
+def _require_schema(write: TableWrite, metadata: Metadata) -> None:
+    """Refuse rows that lack what the table has come to require since they were staged."""
+    raw: dict[str, Any] = metadata.raw
+    schemas = {each["schema-id"]: each for each in raw["schemas"]}
+    if write.schema == raw["current-schema-id"]:
+        return
+    staged = {field["id"] for field in schemas.get(write.schema, {"fields": []})["fields"]}
+    new = [each["name"] for each in schemas[raw["current-schema-id"]]["fields"] if each["required"]]
+    fields = {each["name"]: each["id"] for each in schemas[raw["current-schema-id"]]["fields"]}
+    if missing := [each for each in new if fields[each] not in staged]:
+        raise TableMoved(f"table {write.name} requires {missing[0]!r} since the rows were staged; begin anew")

@@ -1,0 +1,303 @@
+"""
+Staging tables in the home database: made like the table that is meant, sealed, put in their place, dropped.
+
+What each is for stands in its comment, which only its owner can write: the record alone makes nobody touch a table. All
+of it runs inside the caller's database transaction; if that is rolled back, none of it was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.errors import ConfigError, EffectConflict, InDoubt, RightsMissing
+from txsaga.errors.lake import ColumnsDiffer
+from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
+
+PREFIX = "txsaga_staged_"
+NUMBER, SEALED, BOUNDS = "txsaga_row", "txsaga_sealed", "txsaga_bounds"
+FORBIDDEN = "42501"
+PASSING = ("08", "25", "40", FORBIDDEN, "53", "55P03", "57", "58")
+"""How errors begin that the same rows need not meet again: of the server, of others, of a right that can be given."""
+
+FIND = """
+SELECT c.oid, n.nspname AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
+       quote_ident(c.relname) AS short, c.relkind IN ('r', 'p') AS is_table
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:said)"""
+COLUMNS = """
+SELECT attname, attgenerated <> '' OR attidentity = 'a' AS made FROM pg_attribute
+ WHERE attrelid = :oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+LACKS = """
+SELECT attname FROM pg_attribute
+ WHERE attrelid = :oid AND attname = ANY (:columns) AND NOT has_column_privilege(attrelid, attnum, 'INSERT')
+ ORDER BY attnum"""
+# Whoever may insert and is refused all the same is refused by a policy, for what the row says.
+GUARDED = "SELECT row_security_active({table}::regclass) AND has_any_column_privilege({table}, 'INSERT')"
+GRANTED = """
+SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
+  FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass(:staging) AND grantee <> relowner"""
+SHAPE = """ARRAY(
+    SELECT concat_ws(' ', row_number() OVER (ORDER BY attnum), quote_ident(attname), format_type(atttypid, atttypmod),
+                     attcollation, attnotnull, attgenerated, pg_get_expr(adbin, adrelid))
+      FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+     WHERE attrelid = {of} AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT replace(pg_get_constraintdef(oid), ' NOT VALID', '') FROM pg_constraint
+     WHERE conrelid = {of} AND contype IN ('c', 'p', 'u', 'x')
+    UNION ALL
+    SELECT concat_ws(' ', indisunique, substring(pg_get_indexdef(indexrelid) FROM ' USING .*')) FROM pg_index
+     WHERE indrelid = {of}
+     ORDER BY 1)"""
+# What a table that takes another's place would lack, without a word.
+LOST = f"""
+SELECT what FROM pg_class c, LATERAL (VALUES
+    ('columns, indexes or checks of its own',
+     {SHAPE.format(of="c.oid")} <> {SHAPE.format(of="to_regclass(:staging)")}),
+    ('triggers', EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)),
+    ('foreign keys', EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND c.oid IN (conrelid, confrelid))),
+    ('policies', c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)),
+    ('grants', c.relacl <> acldefault('r', c.relowner)
+               OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attacl IS NOT NULL)),
+    ('rules', EXISTS (SELECT FROM pg_rewrite WHERE ev_class = c.oid)),
+    ('another owner', pg_get_userbyid(c.relowner) <> current_user),
+    ('partitions', c.relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent))),
+    ('an identity column', EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attidentity <> '')),
+    ('a publication', EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid))
+  ) AS has (what, it_has) WHERE c.oid = to_regclass(:target) AND it_has"""
+OWN = """
+SELECT pg_get_userbyid(relowner) = current_user AS ours, obj_description(oid, 'pg_class') AS said
+  FROM pg_class WHERE oid = to_regclass(:staging)"""
+LEFT = f"""
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS staging, obj_description(c.oid, 'pg_class') AS said
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE starts_with(c.relname, '{PREFIX}') AND c.relkind = 'r' AND NOT c.relispartition
+   AND pg_get_userbyid(c.relowner) = current_user ORDER BY 1"""
+
+
+class Target(NamedTuple):
+    """A table as the server knows it."""
+
+    oid: int
+    schema: str
+    name: str
+    short: str
+
+
+def run(connection: Connection, sql: str) -> Any:
+    """Run a statement as it stands."""
+    return connection.exec_driver_sql(sql.replace("%", "%%"))
+
+
+def find(connection: Connection, said: str, ours: str) -> Target:
+    """Find a table by its name; ours are refused."""
+    row = connection.execute(text(FIND), {"said": said}).one_or_none()
+    if row is None or not row.is_table:
+        raise ConfigError(f"the home database has no table {said!r}; create it, or name its schema too")
+    if row.schema == ours:
+        raise ConfigError(f"{said!r} is a table of txsaga's own; give one of yours")
+    return Target(row.oid, row.schema, row.name, row.short)
+
+
+def make(connection: Connection, target: Target, columns: Sequence[str], transaction: str, way: RowsWay) -> RowsWrite:
+    """Make an empty staging table for these columns."""
+    _require_columns(connection, target, columns, whole=way.mode is not RowsMode.INSERT)
+    staging = f"{quoted(target.schema)}.{PREFIX}{token_hex(8)}"
+    write = RowsWrite(
+        transaction=transaction,
+        target=target.name,
+        staging=staging,
+        mode=way.mode,
+        columns=tuple(columns),
+        partition=way.partition,
+        bounds=way.bounds,
+    )
+    _create(connection, target, write)
+    if way.mode is RowsMode.ATTACH:
+        _try_attaching(connection, write)
+    elif way.mode is RowsMode.REPLACE:
+        _try_replacing(connection, write)
+    else:
+        _require_right(connection, target, write)
+    run(connection, f"ALTER TABLE {staging} ADD COLUMN {NUMBER} bigint")
+    run(connection, f"COMMENT ON TABLE {staging} IS {literal(json.dumps(write.mark()))}")
+    return write
+
+
+def read_mark(said: str | None) -> dict[str, Any]:
+    """Read what a comment says a table was staged for; nothing if it is not one of ours."""
+    try:
+        found = json.loads(said or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def seal(connection: Connection, write: RowsWrite) -> int:
+    """Let nobody add rows any more; return how many there are, each of them once."""
+    run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {SEALED} CHECK (false) NOT VALID")
+    count, different = run(connection, f"SELECT count(*), count(DISTINCT {NUMBER}) FROM {write.staging}").one()
+    if count != different:
+        raise ColumnsDiffer(f"a task wrote its rows for {write.target} twice: {count} rows, {different} different")
+    run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {NUMBER}")
+    return int(count)
+
+
+def place(connection: Connection, write: RowsWrite) -> None:
+    """Put staged rows in their place; `EffectConflict` when they can't be, `InDoubt` when another login has to."""
+    own = connection.execute(text(OWN), {"staging": write.staging}).one_or_none()
+    if own is None:
+        raise EffectConflict(f"what was staged for {write.target} is gone: {write.staging} was dropped; begin anew")
+    if not own.ours:
+        raise InDoubt(f"rows for {write.target} were staged by another login, and only that one places them")
+    if read_mark(own.said) != write.mark():
+        raise EffectConflict(f"{write.staging} was not staged for this; begin anew")
+    with _placing(write.target):
+        {RowsMode.INSERT: _insert, RowsMode.ATTACH: _attach, RowsMode.REPLACE: _replace}[write.mode](connection, write)
+
+
+def require_kept(connection: Connection, targets: Sequence[str]) -> None:
+    """Check what these tables put off until COMMIT, where a refusal could not be told from a broken decision."""
+    with _placing(", ".join(targets)):
+        run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def _create(connection: Connection, target: Target, write: RowsWrite) -> None:
+    like = "INCLUDING CONSTRAINTS" if write.mode is RowsMode.INSERT else "INCLUDING ALL EXCLUDING IDENTITY"
+    run(connection, f"CREATE TABLE {write.staging} (LIKE {target.name} {like})")
+    if write.mode is RowsMode.INSERT:
+        others = [name for name, _ in _columns(connection, target) if name not in write.columns]
+        for name in others:
+            run(connection, f"ALTER TABLE {write.staging} DROP COLUMN {quoted(name)}")
+    for role in connection.execute(text(GRANTED), {"staging": write.staging}).scalars().all():
+        run(connection, f"REVOKE ALL ON {write.staging} FROM {role}")  # by default privileges: nobody reads it yet
+
+
+def _try_attaching(connection: Connection, write: RowsWrite) -> None:
+    """Attach the empty table and take it back; what its bounds mean is checked row by row, not by the decision."""
+    if not write.bounds.upper().startswith(("FOR VALUES", "DEFAULT")) or ";" in write.bounds:
+        raise ConfigError(f"{write.bounds!r} are no bounds of a partition; write them like FOR VALUES IN ('a')")
+    with _refusing(write), connection.begin_nested() as trial:
+        run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {write.staging} {write.bounds}")
+        query = f"SELECT pg_get_partition_constraintdef({literal(write.staging)}::regclass)"
+        bounds = run(connection, query).scalar()
+        trial.rollback()
+    if bounds is not None:
+        run(connection, f"ALTER TABLE {write.staging} ADD CONSTRAINT {BOUNDS} CHECK ({bounds})")
+
+
+def _try_replacing(connection: Connection, write: RowsWrite) -> None:
+    if lost := _lost(connection, write):
+        raise ConfigError(f"{write.target} has {lost}, which a table in its place would lack; insert rows")
+    with _refusing(write), connection.begin_nested() as trial:
+        _swap(connection, write)
+        trial.rollback()
+
+
+def _insert(connection: Connection, write: RowsWrite) -> None:
+    columns = ", ".join(map(quoted, write.columns))
+    guarded = run(connection, GUARDED.format(table=literal(write.target))).scalar_one()
+    try:
+        run(connection, f"INSERT INTO {write.target} ({columns}) SELECT {columns} FROM {write.staging}")
+    except DBAPIError as error:
+        if guarded and getattr(error.orig, "sqlstate", None) == FORBIDDEN:
+            raise EffectConflict(f"a policy of {write.target} refuses a row: {_line(error)}; begin anew") from error
+        raise
+    run(connection, f"DROP TABLE {write.staging}")
+
+
+def _attach(connection: Connection, write: RowsWrite) -> None:
+    schema, name = write.staging.rpartition(".")[0], quoted(write.partition)
+    run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
+    run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    run(connection, f"ALTER TABLE {write.staging} RENAME TO {name}")
+    run(connection, f"ALTER TABLE {write.target} ATTACH PARTITION {schema}.{name} {write.bounds}")
+    run(connection, f"ALTER TABLE {schema}.{name} DROP CONSTRAINT IF EXISTS {BOUNDS}")
+
+
+def _replace(connection: Connection, write: RowsWrite) -> None:
+    run(connection, f"LOCK TABLE {write.target} IN ACCESS EXCLUSIVE MODE")
+    run(connection, f"ALTER TABLE {write.staging} DROP CONSTRAINT {SEALED}")
+    run(connection, f"COMMENT ON TABLE {write.staging} IS NULL")
+    if lost := _lost(connection, write):
+        raise EffectConflict(f"{write.target} has {lost} since rows for it were staged, which they lack; begin anew")
+    _swap(connection, write)
+
+
+def _lost(connection: Connection, write: RowsWrite) -> str:
+    values = {"target": write.target, "staging": write.staging}
+    return ", ".join(connection.execute(text(LOST), values).scalars())
+
+
+def _swap(connection: Connection, write: RowsWrite) -> None:
+    short = run(connection, f"SELECT quote_ident(relname) FROM pg_class WHERE oid = {literal(write.target)}::regclass")
+    name, old = short.scalar_one(), f"{PREFIX}old_{token_hex(8)}"
+    run(connection, f"ALTER TABLE {write.target} RENAME TO {old}")
+    run(connection, f"ALTER TABLE {write.staging} RENAME TO {name}")
+    run(connection, f"DROP TABLE {write.staging.rpartition('.')[0]}.{old}")
+
+
+def _columns(connection: Connection, target: Target) -> list[tuple[str, bool]]:
+    return [(row.attname, row.made) for row in connection.execute(text(COLUMNS), {"oid": target.oid})]
+
+
+def _require_columns(connection: Connection, target: Target, given: Sequence[str], *, whole: bool) -> None:
+    there = _columns(connection, target)
+    wanted = [name for name, made in there if not made]
+    if strange := sorted(set(given) - set(wanted)):
+        raise ColumnsDiffer(f"{target.name} takes no column {strange[0]!r}; it has {', '.join(wanted)}")
+    if missing := [name for name in wanted if whole and name not in given]:
+        raise ColumnsDiffer(f"the rows for {target.name} lack column {missing[0]!r}; add it, as NULL if need be")
+
+
+def _require_right(connection: Connection, target: Target, write: RowsWrite) -> None:
+    values = {"oid": target.oid, "columns": list(write.columns)}
+    if lacks := connection.execute(text(LACKS), values).scalars().all():
+        told = f"no right to INSERT {', '.join(lacks)} into {target.name}"
+        raise RightsMissing(f"{told}; grant the right or connect as another user")
+
+
+def quoted(name: str) -> str:
+    """Write a name as SQL says it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """Write a text as SQL says it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+@contextmanager
+def _placing(target: str) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if (said := _refusal(error)) is None:
+            raise
+        raise EffectConflict(f"the rows for {target} can't be placed: {said}; begin anew") from error
+
+
+@contextmanager
+def _refusing(write: RowsWrite) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if (said := _refusal(error)) is None:
+            raise
+        raise ConfigError(f"{write.target} can't take rows this way: {said}") from error
+
+
+def _refusal(error: DBAPIError) -> str | None:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if not state or state.startswith(PASSING):
+        return None
+    return _line(error)
+
+
+def _line(error: DBAPIError) -> str:
+    return " ".join(str(error.orig).split())

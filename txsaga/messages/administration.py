@@ -1,0 +1,143 @@
+"""
+What is set up in a store, and seen to: topics, groups, checks, dead letters, replays.
+
+The broker inherits it; it keeps nothing here. If one of these is never called, topics and groups are what their first
+users made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from txsaga.checkback.profile import kept
+from txsaga.consume.claim import ConsumerGroup, Policy
+from txsaga.consume.groups import DeadLetters, Move, alter_group, create_group, leave_topic, reset_group
+from txsaga.consume.start import Start
+from txsaga.core import facts
+from txsaga.core.arguments import check_kind, check_text
+from txsaga.core.identity import check_txid
+from txsaga.core.kernel import OfBroker
+from txsaga.core.records import Group
+from txsaga.core.topic import Topic, TopicType, check_name
+from txsaga.errors import ConfigError
+from txsaga.inspect.overview import Position
+from txsaga.messages.replay import ReplayResult, Replays
+
+CHANGEABLE = {"max_attempts", "backout", "dead_letters", "first_retry", "longest_retry", "expires"}
+
+
+class Administration(OfBroker):
+    """A store, as its administrators use it."""
+
+    def _start(self) -> None:
+        """Run what is needed to get anything done; the broker says what that is."""
+
+    def create_topic(
+        self,
+        name: str,
+        type: TopicType | str = TopicType.NORMAL,
+        *,
+        queues: int = 8,
+        retention: timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic:
+        """Create a topic; the same again is no error."""
+        create = self._kernel.topics.create
+        return create(name, type, queues=queues, retention=retention, retention_bytes=retention_bytes)
+
+    def alter_topic(
+        self, name: str, *, retention: timedelta | None = None, retention_bytes: int | None = None
+    ) -> Topic:
+        """Keep a topic's messages for another time or size than before; what is left out is not limited."""
+        return self._kernel.topics.alter(name, retention=retention, retention_bytes=retention_bytes)
+
+    def reject_transactions(self, rejecting: bool) -> None:
+        """Let every process of this store refuse new halves and keyed transactions, or take them again."""
+        check_kind(rejecting, bool, "rejecting", "give True or False")
+        self._kernel.store.registry.reject_transactions(rejecting)
+
+    def replay(
+        self,
+        txid: int,
+        *,
+        key: str | None = None,
+        who: str = "a program",
+        why: str = "replayed",
+        dry_run: bool = False,
+    ) -> ReplayResult:
+        """Commit the messages of a rolled back transaction in a new one, once; a dry run only tells which."""
+        check_txid(txid)
+        for said, what in ((who, "who"), (why, "why")):
+            check_text(said, what, "it is kept with the replay: give a text")
+        replays = Replays(self._kernel)
+        if dry_run:
+            return replays.plan(txid, key)
+        self._start()
+        return replays.run(txid, key, who=who, why=why)
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that this store belongs to, if it was ever told."""
+        return self._kernel.store.registry.cluster
+
+    def join_cluster(self, name: str | None) -> None:
+        """Say for good which cluster this store belongs to: no list of brokers mixes it with those of another."""
+        if name is not None:
+            check_name(name, what="cluster", known=lambda: self.cluster == name)
+        with self._kernel.announce.around(facts.Registering, about=f"cluster {name}"):
+            self._kernel.store.registry.join_cluster(name)
+
+    def set_checks(self, group: str, **changes: object) -> Group:
+        """Let a producer group say when and how often it is asked, named as in `CheckProfile`; None takes it back."""
+        check_text(group, "the producer group", "give its name")
+        said, registry = kept(changes), self._kernel.store.registry
+        known = registry.find_group(group)
+        if known is not None and not known.transactional:
+            raise ConfigError(f"producer group {group!r} is plain: nothing of it is asked about")
+        with self._kernel.announce.around(facts.Registering, about=f"checks of {group}"):
+            return registry.alter_checks(group, said)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What consumer groups gave up."""
+        return DeadLetters(self._kernel)
+
+    def create_group(
+        self,
+        name: str,
+        *,
+        ordered: bool = False,
+        max_attempts: int | None = 16,
+        backout: str | None = None,
+        dead_letters: bool = True,
+        first_retry: timedelta = timedelta(seconds=1),
+        longest_retry: timedelta = timedelta(minutes=5),
+        expires: timedelta | None = timedelta(days=30),
+    ) -> ConsumerGroup:
+        """Register a group whose members work messages off one by one; one that exists stays as it is."""
+        policy = Policy(
+            ordered=ordered,
+            max_attempts=max_attempts,
+            backout=backout,
+            dead_letters=dead_letters,
+            first_retry=first_retry,
+            longest_retry=longest_retry,
+            expires=expires,
+        )
+        return create_group(self._kernel, name, policy)
+
+    def alter_group(self, name: str, **changes: object) -> ConsumerGroup:
+        """Change parts of what a group does with messages that fail, or when it expires, named as in `create_group`."""
+        unknown = changes.keys() - CHANGEABLE
+        if unknown:
+            raise ConfigError(f"{', '.join(sorted(unknown))} can't be altered; {', '.join(sorted(CHANGEABLE))} can")
+        return alter_group(self._kernel, name, changes)
+
+    def reset_group(self, name: str, start: Start, *, topic: str | None = None, dry_run: bool = True) -> Sequence[Move]:
+        """Put a group that nobody reads elsewhere in its topics, or in one; a dry run only tells what would move."""
+        return reset_group(self._kernel, name, topic, start, dry_run=dry_run)
+
+    def leave_topic(self, group: str, topic: str, *, dry_run: bool = True) -> Sequence[Position]:
+        """Take a group that nobody reads out of a topic; a dry run only tells where it stands there."""
+        return leave_topic(self._kernel, group, topic, dry_run=dry_run)

@@ -1,0 +1,184 @@
+"""
+The one way to decide a keyed or flow transaction.
+
+Whoever decides, owner or check-back, does it here: the `tx` row is locked, the transaction's home effects are
+applied, the op row is written, all in one database transaction. A decision written any other way would
+make messages appear without the cursors and late bodies that belong to it (R2).
+
+* Others may commit only what its owner has closed (R1), and roll back what they judged open only while it is.
+* A branch that voted yes is decided by its coordinator, or by a person's force, which that coordinator hears of (R15).
+* The first decision stands; repeating it is success, the other one is `DecidedOtherwise`.
+* Once an answer was lost, only a definite one ends the asking: "unavailable" would say that nothing was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.decision import Decision
+from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.core.records import DecisionOutcome, TxRecord
+from txsaga.core.retry import PATIENCE, patiently
+from txsaga.errors import (
+    EffectConflict,
+    IllegalTransition,
+    InDoubt,
+    OutcomeUnknown,
+    Superseded,
+    TransactionError,
+    TxSagaError,
+    UnknownTransaction,
+)
+from txsaga.evidence.late_bodies import LATE_PART, lay_out
+from txsaga.flows.ballot import require_carried
+from txsaga.flows.step_records import HOME
+from txsaga.lake.table import Effect
+from txsaga.messages.effects import Effects, HomeEffect, PreparedEffects
+from txsaga.messages.ports import Ledger, Ledgers
+
+EVENTS = {Decision.COMMIT: TxEvent.COMMIT, Decision.ROLLBACK: TxEvent.ROLL_BACK}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedBy:
+    """Who decides, and why; an owner proves that it still is one."""
+
+    who: str
+    why: str
+    owner: int | None = None
+    from_check: bool = False
+    found: TxState | None = None  # the state that was judged; in another one the verdict means nothing
+    told: bool = False  # by the store that coordinates this branch
+    forced: bool = False  # by a person, over the head of whoever coordinates it
+    unheard: bool = False  # it holds only while nobody was heard of: whoever took it over, or woke up, goes on
+
+
+class Decider:
+    """Decides transactions that have a `tx` row."""
+
+    def __init__(
+        self,
+        ledgers: Ledgers,
+        announce: Announcer,
+        patience: float = PATIENCE,
+        *,
+        effects: Mapping[str, HomeEffect] | None = None,
+    ) -> None:
+        self._ledgers, self._announce, self._patience = ledgers, announce, patience
+        self.effects = Effects(effects or {}, announce)
+
+    def decide(
+        self,
+        txid: int,
+        decision: Decision,
+        by: DecidedBy,
+        *,
+        bodies: Mapping[int, bytes] | None = None,
+        known: Sequence[Effect] = (),
+    ) -> DecisionOutcome:
+        """Write a decision with all its home effects, those that are `known` among them; return what stands."""
+        with self._announce.around(facts.Deciding, txid, about=decision.name):
+            decide = partial(self._decide, txid, decision, by, bodies or {})
+            return self.effects.around(txid, lambda ready: _told(decide(ready)), known)
+
+    def _decide(
+        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
+    ) -> DecisionOutcome:
+        try:
+            return self._once(txid, decision, by, bodies, ready)
+        except OutcomeUnknown:
+            ready.may_stand = True
+            return self._again(txid, decision, by, bodies, ready)
+
+    def _again(
+        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
+    ) -> DecisionOutcome:
+        """Find the decision whose answer was lost, or write it, while the store may be away."""
+        try:
+            return patiently(lambda: self._once(txid, decision, by, bodies, ready), self._patience)
+        except TransactionError:
+            raise
+        except TxSagaError as silent:
+            raise OutcomeUnknown(f"whether transaction {txid} was decided is not known: {silent}") from silent
+
+    def _once(
+        self, txid: int, decision: Decision, by: DecidedBy, bodies: Mapping[int, bytes], ready: PreparedEffects
+    ) -> DecisionOutcome:
+        with self._ledgers.open() as ledger:
+            return self.within(ledger, txid, decision, by, bodies, ready)
+
+    def within(
+        self,
+        ledger: Ledger,
+        txid: int,
+        decision: Decision,
+        by: DecidedBy,
+        bodies: Mapping[int, bytes] | None = None,
+        ready: PreparedEffects | None = None,
+    ) -> DecisionOutcome:
+        """Write a decision with all its home effects in an open block; it stands when that is left."""
+        life = ledger.lock(txid)
+        if life is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store, or it is not keyed")
+        standing = ledger.standing(txid)
+        if standing is not None:
+            return DecisionOutcome(txid, standing, False)
+        self._check(life, decision, by)
+        if by.unheard and not ledger.due(txid):
+            raise InDoubt(f"somebody works on transaction {txid}")
+        if decision is Decision.COMMIT:
+            require_carried(ledger.ballots(txid))
+            self._apply(ledger, life, bodies or {})
+            (ready or PreparedEffects()).apply(ledger, txid)
+            if life.lease is not None:
+                self._end_flow(ledger, txid, by)
+        ledger.apply_intents(txid, decision, why=by.why)
+        ledger.move(txid, EVENTS[decision])
+        if life.coordinator is not None and (by.told or not life.voted):
+            ledger.release(txid)  # what was forced stays its coordinator's: it has to hear of it
+        ledger.write_op(txid, decision, from_check=by.from_check)
+        ledger.record(txid, decision.name, who=by.who, why=by.why)
+        return DecisionOutcome(txid, decision, True)
+
+    def _end_flow(self, ledger: Ledger, txid: int, by: DecidedBy) -> None:
+        """Do what a flow journalled for the home database: with its own login's rights, never with another's."""
+        if by.owner is not None:
+            ledger.flows.do_home_work(txid)
+            ledger.flows.let_stand(txid)  # another's COMMIT leaves that to the role
+        elif any(each.resource == HOME for each in ledger.flows.journal(txid)):
+            raise EffectConflict(f"flow {txid} has rows for the home database; only a process of its own writes them")
+
+    def _check(self, life: TxRecord, decision: Decision, by: DecidedBy) -> None:
+        if by.owner is not None and by.owner != life.owner:
+            raise Superseded(life.txid)
+        if by.found is not None and by.found is not life.state:
+            raise InDoubt(
+                f"transaction {life.txid} went from {by.found} to {life.state} while it was judged; judge it anew"
+            )
+        if life.voted and not (by.told or by.forced):
+            raise InDoubt(
+                f"transaction {life.txid} voted yes for store {life.coordinator}, which decides it; "
+                "wait for that store, or force the decision"
+            )
+        if decision is Decision.COMMIT and life.state is TxState.ACTIVE:
+            raise IllegalTransition(
+                f"transaction {life.txid} is still open: only its owner can close it, others may roll it back"
+            )
+        TRANSACTION.after(life.state, EVENTS[decision])
+
+    def _apply(self, ledger: Ledger, life: TxRecord, bodies: Mapping[int, bytes]) -> None:
+        slots = ledger.slots(life.txid)
+        missing = [slot.slot for slot in slots if slot.slot not in bodies]
+        if missing:
+            raise EffectConflict(f"transaction {life.txid} has no body for its late slots {missing}")
+        if slots:
+            ledger.add(life, LATE_PART, [lay_out(slot, bodies[slot.slot]) for slot in slots])
+            ledger.win(life.txid, LATE_PART, life.owner)
+
+
+def _told(standing: DecisionOutcome) -> tuple[DecisionOutcome, bool]:
+    return standing, standing.won

@@ -1,0 +1,171 @@
+"""
+Sends inside the caller's own transaction: message and decision are rows of the caller's commit.
+
+There is no half and nothing to check: if the caller's transaction rolls back, the message never was. The
+connection must lead to the very store; on any other database the message would be lost without a word.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, TypeGuard
+
+import psycopg
+from psycopg.rows import tuple_row
+from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from txsaga.core.arguments import check_kind
+from txsaga.core.fibers import current_fiber
+from txsaga.core.identity import StoreId
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import lay_out_one
+from txsaga.core.message import Message
+from txsaga.core.topic import SendKind
+from txsaga.errors import ConfigError
+from txsaga.evidence.sessions import PLAIN, refuse_autocommit
+from txsaga.messages.half import as_message
+from txsaga.messages.message_buffer import Outbox
+from txsaga.store import founding
+from txsaga.store.connection import translated, translating
+
+SEND = """
+WITH h AS (INSERT INTO {s}.half (txid, pgroup, qid, chunk, n, body)
+           VALUES (nextval('{s}.tx_seq'), {pgroup}, {qid}, 0, {n}, {body}) RETURNING txid)
+INSERT INTO {s}.op (txid, decision) SELECT txid, 1 FROM h RETURNING txid"""
+# The answer is the caller's COMMIT, so that must be durable whatever the session says.
+DURABLE = (
+    ", CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+    " THEN set_config('synchronous_commit', 'on', true) END"
+)
+CALL = "SELECT txid" + DURABLE + " FROM {s}.send(CAST({pgroup} AS int4), {qid}, {n}, {body})"
+OWNER = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:half)"
+
+A_CONNECTION = "give a SQLAlchemy Connection or AsyncConnection, of a session session.connection()"
+RECOGNISED, CURSOR = "txsaga home", "txsaga cursor"
+ADVICE = (
+    "this connection does not lead to the home database of the broker; "
+    "use tx.local(…) with a registered resource for work in another database"
+)
+
+Driver = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+Cursor = psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]
+
+
+class JoinedSends:
+    """Sends on one connection of the caller's."""
+
+    def __init__(self, connection: Connection, namespace: str, kernel: Kernel, group: int) -> None:
+        check_kind(connection, Connection, "the connection", A_CONNECTION)
+        refuse_autocommit(connection, "your work and a message")
+        self._connection, self._kernel, self._group = connection, kernel, group
+        self._info: dict[Any, Any] = connection.info
+        self._statement = _send(namespace, self._require_home(namespace), group)
+
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> int:
+        """Add a message to the caller's transaction; return its number."""
+        message, qid = self._kernel.topics.admit(as_message(topic, body, options), SendKind.JOIN)
+        stored = lay_out_one(message)
+        with translating():
+            cursor = self._cursor()
+            return self._store(qid, 1, stored) if cursor is None else self._store_one(cursor, qid, stored)
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: list[bytes],
+        *,
+        keys: list[str] | None = None,
+        tags: list[str] | None = None,
+    ) -> list[int]:
+        """Add many messages of one topic as columns; return their numbers, one per chunk."""
+        outbox = Outbox(self._kernel.topics, SendKind.JOIN)
+        outbox.add_many(topic, bodies, keys, tags)
+        with translating():
+            return [self._store(row.qid, row.count, row.body) for row in outbox.take()]
+
+    def _store(self, qid: int, count: int, body: bytes) -> int:
+        values = {"pgroup": self._group, "qid": qid, "n": count, "body": body}
+        return int(self._connection.execute(self._statement.any, values, execution_options=PLAIN).scalar_one())
+
+    def _store_one(self, cursor: Cursor, qid: int, body: bytes) -> int:
+        """Store past SQLAlchemy, which must know of a session that was lost: it would roll it back."""
+        aside, values = current_fiber(), (qid, body)
+        try:
+            if isinstance(cursor, psycopg.Cursor):
+                return int(cursor.execute(self._statement.one, values, prepare=True).fetchone()[0])  # type: ignore[index]
+            assert aside is not None
+            return int(aside.wait(_stored(cursor, self._statement.one, values))[0])
+        except psycopg.Error as error:
+            if cursor.connection.closed:
+                self._connection.invalidate(error)
+            raise
+
+    def _cursor(self) -> Cursor | None:
+        """Return the shortest way to the server: a cursor of the driver's, once SQLAlchemy knows of the transaction."""
+        if not self._connection.in_transaction():
+            return None
+        driver, cursor = self._connection.connection.driver_connection, self._info.get(CURSOR)
+        if cursor is None or cursor.connection is not driver or cursor.closed:
+            if not _is_short(driver):
+                return None
+            cursor = self._info[CURSOR] = driver.cursor(binary=True, row_factory=tuple_row)
+        return cursor if isinstance(cursor, psycopg.Cursor) or current_fiber() is not None else None
+
+    def _require_home(self, namespace: str) -> bool:
+        """Make sure that the connection leads to the store; tell whether the namespace is its user's own."""
+        identity = self._kernel.store.registry.identity
+        # A pooled connection stays with its server, so one look at each is enough.
+        recognised: dict[str, tuple[StoreId, bool]] = self._info.setdefault(RECOGNISED, {})
+        known = recognised.get(namespace)
+        if known is None or known[0] != identity:
+            self._recognise(namespace, identity)
+            owner = self._connection.scalar(text(OWNER), {"half": f'"{namespace}".half'}, execution_options=PLAIN)
+            known = recognised[namespace] = identity, bool(owner)
+        return known[1]
+
+    def _recognise(self, namespace: str, identity: StoreId) -> None:
+        if self._connection.dialect.name != "postgresql":
+            raise ConfigError(ADVICE)
+        try:
+            # In a savepoint: a wrong database must not spoil the caller's transaction.
+            with self._connection.begin_nested():
+                row = self._connection.execute(text(founding.at_home(namespace)), execution_options=PLAIN).one_or_none()
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", "") in ("42P01", "3F000"):
+                raise ConfigError(ADVICE) from error
+            raise translated(error) from error
+        if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
+            raise ConfigError(ADVICE)
+
+
+def sync_of(connection: AsyncConnection) -> Connection:
+    """Return what an open asynchronous connection works by."""
+    if connection.sync_connection is None:
+        raise ConfigError("this AsyncConnection is not open; use `async with engine.begin() as connection`")
+    return connection.sync_connection
+
+
+def _is_short(driver: object) -> TypeGuard[Driver]:
+    binds_itself = psycopg.ClientCursor, psycopg.AsyncClientCursor
+    return isinstance(driver, psycopg.Connection | psycopg.AsyncConnection) and not issubclass(
+        driver.cursor_factory, binds_itself
+    )
+
+
+async def _stored(cursor: psycopg.AsyncCursor[Any], statement: bytes, values: tuple[int, bytes]) -> Any:
+    await cursor.execute(statement, values, prepare=True)
+    return await cursor.fetchone()
+
+
+class _Statement(NamedTuple):
+    one: bytes  # of one message of a group: what is always the same costs nothing
+    any: TextClause
+
+
+@cache
+def _send(namespace: str, owner: bool, group: int) -> _Statement:
+    schema, sql = f'"{namespace}"', SEND + DURABLE if owner else CALL
+    one = sql.format(s=schema, pgroup=group, qid="%s", n=1, body="%b")
+    return _Statement(one.encode(), text(sql.format(s=schema, pgroup=":pgroup", qid=":qid", n=":n", body=":body")))

@@ -1,0 +1,420 @@
+"""
+Keyed transactions on PostgreSQL: every write locks the `tx` row of its transaction first.
+
+Adding takes it FOR SHARE, the decision FOR UPDATE: a zombie that checked "open" before the decision can't
+write after it (R3). Without the lock its halves would be acknowledged and never delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    Connection,
+    Double,
+    Engine,
+    String,
+    TextClause,
+    Uuid,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.elements import ColumnElement
+
+from txsaga.checkback.questions import kept
+from txsaga.checkback.sweep_statements import unlisting
+from txsaga.consume import claim_end_statements as claim_ends
+from txsaga.consume import cursors_store as intents
+from txsaga.consume.claim import Claim
+from txsaga.consume.dead_letter import TAKEN_OVER
+from txsaga.core.decision import Decision
+from txsaga.core.identity import StoreId
+from txsaga.core.lifecycle import TRANSACTION, TxEvent, TxState
+from txsaga.core.records import FRAMES, Intent, LateSlot, Row, TxRecord
+from txsaga.errors import DecidedOtherwise, TransactionsRejected, UnknownTransaction
+from txsaga.flows import ballots_store as ballots
+from txsaga.flows import branches_store as naming
+from txsaga.flows import steps_store as steps
+from txsaga.flows.ballot import Ballot, CastVote, Polled
+from txsaga.flows.flow_statements import FlowRounds, life_of
+from txsaga.flows.flows_store import PostgresFlowLedger
+from txsaga.flows.ports import BranchVote
+from txsaga.flows.step import StepEvent
+from txsaga.lake.effects_store import PostgresTables
+from txsaga.messages import ledger_store as replays
+from txsaga.messages.hot_statements import TOKEN, TOKEN_ASKED
+from txsaga.store import schema
+from txsaga.store.connection import transaction, translating
+
+# What a superseded attempt left is not copied (R4).
+COPY = """
+WITH h AS (
+    INSERT INTO {s}.half (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)
+    SELECT :new, :group, h.qid, h.part, :owner, h.chunk, h.n, true, h.body
+      FROM {s}.half h LEFT JOIN {s}.part p ON p.txid = h.txid AND p.part = h.part
+     WHERE h.txid = :old AND (NOT h.keyed OR p.attempt = h.attempt)
+    RETURNING part),
+ p AS (INSERT INTO {s}.part (txid, part, attempt) SELECT DISTINCT :new, part, :owner FROM h)
+SELECT count(*) FROM h"""
+
+TIE = """
+WITH o AS (
+    INSERT INTO {s}.effect (txid, seq, kind, payload)
+    VALUES (:old, 0, 'replayed', jsonb_build_object('as', CAST(:new AS int8))) ON CONFLICT DO NOTHING RETURNING txid),
+ n AS (
+    INSERT INTO {s}.effect (txid, seq, kind, payload)
+    SELECT :new, 0, 'replay', jsonb_build_object('of', CAST(:old AS int8)) FROM o RETURNING txid)
+SELECT txid FROM o UNION ALL SELECT txid FROM n"""
+
+REPLAY_OF = "SELECT (payload ->> 'as')::int8 FROM {s}.effect WHERE txid = :txid AND seq = 0 AND kind = 'replayed'"
+
+
+tx, half, part, effect = schema.tx, schema.half, schema.part, schema.effect
+cursor, intent, op, store = schema.cursor, schema.intent, schema.op, schema.store
+
+
+UNLIST = unlisting("WHERE d.txid = :txid")
+CALL_UNLIST = "SELECT {s}.unlist(:txid)"
+# For whoever does not own the namespace: what is decided, and of its own what it works on.
+UNLISTED = unlisting(
+    """WHERE d.txid = $1
+   AND ({s}.everywhere() OR EXISTS (SELECT FROM {s}.tx t WHERE t.txid = $1 AND {s}.mine(t.pgroup)
+                      AND (t.state = 'active' OR EXISTS (SELECT FROM {s}.op o WHERE o.txid = $1))))"""
+)
+
+
+class PostgresLedgers:
+    """Opens database transactions on the rows of keyed transactions."""
+
+    def __init__(self, engine: Engine, namespace: str, *, owner: bool = True) -> None:
+        self._engine, self._schema = engine, f'"{namespace}"'
+        token, unlist = (TOKEN, UNLIST) if owner else (TOKEN_ASKED, CALL_UNLIST)
+        self._unlist, self._rounds = text(unlist.format(s=self._schema)), FlowRounds(self._schema, token, unlist)
+        self._token: ColumnElement[Any] = literal_column(
+            token.format(s=self._schema, group="tx.pgroup", txid="tx.txid")
+        )
+
+    @contextmanager
+    def open(self) -> Iterator[PostgresLedger]:
+        """Open a database transaction."""
+        with transaction(self._engine) as connection:
+            ledger = PostgresLedger(connection, self._schema, self._token, self._unlist)
+            ledger.flows = PostgresFlowLedger(connection, self._rounds, ledger.lock)
+            yield ledger
+
+
+class PostgresLedger(PostgresTables):
+    """The rows of keyed transactions inside one database transaction."""
+
+    flows: PostgresFlowLedger
+
+    def __init__(self, connection: Connection, schema: str, token: ColumnElement[Any], unlist: TextClause) -> None:
+        self._connection, self._schema, self._unlist = connection, schema, unlist
+        self._lives = select(tx, token.label("token"))
+        self._taking = ~select(store.c.rejecting).scalar_subquery()
+
+    def latest(self, group: int, key: str, *, before: int | None = None) -> TxRecord | None:
+        """Return the newest life of a key, or the newest before an epoch, locked."""
+        query = self._lives.where(tx.c.pgroup == group, tx.c.key == key)
+        if before is not None:
+            query = query.where(tx.c.epoch < before)
+        return self._life(query.order_by(tx.c.epoch.desc()).limit(1).with_for_update(of=tx))
+
+    def sees(self, group: int) -> bool:
+        """Tell whether row security shows the transactions of a group."""
+        mine = f"{self._schema}.everywhere() OR {self._schema}.mine(:group)"
+        shown = text(f"SELECT NOT row_security_active('{self._schema}.tx') OR {mine}")
+        with translating():
+            return bool(self._connection.execute(shown, {"group": group}).scalar())
+
+    def lock(self, txid: int) -> TxRecord | None:
+        """Return a life, locked FOR UPDATE."""
+        return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx))
+
+    def share(self, txid: int) -> TxRecord | None:
+        """Return a life, locked FOR SHARE."""
+        return self._life(self._lives.where(tx.c.txid == txid).with_for_update(of=tx, read=True))
+
+    def create(
+        self,
+        group: int,
+        key: str | None,
+        epoch: int,
+        run: str | None = None,
+        coordinator: UUID | None = None,
+        lease: timedelta | None = None,
+    ) -> TxRecord | None:
+        """Open a life with a new number."""
+        fresh: dict[str, ColumnElement[Any]] = {
+            "txid": schema.tx_seq.next_value(),
+            "pgroup": literal(group),
+            "key": literal(key, String),
+            "epoch": literal(epoch),
+            "state": literal(TxState.ACTIVE.value),
+            "run": literal(run, String),
+            "coordinator": literal(coordinator, Uuid),
+            "lease": literal(lease and lease.total_seconds(), Double),
+        }
+        statement = (
+            upsert(tx)
+            .from_select(list(fresh), select(*fresh.values()).where(self._taking))
+            .on_conflict_do_nothing(index_elements=["pgroup", "key", "epoch"])
+            .returning(tx.c.txid)
+        )
+        with translating():
+            txid = self._connection.execute(statement).scalar()
+        if txid is None:
+            self._refuse_if_rejecting()
+            return None
+        return self.lock(txid)
+
+    def release(self, txid: int) -> None:
+        """Let a life be nobody's branch any more."""
+        with translating():
+            self._connection.execute(update(tx).where(tx.c.txid == txid).values(coordinator=None))
+
+    def take_over(self, txid: int) -> TxRecord:
+        """Raise the owner of a locked, ACTIVE life."""
+        statement = (
+            update(tx)
+            .where(tx.c.txid == txid, tx.c.state == TxState.ACTIVE.value, self._taking)
+            .values(owner=tx.c.owner + 1)
+        )
+        if self._count(statement) != 1:
+            self._refuse_if_rejecting()
+            raise UnknownTransaction(f"transaction {txid} is not open")
+        with translating():
+            self._connection.execute(delete(effect).where(effect.c.txid == txid, effect.c.kind == "late"))
+            frames = update(part).where(part.c.txid == txid, part.c.part >= FRAMES)
+            self._connection.execute(frames.values(attempt=0))  # nobody's
+            bound, claims = self._consumed(txid)
+            if bound:
+                self._connection.execute(delete(intent).where(intent.c.txid == txid))
+            if claims:
+                claim_ends.decided(self._connection, self._schema, txid, why=TAKEN_OVER)
+        self.touch(txid)
+        life = self.lock(txid)
+        assert life is not None
+        return life
+
+    def touch(self, txid: int) -> None:
+        """Show that the owner of a locked life is alive."""
+        with translating():
+            self._connection.execute(update(tx).where(tx.c.txid == txid).values(touched=func.clock_timestamp()))
+            self._connection.execute(self._unlist, {"txid": txid})
+
+    def move(self, txid: int, event: TxEvent, *, evidence: int | None = None) -> None:
+        """Move a life, guarded by the states that the event may leave."""
+        allowed = TRANSACTION.sources(event)
+        (target,) = {TRANSACTION.moves[state, event] for state in allowed}
+        values: dict[str, object] = {"state": target.value, "touched": func.clock_timestamp()}
+        if evidence is not None:
+            values["evidence"] = evidence
+        statement = update(tx).where(tx.c.txid == txid, tx.c.state.in_([state.value for state in allowed]))
+        if self._count(statement.values(**values)) != 1:
+            life = self.lock(txid)
+            if life is None:
+                raise UnknownTransaction(f"transaction {txid} is not in this store")
+            TRANSACTION.after(life.state, event)
+
+    def add(self, life: TxRecord, part: int, rows: Sequence[Row]) -> None:
+        """Add halves under (part, owner)."""
+        self._require_undecided(life.txid)
+        common = {"txid": life.txid, "pgroup": life.group, "part": part, "attempt": life.owner, "keyed": True}
+        values = [{**common, "qid": row.qid, "chunk": row.chunk, "n": row.count, "body": row.body} for row in rows]
+        with translating():
+            self._connection.execute(insert(half), values)
+
+    def win(self, txid: int, part: int, attempt: int) -> None:
+        """Name the attempt of a part that counts."""
+        statement = upsert(schema.part).values(txid=txid, part=part, attempt=attempt)
+        with translating():
+            self._connection.execute(
+                statement.on_conflict_do_update(index_elements=["txid", "part"], set_={"attempt": attempt})
+            )
+
+    def copy(self, txid: int, life: TxRecord) -> int:
+        """Add what counts of another transaction's halves."""
+        sql = text(replays.COPY.format(s=self._schema))
+        values = {"old": txid, "new": life.txid, "group": life.group, "owner": life.owner}
+        with translating():
+            return int(self._connection.execute(sql, values).scalar_one())
+
+    def tie(self, txid: int, replay: int) -> bool:
+        """Tie a transaction to the one that replays it: the key of `effect` makes it the only one."""
+        with translating():
+            rows = self._connection.execute(text(replays.TIE.format(s=self._schema)), {"old": txid, "new": replay})
+            return len(rows.all()) == 2
+
+    def replay_of(self, txid: int) -> int | None:
+        """Return the transaction that replays this one."""
+        with translating():
+            sql = text(replays.REPLAY_OF.format(s=self._schema))
+            found: int | None = self._connection.execute(sql, {"txid": txid}).scalar()
+        return found
+
+    def name(self, life: TxRecord, resources: Sequence[int], *, aux: bool = False) -> Sequence[int]:
+        """Name a branch for each resource."""
+        return naming.name(self._connection, life, resources, aux=aux)
+
+    def elect(self, txid: int, votes: Sequence[BranchVote]) -> None:
+        """Note what branches voted."""
+        naming.elect(self._connection, txid, votes)
+
+    def call(self, txid: int, ballot: Ballot) -> None:
+        """Call a ballot."""
+        ballots.call(self._connection, txid, ballot)
+
+    def cast(self, txid: int, ballot: str, cast: CastVote) -> bool:
+        """Cast a vote."""
+        return ballots.cast(self._connection, txid, ballot, cast)
+
+    def ballots(self, txid: int) -> Sequence[Polled]:
+        """Return the ballots of a transaction."""
+        return ballots.polled(self._connection, txid)
+
+    def forget(self, txid: int, number: int, attempt: int) -> bool:
+        """Forget a branch that stands against its decision."""
+        return naming.forget(self._connection, txid, number, attempt)
+
+    def compensates(self, txid: int) -> bool:
+        """Tell whether something of a transaction is still to be undone."""
+        with translating():
+            return steps.compensates(self._connection, self._schema, txid)
+
+    def move_step(self, txid: int, number: int, event: StepEvent, why: str) -> bool:
+        """Move a step by hand."""
+        with translating():
+            return steps.move(self._connection, self._schema, txid, number, event, kept(why))
+
+    def reserve(self, slot: LateSlot) -> None:
+        """Keep a place for a late body."""
+        payload = {
+            "qid": slot.qid,
+            "key": slot.key,
+            "tag": slot.tag,
+            "headers": dict(slot.headers) if slot.headers else None,
+            "ordering_key": slot.ordering_key,
+        }
+        with translating():
+            self._connection.execute(insert(effect).values(txid=slot.txid, seq=slot.slot, kind="late", payload=payload))
+
+    def slots(self, txid: int) -> Sequence[LateSlot]:
+        """Return the places kept for late bodies."""
+        query = select(effect).where(effect.c.txid == txid, effect.c.kind == "late").order_by(effect.c.seq)
+        with translating():
+            rows = self._connection.execute(query).all()
+        return [LateSlot(txid=txid, slot=row.seq, **row.payload) for row in rows]
+
+    def intend(self, intent: Intent, member: str) -> None:
+        """Bind offsets of a claimed queue to a transaction."""
+        self._require_undecided(intent.txid)
+        intents.bind(self._connection, intent, member)
+
+    def bind(self, txid: int, claim: Claim, retry: timedelta) -> None:
+        """Make a claimed message a transaction's."""
+        self._require_undecided(txid)
+        with translating():
+            claim_ends.bind(self._connection, self._schema, claim, txid, retry)
+
+    def apply_intents(self, txid: int, decision: Decision, *, why: str) -> None:
+        """Move the cursors of a transaction's intents and end the intents."""
+        bound, claims = self._consumed(txid)
+        with translating():
+            if bound:
+                intents.apply(self._connection, txid, decision)
+            if claims:
+                cause = why if decision is Decision.ROLLBACK else None
+                claim_ends.decided(self._connection, self._schema, txid, why=cause)
+
+    def write_op(self, txid: int, decision: Decision, *, from_check: bool, keyed: bool = True) -> bool:
+        """Write a decision, unless one stands."""
+        values = {"txid": txid, "decision": int(decision), "keyed": keyed, "from_check": from_check}
+        with translating():
+            statement = upsert(op).values(**values).on_conflict_do_nothing().returning(op.c.txid)
+            won = self._connection.execute(statement).scalar() is not None
+            self._connection.execute(self._unlist, {"txid": txid})
+        return won
+
+    def due(self, txid: int) -> bool:
+        """Tell whether a transaction is on the list of doubts and its time has come."""
+        doubt = schema.doubt.c
+        now = func.clock_timestamp()
+        waits = exists().where(tx.c.txid == txid, tx.c.touched + func.make_interval(0, 0, 0, 0, 0, 0, tx.c.lease) > now)
+        listed = exists().where(doubt.txid == txid, doubt.parked.is_(None), doubt.check_at <= now, ~waits)
+        with translating():
+            return bool(self._connection.execute(select(listed)).scalar())
+
+    def park(self, txid: int, why: str) -> None:
+        """Ask about a transaction no more."""
+        doubt = schema.doubt
+        keyed = select(tx.c.txid, tx.c.pgroup, literal(True), literal(kept(why))).where(tx.c.txid == txid)
+        plain = select(half.c.txid, half.c.pgroup, literal(False), literal(kept(why))).where(
+            half.c.txid == txid, ~half.c.keyed
+        )
+        for source in (keyed, plain.limit(1)):
+            statement = upsert(doubt).from_select(["txid", "pgroup", "keyed", "parked"], source)
+            parking = statement.on_conflict_do_update(index_elements=["txid"], set_={"parked": kept(why)})
+            with translating():
+                self._connection.execute(parking)
+
+    def resume(self, txid: int) -> bool:
+        """Ask about a parked transaction again."""
+        doubt = schema.doubt
+        statement = update(doubt).where(doubt.c.txid == txid, doubt.c.parked.is_not(None))
+        now = func.clock_timestamp()
+        fresh = {"parked": None, "checks": 0, "check_at": now, "resumed": now}
+        return self._count(statement.values(**fresh)) == 1
+
+    def record(self, txid: int, event: str, *, who: str, why: str) -> None:
+        """Write an audit row."""
+        with translating():
+            self._connection.execute(insert(schema.audit).values(txid=txid, what=event, who=who, why=why))
+
+    def standing(self, txid: int) -> Decision | None:
+        """Return the decision that stands."""
+        with translating():
+            decision = self._connection.execute(select(op.c.decision).where(op.c.txid == txid)).scalar()
+        return None if decision is None else Decision(decision)
+
+    def _consumed(self, txid: int) -> tuple[bool, bool]:
+        """Tell whether a transaction read something: most did not, and producers may not touch what consumers have."""
+        bound = [exists(column).where(column == txid) for column in (intent.c.txid, schema.claim.c.txid)]
+        with translating():
+            row = self._connection.execute(select(*bound)).one()
+        return row[0], row[1]
+
+    def _require_undecided(self, txid: int) -> None:
+        """Hold the transaction against its decision, or learn that it is decided (R3)."""
+        life = self.share(txid)
+        if life is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        if life.state in TRANSACTION.final():
+            raise DecidedOtherwise(txid, "COMMIT" if life.state is TxState.COMMITTED else "ROLLBACK")
+
+    def _refuse_if_rejecting(self) -> None:
+        with translating():
+            row = self._connection.execute(select(store.c.uuid, store.c.incarnation, store.c.rejecting)).one()
+        if row.rejecting:
+            raise TransactionsRejected(str(StoreId(row.uuid, row.incarnation)))
+
+    def _life(self, query: Any) -> TxRecord | None:
+        with translating():
+            row = self._connection.execute(query).one_or_none()
+        return None if row is None else life_of(row)
+
+    def _count(self, statement: Any) -> int:
+        with translating():
+            return self._connection.execute(statement).rowcount

@@ -1,0 +1,171 @@
+"""
+`send_in_transaction`: RocketMQ's half message, exactly.
+
+    half stored (synchronous)  →  local work, only for SEND_OK  →  end, always attempted
+
+Any exception of the first step is raised wrapped, and nothing runs. Any exception of local work is UNKNOWN
+with its text as remark: the half stays pending and is checked later. The end is waited for `end_timeout`
+seconds; failing or late, it is a warning, and the check settles the message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as WaitTimeout
+from dataclasses import replace
+from typing import Protocol
+
+from txsaga.core.arguments import check_function
+from txsaga.core.decision import NOT_SAFE, Decision, LocalState, ReplyCode
+from txsaga.core.identity import HalfId
+from txsaga.core.kernel import Kernel
+from txsaga.core.message import Message
+from txsaga.core.records import DecisionOutcome, Doubt, Group, Half, Receipt
+from txsaga.core.topic import SendKind
+from txsaga.errors import (
+    BrokerClosed,
+    ExecutorMissing,
+    InvalidMessage,
+    ReservedName,
+    SendFailed,
+    TopicTypeMismatch,
+    UnknownTopic,
+)
+from txsaga.messages.end_request import EndRequest, SendResult
+from txsaga.messages.ending import Endings
+from txsaga.messages.half import as_message, half_of
+
+logger = logging.getLogger("txsaga")
+
+Executor = Callable[[Message, object], "LocalState | Decision | None"]
+END_TIMEOUT = 3.0
+MISTAKES = (InvalidMessage, UnknownTopic, TopicTypeMismatch, ReservedName, BrokerClosed)
+"""What the caller did wrong is told as it is; everything else is a send that failed."""
+
+
+class TransactionListener(Protocol):
+    """Executor and checker in one object."""
+
+    def execute(self, message: Message, arg: object) -> LocalState | Decision | None:
+        """Run the local work of a message."""
+
+    def check(self, question: object) -> LocalState | Decision | None:
+        """Answer what became of the local work."""
+
+
+class _Worker:
+    """Local work that runs in some thread."""
+
+
+class Sending:
+    """Sends half messages for one producer group."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        group: Group,
+        endings: Endings,
+        *,
+        executor: Executor | None,
+        end_timeout: float = END_TIMEOUT,
+    ) -> None:
+        self._kernel, self._group, self._endings = kernel, group, endings
+        self._executor, self._end_timeout = executor, end_timeout
+
+    def send(self, message: Message, local: Executor | None, arg: object, immunity: int | None) -> SendResult:
+        """Store the half, run local work, end."""
+        executor = self._executor if local is None else local
+        if executor is None:
+            raise ExecutorMissing(self._group.name)
+        check_function(executor, "local", "give a function that takes message and arg")
+        message, receipt, half = self._store(as_message(message, None, {}), immunity)
+        qid = half.rows[0].qid
+        message = message.stored_in(self._kernel.store.registry.identity.transaction(receipt.txid))
+        request = self._request(message, receipt, qid)
+        worker = _Worker()
+        if half.immunity is None:  # else it says itself when it is asked about
+            self._kernel.running.begin(worker, Doubt.of(receipt))
+        try:
+            state, remark = self._run(executor, message, arg, receipt.code, request.message_id)
+        finally:
+            self._kernel.running.end(worker)
+        request = replace(request, state=state, remark=remark)
+        self._end(request)
+        return self._result(receipt, qid, request)
+
+    def _store(self, message: Message, immunity: int | None) -> tuple[Message, Receipt, Half]:
+        try:
+            message, half = half_of(self._kernel.topics, self._group, message, immunity)
+            return message, self._kernel.stores.call(half), half
+        except MISTAKES:
+            raise
+        except Exception as reason:
+            raise SendFailed(reason) from reason
+
+    def _run(
+        self, executor: Executor, message: Message, arg: object, status: ReplyCode, message_id: str
+    ) -> tuple[LocalState, str]:
+        if status in NOT_SAFE:
+            return LocalState.ROLLBACK, f"the half was stored with {status}"
+        if status is not ReplyCode.SEND_OK:
+            return LocalState.UNKNOWN, f"the half was answered with {status}"
+        try:
+            returned = executor(message, arg)
+        except Exception as failure:  # the user's code: whatever it raises is UNKNOWN
+            logger.warning("local work of message %s raised: %s", message_id, LocalState.UNKNOWN, exc_info=True)
+            return LocalState.UNKNOWN, f"{type(failure).__name__}: {failure}"
+        try:
+            state = LocalState.of(returned, "the local work")
+        except ValueError as failure:
+            logger.warning("message %s: %s", message_id, failure)
+            return LocalState.UNKNOWN, str(failure)
+        if state is not LocalState.COMMIT:
+            logger.info("local work of message %s (key %s) for %s: %s", message_id, message.key, message.topic, state)
+        return state, ""
+
+    def _request(self, message: Message, receipt: Receipt, qid: int) -> EndRequest:
+        identity = self._kernel.store.registry.identity
+        return EndRequest(
+            message_id=HalfId(identity, receipt.txid, 0, 0, qid, 0, 0).encode(),
+            transaction_id=message.tx_id or identity.transaction(receipt.txid),
+            broker=str(identity),
+            group=self._group.name,
+            state=LocalState.UNKNOWN,
+            token=receipt.token,
+            state_table_offset=receipt.txid,
+            commit_log_offset=receipt.txid,
+            topic=message.topic,
+            message=message,
+        )
+
+    def _end(self, request: EndRequest) -> None:
+        try:
+            pending = self._endings.submit(request)
+            if pending is not None:
+                self._compare(request, pending.result(self._end_timeout))
+        except WaitTimeout:
+            logger.warning("end of %s was sent, its answer is late", request.message_id)
+        except Exception as failure:  # noqa: BLE001  # the result is still returned; the check settles it
+            logger.warning("end of %s failed: %s; the check settles it", request.message_id, failure)
+
+    def _compare(self, request: EndRequest, standing: DecisionOutcome) -> None:
+        if standing.decision is not request.state.decision:
+            logger.warning(
+                "end of %s asked for %s, but %s stands",
+                request.message_id,
+                request.state,
+                standing.decision.name,
+            )
+
+    def _result(self, receipt: Receipt, qid: int, request: EndRequest) -> SendResult:
+        topic = self._kernel.topics.open(request.topic, SendKind.HALF)
+        return SendResult(
+            status=receipt.code,
+            queue=topic.qids.index(qid),
+            message_id=request.message_id,
+            queue_offset=receipt.txid,
+            transaction_id=request.transaction_id,
+            local_state=request.state,
+            remark=request.remark,
+        )

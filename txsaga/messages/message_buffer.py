@@ -1,0 +1,225 @@
+"""
+Messages that a block gathers for its decision, and those who hear of it: the same in every kind of block.
+
+It stores nothing and decides nothing. Whoever gathers refuses what comes too early or too late, and stores what has
+become too much to be kept here. What was not stored when the process dies is lost with it, and so is the transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import add
+
+from txsaga.core.arguments import check_function
+from txsaga.core.chunk import MAX_BYTES, pieces
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import lay_out, lay_out_columns, lay_out_one, weight
+from txsaga.core.message import Message
+from txsaga.core.records import Row
+from txsaga.core.topic import SendKind, Topic
+from txsaga.core.validation import validate_columns
+from txsaga.errors import BrokerClosed, InvalidMessage, OutcomeUnknown, TransactionError, TxSagaError
+from txsaga.messages.half import as_message
+from txsaga.messages.stored_block import BlockStage
+from txsaga.messages.topics import Topics
+
+MOST = 64 * 1024 * 1024
+"""Bytes that are stored in one step."""
+INCOMPLETE = "a message was refused for which there was no room; the others are not committed without it"
+
+
+class Outbox:
+    """Messages of one transaction that are not stored yet."""
+
+    def __init__(self, topics: Topics, way: SendKind) -> None:
+        self._topics, self._way = topics, way
+        self._loose: dict[int, list[Message]] = {}
+        self._rows: list[Row] = []
+        self._chunks: dict[int, int] = {}
+        self.bytes = 0
+        self.count = 0
+        self.overflowed = False  # something was refused for which there was no room
+
+    def add(self, message: Message) -> None:
+        """Keep a message."""
+        message, qid = self._topics.admit(message, self._way)
+        self._grow(weight(message), 1)
+        self._loose.setdefault(qid, []).append(message)
+
+    def add_many(
+        self, name: str, bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None
+    ) -> None:
+        """Keep many messages of one topic as columns, without an object each."""
+        topic = self._topics.admit_many(name, self._way)
+        held = validate_columns(bodies, keys, tags)
+        self._grow(held, len(bodies))
+        self._pack()
+        sizes = _sizes(bodies, keys, tags) if held > MAX_BYTES else [0] * len(bodies)
+        for picked, qid in self._spread(topic, keys, sizes):
+            body = lay_out_columns(
+                [bodies[at] for at in picked],
+                key=None if keys is None else [keys[at] for at in picked],
+                tag=None if tags is None else [tags[at] for at in picked],
+            )
+            self._rows.append(Row(qid, self._next_chunk(qid), len(picked), body))
+
+    def take(self) -> list[Row]:
+        """Hand over everything as rows."""
+        self._pack()
+        taken, self._rows = self._rows, []
+        self.bytes = self.count = 0
+        return taken
+
+    def take_whole(self) -> list[Row]:
+        """Hand over everything of one transaction; `TransactionError` when something of it was refused."""
+        if self.overflowed:
+            raise TransactionError(INCOMPLETE)
+        return self.take()
+
+    def _grow(self, held: int, count: int) -> None:
+        if self.bytes + held > MOST:
+            self.overflowed = True
+            raise InvalidMessage(
+                f"{self.bytes + held:,} bytes would be stored in one step, at most {MOST:,} are; "
+                "send fewer at a time: in a block pass key=… to store as you send, in a flow send in several steps"
+            )
+        self.bytes += held
+        self.count += count
+
+    def _spread(
+        self, topic: Topic, keys: Sequence[str] | None, sizes: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], int]]:
+        """Yield which records go to which queue: by key, or a chunk each by turns."""
+        if keys is None:
+            yield from ((piece, topic.queue_for(None, self._topics.turn())) for piece in pieces(sizes))
+            return
+        by_queue: dict[int, list[int]] = {}
+        for at, key in enumerate(keys):
+            by_queue.setdefault(topic.queue_for(key, 0), []).append(at)
+        for qid, places in sorted(by_queue.items()):
+            for piece in pieces([sizes[at] for at in places]):
+                yield places[piece.start : piece.stop], qid
+
+    def _pack(self) -> None:
+        for qid, messages in sorted(self._loose.items()):
+            if len(messages) == 1:
+                self._rows.append(Row(qid, self._next_chunk(qid), 1, lay_out_one(messages[0])))
+                continue
+            for piece in pieces([weight(message) for message in messages]):
+                body = lay_out(messages[piece.start : piece.stop])
+                self._rows.append(Row(qid, self._next_chunk(qid), len(piece), body))
+        self._loose = {}
+
+    def _next_chunk(self, qid: int) -> int:
+        chunk = self._chunks.get(qid, 0)
+        self._chunks[qid] = chunk + 1
+        return chunk
+
+
+def _sizes(bodies: Sequence[bytes], keys: Sequence[str] | None, tags: Sequence[str] | None) -> list[int]:
+    sizes = list(map(len, bodies))
+    for column in (keys, tags):
+        if column is not None:
+            sizes = list(map(add, sizes, (len(text.encode()) for text in column)))
+    return sizes
+
+
+logger = logging.getLogger("txsaga")
+
+FLUSH = 8 * 1024 * 1024
+"""So many bytes are stored ahead of the decision."""
+
+
+class MessageBuffer(ABC):
+    """Gathers messages, and who is to hear of the decision."""
+
+    _stage: BlockStage
+    decision: Decision | None
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._outbox = Outbox(kernel.topics, SendKind.HALF)
+        self._listeners: list[Callable[[Decision], None]] = []
+
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> None:
+        """Add a message: it is published by COMMIT, and by nothing else."""
+        message = as_message(topic, body, options)
+        self._require_open("send")
+        self._outbox.add(message)
+        self._flush()
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Add many messages of one topic as columns."""
+        self._require_open("send")
+        self._outbox.add_many(topic, bodies, keys, tags)
+        self._flush()
+
+    def when_decided(self, listener: Callable[[Decision], None]) -> None:
+        """Tell somebody the decision."""
+        check_function(listener, "listener", "give a function that takes the decision")
+        self._listeners.append(listener)
+
+    def _tell(self, decision: Decision) -> None:
+        """Call each listener once; one that raises is logged, since the decision is made."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            try:
+                listener(decision)
+            except Exception:
+                logger.exception("a listener of transaction %s failed", self.txid)
+
+    @property
+    @abstractmethod
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
+
+    def _require_new(self) -> None:
+        """Raise unless the block may be entered."""
+        self._stage.require_new()
+        self._kernel.require_open()
+
+    @contextmanager
+    def _leaving(self, error: BaseException | None) -> Iterator[None]:
+        """Leave the block; while its outcome is not known, "closed, nothing was done" never comes out of it."""
+        try:
+            yield
+        except TxSagaError as reason:
+            self._come_out(reason, error)
+        if isinstance(error, BrokerClosed) and self.txid is not None and self.decision is None:
+            raise unknown(self.txid) from error
+
+    def _come_out(self, reason: TxSagaError, error: BaseException | None) -> None:
+        """Raise why the block could not be decided, unless an error of its own comes out of it."""
+        if isinstance(reason, BrokerClosed) and self.txid is not None:
+            reason = unknown(self.txid)
+        if error is None or isinstance(error, BrokerClosed):
+            raise reason
+        error.add_note(str(reason))
+        logger.warning("transaction %s was left undecided or unfinished: %s", self.txid, reason)
+
+    @abstractmethod
+    def _require_open(self, what: str) -> None:
+        """Raise unless messages are taken; `what` is what was asked for."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Store what has become too much to be kept here."""
+
+
+def unknown(txid: int) -> OutcomeUnknown:
+    """Say what is known of a transaction that is under way when a broker, consumer or cluster is closed."""
+    return OutcomeUnknown(
+        f"a broker, consumer or cluster was closed while transaction {txid} was under way, so its outcome is not known "
+        f"here; look with `txsaga tx show {txid}` before it is done again"
+    )

@@ -1,0 +1,260 @@
+"""
+The producer of one group: plain sends, half messages, transaction blocks, and futures of all of them.
+
+A group is transactional (it has a checker) or plain, never both: check-back may ask any member of a group,
+so every member must be able to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from txsaga.checkback.checkers import Checker
+from txsaga.checkback.profile import LONGEST, checked
+from txsaga.core import facts
+from txsaga.core.arguments import check_count, check_duration, check_function, check_kind, check_seconds, check_text
+from txsaga.core.batch_future import BatchFuture
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel, OfBroker
+from txsaga.core.layout import lay_out_one
+from txsaga.core.message import Message
+from txsaga.core.records import DecisionOutcome, Due, End, Group, Half, Receipt, Row
+from txsaga.core.topic import SendKind, check_name
+from txsaga.core.validation import validate_key, validate_life, validate_receipt
+from txsaga.errors import CheckerMissing, ConfigError, DecidedOtherwise, InvalidMessage
+from txsaga.flows.coordinated import Coordinated
+from txsaga.flows.flow import Flow, enrolled
+from txsaga.flows.flow_begin import FlowOpening, FlowStart
+from txsaga.flows.saga import Saga
+from txsaga.flows.search import PAGE, Recovered, Scope, Search
+from txsaga.flows.step_records import BUDGET, LEASE
+from txsaga.messages.end_request import EndHook, SendResult
+from txsaga.messages.ending import Endings
+from txsaga.messages.half import admit, as_message, half_of
+from txsaga.messages.listener import END_TIMEOUT, Executor, Sending, TransactionListener
+from txsaga.messages.message_buffer import Outbox
+from txsaga.messages.transaction import Transaction
+
+LISTENER = ("execute", "check")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """What may be said of a producer."""
+
+    checker: Checker | None = None
+    listener: TransactionListener | None = None
+    end_hooks: Sequence[EndHook] = ()
+    end_timeout: float = END_TIMEOUT
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later, behind a half that is stored."""
+        if self.checker is not None:
+            check_function(self.checker, "checker", "give a function that answers for a transaction")
+        if self.listener is not None and not all(callable(getattr(self.listener, n, None)) for n in LISTENER):
+            raise ConfigError(f"listener is {_kind(self.listener)}; give an object with {' and '.join(LISTENER)}")
+        for name in LISTENER if self.listener is not None else ():
+            check_function(getattr(self.listener, name), f"{name} of the listener", "give a function")
+        for hook in self.end_hooks:
+            check_function(hook, "an end hook", "give a function of one argument")
+        check_seconds(self.end_timeout, "end_timeout")
+
+
+class Producer(OfBroker):
+    """Sends messages for one producer group."""
+
+    def __init__(self, kernel: Kernel, name: str, settings: ProducerSettings) -> None:
+        registry = kernel.store.registry
+        check_name(name, what="producer group", known=lambda: registry.find_group(name) is not None)
+        super().__init__(kernel)
+        listener = settings.listener
+        self.checker = listener.check if settings.checker is None and listener is not None else settings.checker
+        with kernel.announce.around(facts.Registering, about=f"producer group {name}"):
+            self.group: Group = registry.group(name, transactional=self.checker is not None)
+        if self.checker is not None:
+            kernel.checkers.register(self.group, self.checker)
+            kernel.running.expect(self.group)
+        kernel.hooks.register(name, settings.end_hooks)
+        executor = None if listener is None else listener.execute
+        endings = Endings(kernel)
+        endings.know(name, self.group.id)
+        self._sending = Sending(kernel, self.group, endings, executor=executor, end_timeout=settings.end_timeout)
+
+    def send(self, topic: str | Message, body: bytes | None = None, **options: object) -> Receipt:
+        """Send a plain message; durable and on its way when this returns."""
+        return self._kernel.stores.call(self._plain(as_message(topic, body, options)))
+
+    def submit(self, topic: str | Message, body: bytes | None = None, **options: object) -> BatchFuture[Receipt]:
+        """Send a plain message; the future is done when it is durable."""
+        return self._kernel.stores.submit(self._plain(as_message(topic, body, options)))
+
+    def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> Receipt:
+        """Send many plain messages of one topic in one commit."""
+        outbox = Outbox(self._kernel.topics, SendKind.PLAIN)
+        outbox.add_many(topic, bodies, keys, tags)
+        return self._kernel.stores.call(Half(self.group.id, outbox.take(), plain=True))
+
+    def recall(self, receipt: Receipt) -> DecisionOutcome:
+        """Take a delayed message back before it is delivered; `DecidedOtherwise` when it is too late."""
+        validate_receipt(receipt)
+        end = End(receipt.txid, self.group.id, receipt.token, Decision.ROLLBACK, recalls=True)
+        return self._won(self._kernel.decides.call(end), Decision.ROLLBACK)
+
+    def prepare(
+        self, topic: str | Message, body: bytes | None = None, *, immunity: int | None = None, **options: object
+    ) -> BatchFuture[Receipt]:
+        """Store a half message; the future is done when it is durable and invisible."""
+        return self._kernel.stores.submit(self._half(as_message(topic, body, options), immunity))
+
+    def decide(self, receipt: Receipt, decision: Decision) -> BatchFuture[DecisionOutcome]:
+        """Decide a half; the future tells what stands."""
+        return self._kernel.decides.submit(self._end(receipt, decision))
+
+    def prepare_now(self, topic: str, body: bytes, **options: object) -> Receipt:
+        """Store a half message in this thread."""
+        return self._kernel.stores.call(self._half(as_message(topic, body, options), None))
+
+    def commit(self, receipt: Receipt) -> DecisionOutcome:
+        """Commit a half in this thread; `DecidedOtherwise` when ROLLBACK stands."""
+        return self._decided(receipt, Decision.COMMIT)
+
+    def roll_back(self, receipt: Receipt) -> DecisionOutcome:
+        """Roll a half back in this thread; `DecidedOtherwise` when COMMIT stands."""
+        return self._decided(receipt, Decision.ROLLBACK)
+
+    def transaction(
+        self, *, key: str | None = None, immunity: int | None = None, run: str | None = None
+    ) -> Transaction:
+        """Open a transaction block; with a key it happens once, however often it is tried.
+
+        `run` names the flow that it belongs to: check-back asks its host first.
+        """
+        self._require_checker()
+        validate_life(key, run)
+        if key is not None and immunity is not None:
+            raise InvalidMessage("immunity is for halves; one with a key is not asked about until it is closed")
+        return Transaction(self._kernel, self.group, key=key, immunity=admit(self.group, checked(immunity)), run=run)
+
+    def coordinated(
+        self,
+        *resources: str,
+        key: str | None = None,
+        run: str | None = None,
+        patience: float = 0.0,
+        shared: bool = True,
+    ) -> Coordinated:
+        """Open a transaction over several resources, with one outcome for all of them and for its messages.
+
+        With a key it happens once, however often it is tried. `run` names the flow that it belongs to. The store, or a
+        resource before its first work, that is away is waited for so many seconds of `patience`. Small journals that
+        only add rows share a branch with others that end at the same moment, unless it is not to be `shared`.
+        """
+        self._require_checker()
+        check_seconds(patience, "patience")
+        check_kind(shared, bool, "shared", "say True or False")
+        validate_life(key, run)
+        return Coordinated(self._kernel, self.group, resources, key=key, run=run, patience=patience, shared=shared)
+
+    def begin_flow(
+        self,
+        *resources: str,
+        key: str,
+        lanes: Sequence[str] = (),
+        lease: timedelta = LEASE,
+        budget: timedelta | Mapping[str, timedelta] = BUDGET,
+        run: str | None = None,
+        amend: str | None = None,
+    ) -> Flow:
+        """Begin a flow: one transaction whose steps run in processes of their own. Begun again it is joined.
+
+        Its steps may work in these resources, and in lanes of these. It is rolled back when nobody is heard of for
+        its lease. Locks that it holds for longer than a budget (of all, or by resource) are told of. Where its key is
+        committed it is refused; with `amend` it begins a new life that amends what was committed, once for each word.
+        """
+        self._require_checker()
+        validate_key(key)
+        validate_life(key, run)
+        check_duration(lease, "lease", LONGEST)
+        if not lease:
+            raise ConfigError("lease is 0:00:00; give the time for which the flow waits for its next process")
+        if amend is not None:
+            check_text(amend, "amend", "give a word that is the same whenever this amendment is begun again")
+        said = FlowStart(enrolled(resources, lanes, budget), lease, run, amend)
+        return Flow(self._kernel, FlowOpening(self._kernel).begin(self.group, key, said))
+
+    def flow(self, key: str) -> Flow:
+        """Join the flow that was begun under a key."""
+        validate_key(key)
+        return Flow(self._kernel, FlowOpening(self._kernel).join(self.group, key))
+
+    def saga(self, *, key: str | None = None, run: str | None = None) -> Saga:
+        """Open a saga of this group: steps that commit one by one, and are undone one by one where it fails."""
+        self._require_checker()
+        validate_life(key, run)
+        return Saga(self._kernel, self.group, key=key, run=run)
+
+    def recover(self, scope: Scope | str = Scope.RESTRICTED, *, page: int = PAGE) -> Iterator[list[Recovered]]:
+        """Scan resources for branches that are prepared or heuristic, in pages: this group's, or all.
+
+        A resource that can't be asked raises `ResourceManagerFailed`, which names it, before anything is given out.
+        """
+        check_count(page, "page")
+        if scope not in list(Scope):
+            raise ConfigError(f"scope {scope!r} is none; say {' or '.join(map(repr, map(str, Scope)))}")
+        return Search(self._kernel, self.group if scope == Scope.RESTRICTED else None).pages(page)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        local: Executor | None = None,
+        arg: object = None,
+        *,
+        immunity: int | None = None,
+    ) -> SendResult:
+        """Send a half message, run local work, end: RocketMQ's shape."""
+        self._require_checker()
+        return self._sending.send(message, local, arg, immunity)
+
+    def _decided(self, receipt: Receipt, decision: Decision) -> DecisionOutcome:
+        return self._won(self._kernel.decides.call(self._end(receipt, decision)), decision)
+
+    def _won(self, standing: DecisionOutcome, decision: Decision) -> DecisionOutcome:
+        if standing.decision is not decision:
+            raise DecidedOtherwise(standing.txid, standing.decision.name)
+        return standing
+
+    def _end(self, receipt: Receipt, decision: Decision) -> End:
+        """Write the end of a half of this group; another group's receipt does not make it ours."""
+        validate_receipt(receipt)
+        if not isinstance(decision, Decision):
+            raise InvalidMessage(f"{decision!r} is no decision; give Decision.COMMIT or Decision.ROLLBACK")
+        self._kernel.tell_hooks(self.group, receipt, decision)
+        return End(receipt.txid, self.group.id, receipt.token, decision)
+
+    def _plain(self, message: Message) -> Half:
+        message, qid = self._kernel.topics.admit(message, SendKind.PLAIN)
+        rows = [Row(qid, 0, 1, lay_out_one(message))]
+        if message.scheduled:
+            return Half(self.group.id, rows, due=Due(message.delay, message.deliver_at))
+        return Half(self.group.id, rows, plain=True)
+
+    def _half(self, message: Message, immunity: int | None) -> Half:
+        self._require_checker()
+        return half_of(self._kernel.topics, self.group, message, immunity)[1]
+
+    def _require_checker(self) -> None:
+        if self.checker is None:
+            raise CheckerMissing(self.group.name)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

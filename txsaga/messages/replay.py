@@ -1,0 +1,175 @@
+"""
+Replaying a transaction that was rolled back: its messages, committed in a new one that is linked to it.
+
+The new transaction is born, filled, tied to the old one and decided in ONE database transaction: nobody ever finds
+half a replay, and nobody has to answer for one. Without the tie in the same commit, a second replay, or one that
+is tried again after a kill, would deliver everything twice. What comes second is told the number of the first.
+
+Only what counted comes again: the winning attempt of each part (R4), of a transaction that its owner had closed.
+Whoever replays answers for the local work; it was not done, and this does not do it.
+
+The key of the old transaction goes on in its next life, so a retry of the program finds it committed and adds
+nothing. Under another key, or with none, nothing keeps such a retry away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import TxRecord
+from txsaga.core.retry import patiently
+from txsaga.core.validation import validate_key
+from txsaga.errors import AlreadyCommitted, ConfigError, InDoubt, TransactionError, UnknownTransaction
+from txsaga.inspect.trace import SentMessages, Trace
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.ports import Ledger
+from txsaga.messages.tx_records import amended
+
+REPLAY, REPLAYED = "REPLAY", "REPLAYED"
+"""What the audit rows of the new and of the old transaction are called."""
+
+
+class Resent(NamedTuple):
+    """Messages that come again, in the queue where they were to come."""
+
+    topic: str
+    queue: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What a replay does, or would do."""
+
+    txid: int
+    replayed_as: int | None  # None: it was only looked at
+    key: str | None
+    messages: tuple[Resent, ...]
+    left_out: tuple[str, ...]
+    """What can't come again."""
+    again: bool = False
+    """It had been replayed before, and nothing was done now."""
+
+
+class _Rival(Exception):
+    """Somebody else replayed it, or opened the key, in this moment."""
+
+
+class Replays:
+    """Replays single transactions."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._store = kernel, kernel.store
+
+    def plan(self, txid: int, key: str | None = None) -> ReplayResult:
+        """Tell what a replay would send, or what the one before it did; refuse what can't be replayed."""
+        return self._plan(self._trace(txid), key)
+
+    def run(self, txid: int, key: str | None = None, *, who: str, why: str) -> ReplayResult:
+        """Replay a transaction, or tell what the replay before this one did."""
+        if not why.strip():
+            raise ConfigError("say why: a replay is kept with its reason")
+        trace = self._trace(txid)
+        plan = self._plan(trace, key)
+        if plan.again:
+            return plan
+        with self._kernel.announce.around(facts.Resubmitting, txid):
+            made, again = patiently(lambda: self.make(trace, plan, DecidedBy(who=who, why=why)))
+        self._kernel.tell_decided()
+        return replace(plan, replayed_as=made, again=again)
+
+    def _trace(self, txid: int) -> Trace:
+        trace = self._store.overview.trace(txid)
+        if trace is None:
+            raise UnknownTransaction(f"transaction {txid} is not in this store")
+        return trace
+
+    def _plan(self, trace: Trace, key: str | None) -> ReplayResult:
+        if key is not None:
+            validate_key(key)
+        elif trace.life is not None:
+            key = trace.life.key
+        if trace.replayed_as is not None:
+            made = self._store.registry.transaction(trace.replayed_as)
+            key = made.key if made else None
+        return ReplayResult(
+            txid=trace.txid,
+            replayed_as=trace.replayed_as,
+            key=key,
+            messages=tuple(Resent(*sent.place, sent.messages) for sent in _replayable(trace)),
+            left_out=tuple(_left_out(trace)),
+            again=trace.replayed_as is not None,
+        )
+
+    def make(self, trace: Trace, plan: ReplayResult, by: DecidedBy) -> tuple[int, bool]:
+        """Commit the new transaction, or find the one that was there before; tell which of both."""
+        while True:
+            try:
+                with self._store.ledgers.open() as ledger:
+                    # The lock first: what a rival did under the key is seen by the look behind it, or not done yet.
+                    latest = None if plan.key is None else ledger.latest(trace.group, plan.key)
+                    before = ledger.replay_of(trace.txid)
+                    if before is not None:
+                        return before, True
+                    return self._make(ledger, trace, plan.key, latest, by), False
+            except _Rival:
+                continue
+
+    def _make(self, ledger: Ledger, trace: Trace, key: str | None, latest: TxRecord | None, by: DecidedBy) -> int:
+        life = ledger.create(trace.group, key, _next_epoch(ledger, latest))
+        if life is None or not ledger.tie(trace.txid, life.txid):
+            raise _Rival
+        if not ledger.copy(trace.txid, life):
+            raise UnknownTransaction(f"the messages of transaction {trace.txid} are gone")
+        ledger.record(life.txid, REPLAY, who=by.who, why=by.why)
+        ledger.record(trace.txid, REPLAYED, who=by.who, why=by.why)
+        ledger.move(life.txid, TxEvent.END)
+        self._kernel.decider.within(ledger, life.txid, Decision.COMMIT, by)
+        return life.txid
+
+
+def _next_epoch(ledger: Ledger, latest: TxRecord | None) -> int:
+    """Return the next life of a key; refuse one that a retry of the program has committed, or works on."""
+    if latest is None:
+        return 1
+    if latest.state is TxState.COMMITTED:
+        raise AlreadyCommitted(latest.txid, str(latest.key))
+    if latest.state is not TxState.ROLLED_BACK:
+        raise InDoubt(f"key {latest.key!r} is in use: transaction {latest.txid} is {latest.state}; settle it first")
+    if (of := amended(ledger, latest)) is not None:
+        raise AlreadyCommitted(of, str(latest.key))  # what amends it is replayed under another key
+    return latest.epoch + 1
+
+
+def _replayable(trace: Trace) -> list[SentMessages]:
+    """Return what comes again, or refuse."""
+    if trace.decision is not Decision.ROLLBACK:
+        state = "was committed: its messages are delivered" if trace.decision else "is undecided"
+        raise TransactionError(f"transaction {trace.txid} {state}; only what was rolled back can be replayed")
+    counting = [sent for sent in trace.sent if sent.counts]
+    if any(sent.timed for sent in counting):
+        raise TransactionError(f"transaction {trace.txid} was a message for later, and its time is gone; send it anew")
+    if not counting:
+        raise TransactionError(
+            f"transaction {trace.txid} was never closed by its owner, so nobody knows whether its messages are "
+            "complete; do the work anew"
+        )
+    return counting
+
+
+def _left_out(trace: Trace) -> Iterator[str]:
+    if trace.resource is not None:
+        yield f"local work in {trace.resource.name}: it was not done"
+    for slot, place in trace.kept:
+        yield f"the late body {slot} to {place}: it was never known here"
+    if trace.life is not None:
+        yield "offsets it consumed, if any: they went back to their group, which reads them again"
+
+
+# What a superseded attempt left is not copied (R4).

@@ -1,0 +1,175 @@
+"""
+What one block has in the store: a keyed life, or one half without a key, or nothing yet.
+
+It writes and decides as the block's owner; when to do what is the block's affair. Everything that is added is
+added under the life's lock and owner (R3, R4). The end is written with the last halves in ONE commit (R1): if that
+never runs, nobody but the owner can commit, and others roll back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+
+from txsaga.core import facts
+from txsaga.core.decision import NOT_SAFE, Decision, ReplyCode
+from txsaga.core.fibers import run_blocking
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxEvent
+from txsaga.core.records import DecisionOutcome, Doubt, End, Group, Half, LateSlot, Receipt, Row, TxRecord
+from txsaga.core.retry import patiently
+from txsaga.errors import (
+    InvalidMessage,
+    OutcomeUnknown,
+    SendFailed,
+    StoreUnavailable,
+    TransactionClosed,
+    TransactionError,
+)
+from txsaga.lake.table import Effect
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.tx_records import TxRecords
+
+PART = 1
+"""A block is one contribution; its attempt is the owner."""
+
+
+class StoredBlock:
+    """The rows of one block."""
+
+    def __init__(self, kernel: Kernel, group: Group, immunity: int | None, run: str | None = None) -> None:
+        self._kernel, self._group, self._immunity, self._run = kernel, group, immunity, run
+        self._lives = TxRecords(kernel)
+        self._evidence: int | None = None
+        self.life: TxRecord | None = None
+        self.receipt: Receipt | None = None
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
+        return None if self._stored is None else self._stored.txid
+
+    @property
+    def _stored(self) -> TxRecord | Receipt | None:
+        return self.life or self.receipt
+
+    @property
+    def may_roll_back(self) -> bool:
+        """Tell whether there is something that its owner rolls back; any other half is left to the check."""
+        return self.life is not None or (self.receipt is not None and self.receipt.code in NOT_SAFE)
+
+    def enter(self, key: str) -> None:
+        """Join or open the life of a key, or refuse what the key already did."""
+        self.life = self._lives.enter(self._group, key, self._run)
+        self._kernel.running.begin(self, Doubt.of(self.life))
+
+    def opened(self) -> TxRecord:
+        """Return the life, opening one for a block without a key."""
+        if self.life is None:
+            if self._immunity is not None:
+                raise InvalidMessage("immunity is for halves; leave it out where offsets or late bodies join in")
+            self.life = self._lives.open_unkeyed(self._group, self._run)
+            self._kernel.running.begin(self, Doubt.of(self.life))
+        return self.life
+
+    def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
+        """Add halves."""
+        with self._kernel.announce.around(facts.Adding, life.txid), self._kernel.store.ledgers.open() as ledger:
+            self._lives.hold(ledger, life)
+            ledger.add(life, PART, rows)
+
+    def reserve(self, life: TxRecord, slot: LateSlot) -> None:
+        """Keep a place for a late body."""
+        with self._kernel.announce.around(facts.Reserving, life.txid), self._kernel.store.ledgers.open() as ledger:
+            self._lives.hold(ledger, life)
+            ledger.reserve(slot)
+
+    def close(self, rows: Sequence[Row], evidence: int | None) -> None:
+        """Store the remaining halves and the end; `evidence` is the resource that will hold it."""
+        if self.life is None and rows:
+            self.receipt = self._kernel.stores.call(Half(self._group.id, rows, evidence, self._immunity))
+            if self.receipt.code is not ReplyCode.SEND_OK:
+                why = f"the half was answered with {self.receipt.code}; no local work was begun"
+                raise SendFailed(StoreUnavailable(why))
+            if self._immunity is None:  # else it says itself when it is asked about
+                self._kernel.running.begin(self, Doubt.of(self.receipt))
+        else:
+            run_blocking(lambda: self._end(self.opened(), rows, evidence))
+        self._evidence = evidence
+
+    def leave(self) -> None:
+        """Work on it no more: from here on others may ask about it."""
+        self._kernel.running.end(self)
+
+    def doubt(self) -> Doubt:
+        """Ask about it as others would."""
+        assert self._stored is not None
+        return Doubt.of(self._stored, self._evidence)
+
+    def decide(
+        self, decision: Decision, why: str, bodies: Mapping[int, bytes], known: Sequence[Effect] = ()
+    ) -> DecisionOutcome:
+        """Decide as the owner; return what stands."""
+        stored = self._stored
+        assert stored is not None
+        self._kernel.tell_hooks(self._group, stored, decision, why)
+        if self.life is not None:
+            by, decide = (
+                DecidedBy(who=f"owner {self.life.owner}", why=why, owner=self.life.owner),
+                self._kernel.decider.decide,
+            )
+            return run_blocking(lambda: decide(stored.txid, decision, by, bodies=bodies, known=known))
+        return self._kernel.decides.call(End(stored.txid, stored.group, stored.token, decision))
+
+    def _end(self, life: TxRecord, rows: Sequence[Row], evidence: int | None) -> None:
+        with self._kernel.announce.around(facts.Ending, life.txid):
+            try:
+                self._write_end(life, rows, evidence)
+            except OutcomeUnknown:
+                if not patiently(lambda: self._lives.has_ended(life)):
+                    raise
+
+    def _write_end(self, life: TxRecord, rows: Sequence[Row], evidence: int | None) -> None:
+        with self._kernel.store.ledgers.open() as ledger:
+            self._lives.own(ledger, life)
+            if rows:
+                ledger.add(life, PART, rows)
+            ledger.win(life.txid, PART, life.owner)
+            ledger.move(life.txid, TxEvent.END, evidence=evidence)
+
+
+ENTER = "write `with producer.transaction(…) as tx:`"
+
+
+class BlockStage(Enum):
+    """Where a block stands."""
+
+    NEW = auto()  # not entered yet
+    ENTERING = auto()  # its beginning is under way: whoever else enters it comes too late
+    OPEN = auto()  # takes messages
+    CLOSING = auto()  # its end is being written: whoever comes meanwhile comes too late
+    BROKEN = auto()  # what was sent is not all stored: it can only roll back
+    CLOSED = auto()  # its end is written, no local work was begun
+    WORKING = auto()  # local work was begun: only its evidence tells whether it committed
+    WORKED = auto()  # local work is committed
+    LEFT = auto()  # nothing is left to do
+
+    def require_new(self) -> None:
+        """Raise unless the block was never entered."""
+        if self is not BlockStage.NEW:
+            raise TransactionClosed("a transaction block is used once; make another one with producer.transaction(…)")
+
+    def require_open(self, what: str, txid: int | None) -> None:
+        """Raise unless the block takes messages; `what` is what it was asked to do."""
+        match self:
+            case BlockStage.OPEN:
+                return
+            case BlockStage.NEW | BlockStage.ENTERING:
+                raise TransactionError(f"this block was not entered, it can't {what}; {ENTER}")
+            case BlockStage.BROKEN:
+                raise TransactionError(
+                    "messages of this transaction could not be stored; leave the block, it rolls back"
+                )
+            case _:
+                whose = "this transaction" if txid is None else f"transaction {txid}"
+                raise TransactionClosed(f"{whose} is closed, it can't {what}; open another one")

@@ -1,0 +1,114 @@
+"""
+Topics by name, remembered: a topic's type and queues never change, so one look is enough.
+
+Here is the one door that every message goes through, whatever the way it is sent. What it lets pass can be
+stored, fits the type of its topic, and has its queue; if a way led around it, an ordered topic could get
+messages without an order and a topic for later would deliver at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from itertools import count
+
+from txsaga.core import facts
+from txsaga.core.announcer import Announcer
+from txsaga.core.fibers import run_blocking
+from txsaga.core.message import Message
+from txsaga.core.topic import (
+    SendKind,
+    Topic,
+    TopicType,
+    check_name,
+    check_queues,
+    check_retention_bytes,
+    seconds_of,
+    type_of,
+)
+from txsaga.core.validation import validate
+from txsaga.errors import UnknownTopic
+from txsaga.messages.ports import Registry
+
+logger = logging.getLogger("txsaga")
+
+QUEUES = 8
+
+
+class Topics:
+    """The topics of a store, and which queue a message goes to."""
+
+    def __init__(self, registry: Registry, announce: Announcer, *, auto_create: bool = False) -> None:
+        self._registry, self._announce = registry, announce
+        self._auto_create = auto_create
+        self._known: dict[tuple[str, SendKind], Topic] = {}
+        self.turn: Callable[[], int] = count().__next__
+
+    def create(
+        self,
+        name: str,
+        type: TopicType | str = TopicType.NORMAL,
+        *,
+        queues: int = QUEUES,
+        retention: timedelta | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic:
+        """Create a topic under a name that users may use."""
+        check_name(name, known=lambda: any(topic.name == name for topic in self._registry.topics()))
+        kind, seconds = type_of(type), seconds_of(retention)
+        check_queues(queues)
+        check_retention_bytes(retention_bytes)
+        with self._announce.around(facts.Registering, about=f"topic {name}"):
+            return self._registry.create_topic(name, kind, queues, seconds, retention_bytes)
+
+    def alter(self, name: str, *, retention: timedelta | None, retention_bytes: int | None) -> Topic:
+        """Keep a topic's messages for another time or size; None keeps them for ever."""
+        check_name(name)
+        seconds = seconds_of(retention)
+        check_retention_bytes(retention_bytes)
+        with self._announce.around(facts.Registering, about=f"topic {name}"):
+            return self._registry.alter_topic(name, seconds, retention_bytes)
+
+    def open(self, name: str, way: SendKind, *, scheduled: bool = False) -> Topic:
+        """Return a topic that may be sent to in this way."""
+        known = self._known.get((name, way))
+        if known is None:
+            topic = run_blocking(lambda: self._look_up(name, way, scheduled))
+            topic.check(way)
+            known = self._known[name, way] = topic
+        return known
+
+    def admit(self, message: Message, way: SendKind) -> tuple[Message, int]:
+        """Let a message in and choose its queue; a half comes without its delay, with a warning."""
+        validate(message)
+        scheduled = message.scheduled
+        topic = self.open(message.topic, way, scheduled=scheduled)
+        if way is SendKind.HALF and scheduled:  # it could be due before it is decided
+            logger.warning("message to %s: a half message has no delay, it was dropped", message.topic)
+            message, scheduled = message.unscheduled(), False
+        topic.admit(way, ordered=message.ordering_key is not None, scheduled=scheduled)
+        key = message.key if message.ordering_key is None else message.ordering_key
+        return message, topic.queue_for(key, 0 if key is not None else self.turn())
+
+    def admit_many(self, name: str, way: SendKind) -> Topic:
+        """Let columns of messages in, which have neither ordering keys nor delays; return their topic."""
+        check_name(name)
+        topic = self.open(name, way)
+        topic.admit(way, ordered=False)
+        return topic
+
+    def by_queue(self, names: list[str]) -> Mapping[int, tuple[Topic, int]]:
+        """Return all queues of some topics: number to (topic, index)."""
+        topics = [self._registry.topic(name) for name in names]
+        return {qid: (topic, index) for topic in topics for index, qid in enumerate(topic.qids)}
+
+    def _look_up(self, name: str, way: SendKind, scheduled: bool) -> Topic:
+        check_name(name)
+        try:
+            return self._registry.topic(name)
+        except UnknownTopic:
+            if not self._auto_create:
+                raise
+        plain = TopicType.DELAY if scheduled and way is SendKind.PLAIN else TopicType.NORMAL
+        return self.create(name, TopicType.TRANSACTION if way is SendKind.HALF else plain)

@@ -1,0 +1,360 @@
+"""
+The transaction block: halves first, local work once and last, then one decision.
+
+    with producer.transaction(key="order-42") as tx:
+        tx.send("orders", b"…")
+        with tx.local("billing") as connection:
+            …
+
+Entering `local` (or calling `prepare`) writes the remaining halves and the end in ONE commit of the home
+database: from there on others may finish the transaction by its evidence (R1). Without a key nothing is
+stored before that point. A block is used once; where it stands is its `Stage`, which only goes forward.
+
+Leaving the block:
+    no exception                 COMMIT; after a failed or swallowed `local`, what the evidence says
+    exception before the end     ROLLBACK (nothing is stored without a key)
+    exception after `local`      what the evidence says; no evidence = barrier, then ROLLBACK
+    exception after `prepare`    undecided: only the checker knows what became of the work
+    messages were not stored     ROLLBACK, also if that error was swallowed: the rest alone is never committed
+An exception of the user's always comes out of the block. A forked child that falls out of it decides nothing: the block
+is its parent's. If the process dies anywhere in between, check-back
+settles it by the same rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from txsaga.aio.block import AsyncBlock, AsyncContext
+from txsaga.consume.dead_letter import short_cause
+from txsaga.consume.delivery import Consumed, Delivery, consume
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import Loops, raise_if_cancelled, run_blocking
+from txsaga.core.forking import this_process
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
+from txsaga.core.message import Message
+from txsaga.core.records import Group, Row, TxRecord
+from txsaga.core.topic import SendKind
+from txsaga.core.validation import validate_late
+from txsaga.errors import (
+    ConfigError,
+    DecidedOtherwise,
+    EffectConflict,
+    InDoubt,
+    TransactionError,
+    TxSagaError,
+)
+from txsaga.evidence.late_bodies import Slot
+from txsaga.evidence.local_work import LocalWork
+from txsaga.lake.gates import Gate
+from txsaga.lake.table_writes import HomeTable, Table, TableWrites
+from txsaga.messages.message_buffer import FLUSH, MessageBuffer
+from txsaga.messages.stored_block import ENTER, PART, BlockStage, StoredBlock
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+
+class AsyncSlot:
+    """A place for a body that is known only in the local transaction."""
+
+    def __init__(self, slot: Slot, in_loop: Loops) -> None:
+        self._slot, self._in_loop = slot, in_loop
+
+    async def fill(self, connection: AsyncConnection, body: bytes) -> None:
+        """Store the body beside the evidence, in the local transaction."""
+        await self._in_loop(partial(self._slot.fill, connection, body))  # type: ignore[arg-type]  # it is compared
+
+
+class AsyncTransaction(AsyncBlock["Transaction"]):
+    """One transaction of a producer, within an event loop."""
+
+    async def later(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ordering_key: str | None = None,
+    ) -> AsyncSlot:
+        """Keep a place for a message whose body is known only in `local`."""
+        options: Any = {"key": key, "tag": tag, "headers": headers, "ordering_key": ordering_key}
+        kept = partial(self._block.later, topic, **options)
+        return AsyncSlot(await self._alone(lambda: run_blocking(kept)), self._in_loop)
+
+    def local(self, resource: str | AsyncEngine) -> AsyncContext[AsyncConnection]:
+        """Close the transaction and run local work that carries its own evidence."""
+        return AsyncContext(self._block.local(resource), self._in_loop, self._one)  # type: ignore[arg-type]  # as the resource, so its connection
+
+    async def prepare(self) -> None:
+        """Close the transaction before local work that is no SQL; the checker answers for it later."""
+        await self._alone(self._block.prepare)
+
+
+logger = logging.getLogger("txsaga")
+
+
+class Transaction(MessageBuffer):
+    """One transaction of a producer, as a context manager."""
+
+    def __init__(
+        self, kernel: Kernel, group: Group, *, key: str | None, immunity: int | None, run: str | None = None
+    ) -> None:
+        super().__init__(kernel)
+        self._key = key
+        self._stage = BlockStage.NEW
+        self._contribution = StoredBlock(kernel, group, immunity, run)
+        self._work = LocalWork(kernel, self._contribution)
+        self._tables = TableWrites(kernel, PART, self._life_for)
+        self._process = this_process()
+        self._looped: AsyncTransaction | None = None
+        self.decision: Decision | None = None
+
+    @property
+    def txid(self) -> int | None:
+        """The number of the transaction, once it has one."""
+        return self._contribution.txid
+
+    @property
+    def id(self) -> str | None:
+        """The id that names store and transaction, once there is one."""
+        return None if self.txid is None else self._kernel.store.registry.identity.transaction(self.txid)
+
+    def __enter__(self) -> Self:
+        """Open the transaction; with a key, join or refuse what the key already did."""
+        self._require_new()
+        if self._key is not None:
+            key, self._stage = self._key, BlockStage.ENTERING
+            try:
+                run_blocking(lambda: self._contribution.enter(key))
+            except BaseException:
+                self._stage = BlockStage.NEW
+                raise
+        self._stage = BlockStage.OPEN
+        return self
+
+    async def __aenter__(self) -> AsyncTransaction:
+        """Open the transaction within an event loop."""
+        self._require_new()
+        looped = AsyncTransaction(self, self._kernel.in_loop)
+        await looped.enter()
+        self._looped = looped
+        return looped
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; only the task waits."""
+        assert self._looped is not None
+        try:
+            await self._looped.leave(kind, error, trace)
+        finally:
+            self._looped = None  # it holds the block: both would wait for a collection of garbage
+
+    def later(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ordering_key: str | None = None,
+    ) -> Slot:
+        """Keep a place for a message whose body is known only in `local`."""
+        self._require_open("keep a slot")
+        shape = Message(topic, b"", key=key, tag=tag, headers=headers, ordering_key=ordering_key)
+        shape, qid = self._kernel.topics.admit(shape, SendKind.HALF)
+        validate_late(shape)
+        life = self._contribution.opened()
+        stored, slot = self._work.late.keep(life.txid, qid, shape)
+        self._contribution.reserve(life, stored)
+        return slot
+
+    def table(self, name: str) -> Table:
+        """Return a table of the home catalog; what is written to it is visible with the decision."""
+        self._require_open("write to a table")
+        return self._tables.table(name)
+
+    def rows(self, table: str) -> HomeTable:
+        """Return a table of the home database; what is staged for it is put in its place by the decision."""
+        self._require_open("write rows")
+        return self._tables.rows(table)
+
+    def check(self, about: str, rows: object, gate: Gate) -> None:
+        """Let a gate look at rows or messages of this transaction; `NotCarried` when it says no to them."""
+        self._require_open("check rows")
+        self._tables.check(about, rows, gate)
+
+    @contextmanager
+    def local(self, resource: str | Engine) -> Iterator[Connection]:
+        """Close the transaction and run local work that carries its own evidence."""
+        self._require_open("begin local work")
+        if self._tables.may_conflict:
+            raise ConfigError(
+                "a transaction can't commit local work and then be refused by a table that it creates or overwrites, "
+                'by rows or by a gate; use producer.coordinated("…"), or only append to tables'
+            )
+        recorded, evidence = self._kernel.resource(resource)
+        if self._looped is not None:
+            evidence = evidence.in_loop()
+        self._close(recorded.id)
+        self._stage = BlockStage.WORKING
+        raise_if_cancelled()
+        id = self.id
+        assert id is not None
+        with self._work.run(evidence, id) as connection:
+            yield connection
+        self._stage = BlockStage.WORKED
+
+    def prepare(self) -> None:
+        """Close the transaction before local work that is no SQL; the checker answers for it later."""
+        self._require_open("begin local work")
+        self._close(None)
+
+    @overload
+    def consume(self, consumed: Delivery) -> None: ...
+
+    @overload
+    def consume(self, consumed: Consumed, batch: Batch) -> None: ...
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let this transaction's decision take a message off its group, or move a stream's cursor behind a chunk."""
+        consume(self, consumed, batch)
+
+    def join_life(self) -> TxRecord:
+        """Open the transaction's row (for what needs one, like consumed offsets) and return it."""
+        return self._life_for("consume")
+
+    def _life_for(self, what: str) -> TxRecord:
+        self._require_open(what)
+        return self._contribution.opened()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Decide; what the block raised comes out of it, whatever becomes of the decision."""
+        if error is not None and not self._is_ours:
+            return
+        try:
+            self._require_ours()
+            with self._leaving(error):
+                self._leave(error)
+        finally:
+            self._contribution.leave()
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._process == this_process()
+
+    def _require_ours(self) -> None:
+        if not self._is_ours:
+            raise TransactionError("a forked child has nothing of its parent's block; open another with a producer")
+
+    def _require_open(self, what: str) -> None:
+        self._require_ours()
+        self._break_if_overflowed()
+        self._stage.require_open(what, self.txid)
+
+    def _break_if_overflowed(self) -> None:
+        if self._outbox.overflowed and self._stage is BlockStage.OPEN:
+            self._stage = BlockStage.BROKEN  # whoever drops that error has dropped a message
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._break_if_overflowed()
+        match self._stage:
+            case BlockStage.NEW:
+                raise TransactionError(f"this block was not entered; {ENTER}")
+            case BlockStage.OPEN if error is None:
+                self._finish()
+            case BlockStage.OPEN | BlockStage.BROKEN:
+                self._give_up(error)
+            case BlockStage.CLOSED if error is not None:
+                self._stage = BlockStage.LEFT
+                logger.warning("transaction %s stays undecided: %s; its checker will be asked", self.txid, error)
+            case BlockStage.CLOSED | BlockStage.WORKED:
+                self._decide(Decision.COMMIT, "the block ended")
+            case BlockStage.WORKING:
+                self._follow_evidence(error)
+
+    def _finish(self) -> None:
+        if self.txid is None and not self._outbox.count:
+            self._stage = BlockStage.LEFT  # nothing was sent: nothing is decided
+            return
+        try:
+            self._close(None)
+        except BaseException as error:
+            with suppress(TxSagaError):  # if it can't be told now, others find it open and roll it back
+                self._give_up(error)
+            raise
+        try:
+            self._decide(Decision.COMMIT, "the block ended")
+        except EffectConflict as conflict:  # nothing was done outside: it may still go either way
+            with suppress(TxSagaError):
+                self._decide(Decision.ROLLBACK, short_cause(str(conflict)))
+            raise
+
+    def _give_up(self, error: BaseException | None) -> None:
+        unstored = self._stage is BlockStage.OPEN and self.txid is None
+        self._stage = BlockStage.BROKEN  # nothing is added any more, even if the store can't be told now
+        if self._contribution.may_roll_back:
+            why = (
+                "its messages were not stored"
+                if error is None
+                else short_cause(f"the block raised {type(error).__name__}: {error}")
+            )
+            self._decide(Decision.ROLLBACK, why)
+        elif unstored:
+            self._told(Decision.ROLLBACK)
+        self._stage = BlockStage.LEFT
+        if error is None:
+            raise TransactionError("the transaction did not commit: its messages could not all be stored")
+
+    def _follow_evidence(self, error: BaseException | None) -> None:
+        checked = run_blocking(lambda: self._kernel.settler.check(self._contribution.doubt()))
+        if checked.standing is None:
+            raise InDoubt(f"transaction {self.txid} is undecided: {checked.why}; check-back settles it")
+        self._told(checked.standing.decision)
+        if error is not None and self.decision is Decision.COMMIT:
+            error.add_note(
+                f"transaction {self.txid} is COMMITTED all the same: its local work was committed before this"
+            )
+        if error is None and self.decision is Decision.ROLLBACK:
+            raise TransactionError(f"transaction {self.txid} was rolled back: its local work did not commit")
+
+    def _decide(self, decision: Decision, why: str) -> None:
+        known = self._tables.recorded if decision is Decision.COMMIT else ()
+        standing = self._contribution.decide(decision, why, self._work.late.bodies, known)
+        self._told(standing.decision)
+        if standing.decision is not decision:
+            raise DecidedOtherwise(standing.txid, standing.decision.name)
+
+    def _told(self, decision: Decision) -> None:
+        self.decision, self._stage = decision, BlockStage.LEFT
+        self._tell(decision)
+        self._kernel.tell_decided()
+
+    def _close(self, evidence: int | None) -> None:
+        self._stage = BlockStage.CLOSING
+        self._whole(lambda rows: self._contribution.close(rows, evidence))
+        self._stage = BlockStage.CLOSED
+
+    def _flush(self) -> None:
+        life = self._contribution.life
+        if life is not None and self._outbox.bytes > FLUSH:
+            self._whole(lambda rows: run_blocking(lambda: self._contribution.add(life, rows)))
+
+    def _whole(self, store: Callable[[Sequence[Row]], None]) -> None:
+        """Store all that was sent, or be broken."""
+        try:
+            store(self._outbox.take_whole())
+        except BaseException:
+            self._stage = BlockStage.BROKEN
+            raise

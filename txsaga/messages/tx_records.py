@@ -1,0 +1,139 @@
+"""
+Lives of keyed transactions: entering a key, holding one against its decision.
+
+A key has one life per epoch; the next opens after ROLLED_BACK. Within a life each re-join raises the owner:
+who was there before is superseded and can add nothing any more (R3, R4). If that fence were missing, a
+retry and the attempt before it would both be delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import Doubt, Group, TxRecord
+from txsaga.errors import (
+    AlreadyCommitted,
+    ConfigError,
+    DecidedOtherwise,
+    InDoubt,
+    OutcomeUnknown,
+    Superseded,
+    TransactionClosed,
+    UnknownTransaction,
+)
+from txsaga.errors.saga import NotCompensated
+from txsaga.messages.ports import Ledger
+
+
+class TxRecords:
+    """Enters and holds lives."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def enter(self, group: Group, key: str, run: str | None = None) -> TxRecord:
+        """Open a key: a fresh life, a take-over, or the next epoch; `AlreadyCommitted` when it is done."""
+        with self._kernel.announce.around(facts.Opening, about=key):
+            while True:
+                try:
+                    life = self._try(group, key, run)
+                except OutcomeUnknown:
+                    continue  # whatever was done is found again under the key
+                if life is None:
+                    continue
+                if life.state is TxState.ACTIVE:
+                    return life
+                self.settle_first(life, key)
+
+    def open_unkeyed(self, group: Group, run: str | None = None) -> TxRecord:
+        """Open a life without a key."""
+        with self._kernel.announce.around(facts.Opening), self._kernel.store.ledgers.open() as ledger:
+            life = ledger.create(group.id, None, 1, run)
+        assert life is not None
+        return life
+
+    def hold(self, ledger: Ledger, life: TxRecord) -> None:
+        """Lock a life against its decision, make sure that it is still ours and open, and show that we are alive."""
+        self._require(ledger.share(life.txid), life)
+        ledger.touch(life.txid)
+
+    def own(self, ledger: Ledger, life: TxRecord) -> None:
+        """Lock a life against everybody, make sure that it is still ours and open, and show that we are alive."""
+        self._require(ledger.lock(life.txid), life)
+        ledger.touch(life.txid)
+
+    def has_ended(self, life: TxRecord) -> bool:
+        """Look whether the closing point that an owner wrote is there, after an answer that did not come."""
+        with self._kernel.store.ledgers.open() as ledger:
+            current = ledger.lock(life.txid)
+        return current is not None and (current.state, current.owner) == (TxState.ENDED, life.owner)
+
+    def _try(self, group: Group, key: str, run: str | None) -> TxRecord | None:
+        with self._kernel.store.ledgers.open() as ledger:
+            life = ledger.latest(group.id, key)
+            if life is None:
+                return ledger.create(group.id, key, 1, run)
+            match life.state:
+                case TxState.ACTIVE if life.lease is not None:
+                    raise ConfigError(
+                        f"key {key!r} belongs to flow {life.txid}; "
+                        "flows and other transactions of a group need keys of their own"
+                    )
+                case TxState.ACTIVE:
+                    return ledger.take_over(life.txid)
+                case TxState.COMMITTED:
+                    raise AlreadyCommitted(life.txid, key)
+                case TxState.ROLLED_BACK:
+                    if ledger.compensates(life.txid):
+                        raise NotCompensated(life.txid, f"key {key!r} opens again once it is; retry later")
+                    if (of := amended(ledger, life)) is not None:
+                        raise AlreadyCommitted(of, key)
+                    return ledger.create(group.id, key, life.epoch + 1, run)
+                case _:
+                    return life
+
+    def settle_first(self, life: TxRecord, key: str) -> None:
+        """Find out what became of a closed life of a key; `AlreadyCommitted`, or `InDoubt` while nobody knows."""
+        standing, why = None, "it is out of checks"
+        if life.state is not TxState.PARKED:
+            checked = self._kernel.settler.check(Doubt.of(life))
+            standing, why = checked.standing, checked.why
+        if standing is None:
+            raise InDoubt(
+                f"key {key!r} is in doubt: transaction {life.txid} is {life.state} ({why}); "
+                f"retry later, or look with `txsaga tx show {life.txid}`"
+            )
+        if standing.decision is Decision.COMMIT:
+            raise AlreadyCommitted(life.txid, key)
+
+    def _require(self, current: TxRecord | None, life: TxRecord) -> None:
+        if current is None or current.token != life.token:  # another store counts its transactions alike
+            raise UnknownTransaction(f"transaction {life.txid} is not in this store")
+        if current.state is TxState.COMMITTED or current.state is TxState.ROLLED_BACK:
+            standing = Decision.COMMIT if current.state is TxState.COMMITTED else Decision.ROLLBACK
+            raise DecidedOtherwise(life.txid, standing.name)
+        if current.owner != life.owner:
+            raise Superseded(life.txid)
+        if current.state is not TxState.ACTIVE:
+            raise TransactionClosed(f"transaction {life.txid} is closed; nothing can be added any more")
+
+
+def amended(ledger: Ledger, life: TxRecord) -> int | None:
+    """Return the committed transaction that a life of its key amends."""
+    if life.epoch == 1:
+        return None
+    found = ledger.flows.amendment(life.txid)
+    return None if found is None else found.of
+
+
+def all_amended(ledger: Ledger, life: TxRecord) -> Iterator[int]:
+    """Yield the committed transaction that a life of its key amends, then the one which that amended, and so on."""
+    of = amended(ledger, life)
+    while of is not None:
+        yield of
+        found = ledger.flows.amendment(of)
+        of = None if found is None else found.of

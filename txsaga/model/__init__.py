@@ -1,1 +1,0 @@
-"""The model: values, lifecycles and layouts in plain Python."""

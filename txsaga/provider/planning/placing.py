@@ -1,0 +1,170 @@
+"""
+Where each piece of a flow belongs when one of its inputs receives something: read off the mode tables.
+
+How the work is cut into steps makes no difference: each statement is placed by itself. Whether a resource can do what
+its place asks for is not asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from txsaga.core.decision import Decision
+from txsaga.flows.declaration import (
+    DeclaredResource,
+    DeclaredStep,
+    FlowDeclaration,
+    Hold,
+    Input,
+    Output,
+    Statement,
+    StepMode,
+)
+from txsaga.provider.planning.modes import (
+    INPUTS,
+    OUTPUTS,
+    PERSISTENCE,
+    PUT_BACK,
+    QUEUE_KINDS,
+    QUEUES,
+    STEPS,
+    Received,
+    Settles,
+    fitting,
+)
+from txsaga.resources.capabilities import CAPABILITIES, Capabilities, ResourceKind
+
+Abilities: TypeAlias = Mapping[str, Capabilities]
+DECLARED: Abilities = MappingProxyType({kind.value: each for kind, each in CAPABILITIES.items()})
+"""What is declared of each kind."""
+NOTHING = Capabilities(kind=ResourceKind.CALLABLE)
+"""What is assumed of a kind that nobody has declared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedWork:
+    """One piece of work in its place."""
+
+    step: str
+    resource: str
+    statement: Statement
+    settles: Settles
+    lane: str | None = None
+    hold: Hold | None = None  # None: nothing is held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedSends:
+    """One output in its place."""
+
+    output: str
+    topic: str
+    settles: Settles
+    persistent: bool
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedUnit:
+    """Work of one lane that is settled together; without a decision of the flow it follows the outcome."""
+
+    lane: str
+    number: int
+    steps: tuple[str, ...]
+    decision: Decision | None = None
+    settled_by: str | None = None
+
+
+def received(flow: FlowDeclaration, input: Input) -> Received:
+    """Say what the mode of an input means."""
+    found = fitting(INPUTS, (input.transaction, flow.coordinated, input.persistent))
+    if found.settles is Settles.MAIN and not PUT_BACK[input.kind]:
+        return found._replace(settles=Settles.OWN_END)
+    return found
+
+
+def works(flow: FlowDeclaration, input: Input, abilities: Abilities) -> tuple[PlacedWork, ...]:
+    """Place the work of every step whose resource is declared."""
+    inherited = received(flow, input).inherited
+    return tuple(placed for step in flow.steps for placed in _placed(flow, step, inherited, abilities))
+
+
+def sends(flow: FlowDeclaration, input: Input) -> tuple[PlacedSends, ...]:
+    """Place every output."""
+    return tuple(_sent(flow, output, input) for output in flow.outputs)
+
+
+def units(flow: FlowDeclaration, placed: tuple[PlacedWork, ...]) -> tuple[PlacedUnit, ...]:
+    """Divide the work of each lane where the flow settles it."""
+    done: list[PlacedUnit] = []
+    lanes = dict.fromkeys(each.lane for each in placed if each.lane)
+    for lane in lanes:
+        number, steps = 1, list[str]()
+        for step in flow.steps:
+            steps += dict.fromkeys(each.step for each in placed if each.lane == lane and each.step == step.name)
+            if steps and step.settle and _source(flow, step) == lane:
+                done.append(
+                    PlacedUnit(lane=lane, number=number, steps=tuple(steps), decision=step.settle, settled_by=step.name)
+                )
+                number, steps = number + 1, []
+        if steps:
+            done.append(PlacedUnit(lane=lane, number=number, steps=tuple(steps)))
+    return tuple(done)
+
+
+def able(resource: DeclaredResource, abilities: Abilities) -> Capabilities:
+    """Return what a resource can do; of an undeclared kind nothing is assumed."""
+    return abilities.get(resource.kind, NOTHING)
+
+
+def home_effect(resource: DeclaredResource, hold: Hold | None) -> bool:
+    """Tell whether work is done by the decision's own commit in the home database."""
+    return resource.home and hold is Hold.JOURNAL
+
+
+def hold_of(step: DeclaredStep, resource: DeclaredResource, abilities: Abilities) -> Hold:
+    """Return how a step holds its work: as it says, else as its resource can."""
+    if step.hold:
+        return step.hold
+    journal = resource.home or resource.last or not able(resource, abilities).two_phase
+    return Hold.JOURNAL if journal else Hold.PREPARED
+
+
+def _placed(flow: FlowDeclaration, step: DeclaredStep, inherited: bool, abilities: Abilities) -> Iterator[PlacedWork]:
+    resource = flow.resource_of(step)
+    if resource is None:
+        return
+    hold = hold_of(step, resource, abilities)
+    joins = inherited and (flow.coordinated or home_effect(resource, hold))
+    for statement in step.work:
+        settles = fitting(STEPS, (resource.mode, step.mode, statement.uncoordinated, joins))
+        if resource.kind in QUEUE_KINDS:
+            settles = QUEUES[settles]
+        below = settles is Settles.OWN_END and step.mode is StepMode.COMMIT and bool(step.propagates)
+        yield PlacedWork(
+            step=step.name,
+            resource=resource.name,
+            statement=statement,
+            settles=settles,
+            lane=resource.source if settles is Settles.LANE else None,
+            hold=hold if below or settles in (Settles.MAIN, Settles.LANE) else None,
+        )
+
+
+def _sent(flow: FlowDeclaration, output: Output, input: Input) -> PlacedSends:
+    inherited = received(flow, input).inherited and (output.cluster is None or flow.coordinated)
+    return PlacedSends(
+        output=output.name,
+        topic=output.topic,
+        settles=fitting(OUTPUTS, (output.transaction, inherited)),
+        persistent=fitting(PERSISTENCE, (output.persistence, input.persistent, output.topic_persistent)),
+        cluster=output.cluster,
+    )
+
+
+def _source(flow: FlowDeclaration, step: DeclaredStep) -> str | None:
+    resource = flow.resource_of(step)
+    return resource.source if resource else None

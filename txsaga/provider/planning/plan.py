@@ -1,0 +1,198 @@
+"""
+The plan of a flow: where every piece of its work is settled, who votes, in which order, or why it can't run.
+
+`plan` is a pure function of the flow and of what the kinds of resources can do, so it needs no connection and runs when
+a flow is loaded. It yields a plan or every problem, never the first one alone. Whether a server does what its kind can
+do is found by `probe`, before any write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from txsaga.errors import ConfigError, FlowRefused
+from txsaga.flows.declaration import BallotRule, FlowDeclaration, Hold, Input
+from txsaga.provider.planning.enlisting import EnlistingCheck, enlisting_problems, mixing_problems
+from txsaga.provider.planning.modes import Settles
+from txsaga.provider.planning.placing import (
+    DECLARED,
+    Abilities,
+    PlacedSends,
+    PlacedUnit,
+    PlacedWork,
+    home_effect,
+    received,
+    sends,
+    units,
+    works,
+)
+from txsaga.provider.planning.refusals import Problem
+from txsaga.provider.planning.shape import shape_problems
+
+
+class FlowPhase(IntEnum):
+    """What happens when, of one input that received something; a phase with nothing to do is left out."""
+
+    RECEIVE = 1  # the input is taken, the transaction opens
+    WORK = 2
+    VOTE = 3  # ballots
+    END = 4  # nothing can be added from here on
+    PREPARE = 5  # branches vote
+    LAST_RESOURCE = 6  # its commit is the decision
+    DECIDE = 7
+    LANES = 8  # open units follow the outcome
+    FINISH = 9  # branches do what was decided
+    RELEASE = 10  # outputs become visible
+    QUIET = 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voter:
+    """One branch of the coordinated transaction: a step held prepared, all that a resource journalled, a cluster."""
+
+    resource: str
+    work: tuple[str, ...]  # its steps, or outputs
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """What happens when one input of a flow receives something."""
+
+    input: str
+    settles: Settles
+    transactional: bool  # whether what is automatic takes part
+    retries: int
+    works: tuple[PlacedWork, ...]
+    outputs: tuple[PlacedSends, ...]
+    voters: tuple[Voter, ...]
+    ballots: tuple[str, ...]  # those that can say no
+    last_resource: str | None
+    units: tuple[PlacedUnit, ...]
+    phases: tuple[FlowPhase, ...]
+
+    @property
+    def at_once(self) -> tuple[str, ...]:
+        """The outputs that leave at once, whatever becomes of the flow."""
+        return tuple(each.output for each in self.outputs if each.settles is Settles.AT_ONCE)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The data sources that have a lane, one each."""
+        return tuple(dict.fromkeys(unit.lane for unit in self.units))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The plan of a flow: each input that receives something opens a transaction of its own."""
+
+    flow: FlowDeclaration
+    runs: tuple[RunPlan, ...]
+
+    def run(self, input: str) -> RunPlan:
+        """Return what happens when an input receives something."""
+        found = next((each for each in self.runs if each.input == input), None)
+        if found is None:
+            raise ConfigError(f"flow {self.flow.name!r} has no input {input!r}")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problems:
+    """Every reason why a flow can't run as it is declared."""
+
+    flow: str
+    found: tuple[Problem, ...]
+
+    def error(self) -> FlowRefused:
+        """Return the error that tells all of them."""
+        return FlowRefused(f"flow {self.flow!r} can't run as it is declared: {'. '.join(map(str, self.found))}")
+
+
+def plan(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> Plan | Problems:
+    """Return the plan of a flow, or everything that is wrong with it."""
+    problems = dict.fromkeys(_problems(flow, abilities))
+    if problems:
+        return Problems(flow=flow.name, found=tuple(problems))
+    return Plan(flow=flow, runs=tuple(_run(flow, each, abilities) for each in flow.inputs))
+
+
+def planned(flow: FlowDeclaration, abilities: Abilities = DECLARED) -> Plan:
+    """Return the plan of a flow, or raise `FlowRefused`."""
+    found = plan(flow, abilities)
+    if isinstance(found, Problems):
+        raise found.error()
+    return found
+
+
+def _problems(flow: FlowDeclaration, abilities: Abilities) -> Iterator[Problem]:
+    yield from shape_problems(flow)
+    inputs = flow.inputs or (Input(name=""),)  # without one, the rest is wrong all the same
+    looks = [
+        EnlistingCheck(flow=flow, abilities=abilities, works=works(flow, each, abilities), sends=sends(flow, each))
+        for each in inputs
+    ]
+    for look in looks:
+        yield from enlisting_problems(look)
+    yield from mixing_problems(looks)
+
+
+def _run(flow: FlowDeclaration, input: Input, abilities: Abilities) -> RunPlan:
+    placed, outputs, taken = works(flow, input, abilities), sends(flow, input), received(flow, input)
+    voters = tuple(_voters(flow, placed, outputs))
+    ballots = tuple(each.name for each in flow.ballots if each.rule is not BallotRule.WARN)
+    last = next((each.name for each in flow.resources if each.last and _in_main(placed, each.name)), None)
+    parts = units(flow, placed)
+    return RunPlan(
+        input=input.name,
+        settles=taken.settles,
+        transactional=taken.inherited,
+        retries=input.retries,
+        works=placed,
+        outputs=outputs,
+        voters=voters,
+        ballots=ballots,
+        last_resource=last,
+        units=parts,
+        phases=tuple(_phases(flow, voters, ballots, last, parts, outputs)),
+    )
+
+
+def _in_main(placed: Iterable[PlacedWork], resource: str) -> bool:
+    return any(each.resource == resource and each.settles is Settles.MAIN for each in placed)
+
+
+def _voters(flow: FlowDeclaration, placed: tuple[PlacedWork, ...], outputs: tuple[PlacedSends, ...]) -> Iterator[Voter]:
+    for resource in flow.resources:
+        main = [each for each in placed if each.resource == resource.name and each.settles is Settles.MAIN]
+        journalled = tuple(dict.fromkeys(each.step for each in main if each.hold is Hold.JOURNAL))
+        for step in dict.fromkeys(each.step for each in main if each.hold is Hold.PREPARED):
+            yield Voter(resource=resource.name, work=(step,), hold=Hold.PREPARED)
+        if journalled and not resource.last and not home_effect(resource, Hold.JOURNAL):
+            yield Voter(resource=resource.name, work=journalled, hold=Hold.JOURNAL)
+    for cluster in flow.clusters:
+        sent = tuple(e.output for e in outputs if e.cluster == cluster.name and e.settles is Settles.MAIN)
+        if sent:
+            yield Voter(resource=cluster.name, work=sent, hold=Hold.PREPARED)
+
+
+def _phases(
+    flow: FlowDeclaration,
+    voters: tuple[Voter, ...],
+    ballots: tuple[str, ...],
+    last: str | None,
+    parts: tuple[PlacedUnit, ...],
+    outputs: tuple[PlacedSends, ...],
+) -> Iterator[FlowPhase]:
+    idle = {
+        FlowPhase.WORK: not flow.steps and not any(each.settles is Settles.AT_ONCE for each in outputs),
+        FlowPhase.VOTE: not ballots,
+        FlowPhase.PREPARE: not voters,
+        FlowPhase.LAST_RESOURCE: last is None,
+        FlowPhase.LANES: all(each.decision for each in parts),
+        FlowPhase.FINISH: not voters,
+        FlowPhase.RELEASE: not any(each.settles is Settles.MAIN for each in outputs),
+    }
+    return (phase for phase in FlowPhase if not idle.get(phase, False))

@@ -1,0 +1,206 @@
+"""
+The row that a branch leaves in its own database, by its own commit (R9).
+
+It lies in the evidence table beside the rows of local work, under the branch's name. Gone from the prepared
+transactions and a row is there: committed, whoever did it; gone and no row: rolled back, whoever did it. If the row
+were written anywhere else than in the branch itself, it could speak for work that never came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    literal,
+    literal_column,
+    or_,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from txsaga.core.decision import Decision
+from txsaga.errors import DecidedOtherwise, RightsMissing, UnknownTransaction, xa
+from txsaga.evidence import statements
+from txsaga.evidence.driver_errors import is_blocked, is_forbidden
+from txsaga.evidence.location import EvidenceTables, Whereabouts
+from txsaga.evidence.schema import EVIDENCE, EvidenceKey, database_table
+from txsaga.evidence.sessions import begin_now, short_waits
+from txsaga.flows.branch import PREFIX, BranchId, Finish
+from txsaga.resources.participant import Ages, Over
+
+BRANCHES = "xa:"
+KEY = ("store", "incarnation", "txid", "branch")
+PAGE = 1_000
+_PAST = {
+    "postgresql": "now() - {} * interval '1 second'",
+    "mysql": "now(6) - interval {} second",
+    "mariadb": "now(6) - interval {} second",
+    "sqlite": "datetime('now', '-{} seconds')",
+}
+
+_INSERT = """INSERT INTO {table} (store, incarnation, txid, branch, outcome)
+  select '{{store}}', {{incarnation}}, {{txid}}, '{{branch}}', {{outcome}} {here}"""
+
+
+class BranchRows:
+    """The rows of branches in one database."""
+
+    def __init__(self, where: Whereabouts, name: str) -> None:
+        self.where, self._name = where, name
+        self._written_for: tuple[EvidenceTables, str] | None = None
+
+    @property
+    def place(self) -> EvidenceTables:
+        """Where they lie."""
+        return self.where.place
+
+    def write(self, connection: Connection, branch: BranchId) -> None:
+        """Insert a branch's row in its own transaction: once, and in this very database only (R10)."""
+        if connection.exec_driver_sql(self.insert(connection.dialect, branch)).rowcount != 1:
+            self.refuse_other()
+
+    def insert(self, dialect: Dialect, branch: BranchId) -> str:
+        """Return the statement that inserts it: a row, if this is the recorded database, and none in another."""
+        return self._insert(dialect, self.place).format(**values(branch))
+
+    def refuse_other(self) -> None:
+        """Refuse a database in which no row could be inserted."""
+        self.where.refuse_other(None, self.place)
+
+    def _insert(self, dialect: Dialect, place: EvidenceTables) -> str:
+        """Write the statement that inserts a row where the database is the recorded one: as text, once."""
+        if self._written_for is None or self._written_for[0] is not place:
+            quoted = dialect.identifier_preparer
+            table, places = (quoted.format_table(each) for each in (place.table, database_table(place.table.schema)))
+            here = f"from {places} where uuid = '{place.database.hex}'"
+            self._written_for = place, _INSERT.format(table=_doubled(table), here=_doubled(here))
+        return self._written_for[1]
+
+    def write_main(self, connection: Connection, branch: BranchId) -> None:
+        """Insert the row of the transaction itself beside it: `DecidedOtherwise` where the barrier stands."""
+        key = EvidenceKey.parse(branch.transaction)
+        try:
+            statements.write_now(connection, self.place.table, key, Decision.COMMIT)
+        except IntegrityError as error:
+            raise DecidedOtherwise(key.txid, Decision.ROLLBACK.name) from error
+
+    def fence(self, connection: Connection, branch: BranchId) -> Finish:
+        """Write the barrier in the place of a branch's own row, unless the row is there."""
+        key, place = EvidenceKey.parse(branch.transaction), self.place
+        with short_waits(connection, locks=1):
+            try:
+                begin_now(connection)
+                statements.write_now(connection, place.table, key, Decision.ROLLBACK, branch.evidence)
+                self.where.require_same(connection, place)
+                connection.commit()
+                return Finish.DONE
+            except IntegrityError:
+                connection.rollback()  # a row is there: it stands
+            except DBAPIError as error:
+                connection.rollback()
+                if not is_blocked(error):
+                    raise
+                raise xa.RetryLater(f"branch {branch.gid} is being committed at this moment") from error
+            return Finish.COMMITTED if self.is_committed(connection, branch) else Finish.DONE
+
+    def is_committed(self, connection: Connection, branch: BranchId) -> bool:
+        """Tell whether a branch has been committed; the database says in the same answer which one it is."""
+        place = self.place
+        outcome = select(place.table.c.outcome).where(_is(place.table, branch)).scalar_subquery()
+        uuid, row = connection.execute(select(database_table(place.table.schema).c.uuid, outcome)).one_or_none() or (
+            None,
+            None,
+        )
+        self.where.refuse_other(uuid, place)
+        return row == Decision.COMMIT
+
+    def committed(self, connection: Connection, branches: Collection[BranchId]) -> set[BranchId]:
+        """Return those that have been committed, in one look."""
+        place = self.place
+        self.where.require_same(connection, place)
+        keys = {EvidenceKey.parse(branch.transaction) for branch in branches}
+        rows = connection.execute(statements.look(place.table, keys)).all() if keys else []
+        done = {(EvidenceKey(*row[:3]), row.branch) for row in rows if row.outcome == Decision.COMMIT}
+        return {branch for branch in branches if (EvidenceKey.parse(branch.transaction), branch.evidence) in done}
+
+    def drop(self, connection: Connection, branch: BranchId) -> None:
+        """Delete a branch's row."""
+        place = self.place
+        self.where.require_same(connection, place)
+        try:
+            connection.execute(delete(place.table).where(_is(place.table, branch)))
+        except DBAPIError as error:
+            if is_forbidden(error):
+                raise RightsMissing(
+                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for a branch to be forgotten"
+                ) from error
+            raise
+
+    def sweep(self, connection: Connection, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over, a page in one commit."""
+        place, after, done = self.place, (0, 0, ""), 0
+        self.where.require_same(connection, place)
+        while rows := connection.execute(_old(connection, place.table, store, ages, after)).all():
+            after = tuple(rows[-1])
+            wanted = over([each for row in rows for each in _named(store, *row)])
+            if wanted:
+                self._delete(connection, [values(branch) for branch in wanted])
+            connection.commit()
+            done += len(wanted)
+        return done
+
+    def _delete(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
+        table = self.place.table
+        same = and_(*(table.c[name] == bindparam(f"its_{name}") for name in KEY))
+        try:
+            connection.execute(delete(table).where(same), [{f"its_{name}": row[name] for name in KEY} for row in rows])
+        except DBAPIError as error:
+            connection.rollback()
+            if is_forbidden(error):
+                raise RightsMissing(
+                    f"resource {self._name!r} must grant us delete on {EVIDENCE} for rows of old branches to be deleted"
+                ) from error
+            raise
+
+
+def _old(connection: Connection, table: Table, store: str, ages: Ages, after: tuple[object, ...]) -> Select[Any]:
+    past = _PAST[connection.dialect.name]
+    at: ColumnElement[Any] = literal_column("at")
+    committed = and_(table.c.outcome == Decision.COMMIT, at < text(past.format(ages.committed.total_seconds())))
+    barriers = and_(table.c.outcome == Decision.ROLLBACK, at < text(past.format(ages.barriers.total_seconds())))
+    key = (table.c.incarnation, table.c.txid, table.c.branch)
+    behind = tuple_(*key) > tuple_(*(literal(value, column.type) for value, column in zip(after, key, strict=True)))
+    own = table.c.store == store, table.c.branch.like(f"{BRANCHES}%")
+    return select(*key).where(*own, or_(committed, barriers), behind).order_by(*key).limit(PAGE)
+
+
+def _named(store: str, incarnation: int, txid: int, branch: str) -> Sequence[BranchId]:
+    try:
+        return [BranchId.parse(f"{PREFIX}:{store}-{incarnation:x}-{txid:x}:{branch.removeprefix(BRANCHES)}")]
+    except UnknownTransaction:
+        return []  # of something else than a branch
+
+
+def values(branch: BranchId) -> Mapping[str, object]:
+    """Return the columns of a branch's row."""
+    return statements.row(EvidenceKey.parse(branch.transaction), Decision.COMMIT, branch.evidence)
+
+
+def _doubled(name: str) -> str:
+    """Keep what a name holds from being taken for a place to fill."""
+    return name.replace("{", "{{").replace("}", "}}")
+
+
+def _is(table: Table, branch: BranchId) -> ColumnElement[bool]:
+    return and_(*(table.c[name] == value for name, value in values(branch).items() if name != "outcome"))

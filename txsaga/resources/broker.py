@@ -1,0 +1,302 @@
+"""
+Another store of ours as a participant: half messages durable are its yes, an op row is its commit.
+
+Its own check-back rolls back only what has not voted. A branch that voted yes is decided by nobody here but the store
+that coordinates it, or by a person's force, which that store is told of (R15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum, auto
+from uuid import UUID
+
+from txsaga.broker import Broker
+from txsaga.consume.delivery import Consumed, Delivery, consume
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.layout import Batch
+from txsaga.core.lifecycle import TxState
+from txsaga.core.records import Doubt, Row, TxRecord
+from txsaga.core.retry import patiently
+from txsaga.core.timeboxed_calls import sent
+from txsaga.errors import (
+    BrokerClosed,
+    ClaimLost,
+    ConfigError,
+    DecidedOtherwise,
+    EffectConflict,
+    LeaseLost,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreUnavailable,
+    TransactionClosed,
+    TransactionError,
+    TransactionsRejected,
+    TxSagaError,
+    UnknownTransaction,
+    xa,
+)
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.ports import Guest
+from txsaga.messages.message_buffer import FLUSH, MessageBuffer
+from txsaga.resources.broker_records import BranchLives
+from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.participant import Ages, Over
+from txsaga.store.right import Right
+
+
+class BrokerWork(MessageBuffer):
+    """The work of one branch in a broker."""
+
+    def __init__(self, kernel: Kernel, lives: BranchLives, life: TxRecord) -> None:
+        super().__init__(kernel)
+        self._lives, self._life = lives, life
+        self._closed = self._broken = self._used = False
+
+    @property
+    def txid(self) -> int:
+        """The number that the branch has in this broker."""
+        return self._life.txid
+
+    @property
+    def used(self) -> bool:
+        """Tell whether it took or gave messages, or was to."""
+        return self._used or self._outbox.overflowed
+
+    def consume(self, consumed: Consumed | Delivery, batch: Batch | None = None) -> None:
+        """Let the decision take a message of this broker off its group, or move a stream's cursor."""
+        self._require_open("consume")
+        consume(self, consumed, batch)
+
+    def join_life(self) -> TxRecord:
+        """Return the branch's row, for what is bound to it."""
+        self._require_open("consume")
+        self._used = True
+        return self._life
+
+    def close(self) -> list[Row]:
+        """Take nothing more; hand over what is not stored yet, unless something is missing."""
+        self._closed = True
+        self._broken = self._broken or self._outbox.overflowed
+        return [] if self._broken else self._outbox.take()
+
+    def tell(self, decision: Decision) -> None:
+        """Call the listeners."""
+        self._tell(decision)
+
+    def _flush(self) -> None:
+        self._used = True
+        if self._outbox.bytes > FLUSH:
+            try:
+                self._lives.add(self._life, self._outbox.take_whole())
+            except BaseException:
+                self._broken = True  # what was sent before would be missing from the rest
+                raise
+
+    def require_whole(self) -> None:
+        """Refuse to go on without messages that could not be stored."""
+        if self._broken:
+            raise TransactionError("messages of this branch could not be stored; the transaction can only roll back")
+
+    def _require_open(self, what: str) -> None:
+        self.require_whole()
+        if self._closed:
+            raise TransactionClosed(f"this branch was asked for its vote: it is too late to {what}")
+
+
+class _Stage(Enum):
+    OPEN = auto()
+    ASKED = auto()
+    PREPARED = auto()
+    UNKNOWN = auto()  # asked, and the answer lost
+    OVER = auto()
+
+
+class StoreBranch:
+    """The work of one branch."""
+
+    def __init__(self, kernel: Kernel, lives: BranchLives, branch: BranchId, life: TxRecord) -> None:
+        self._kernel, self._lives, self._branch, self._life = kernel, lives, branch, life
+        self._work = BrokerWork(kernel, lives, life)
+        self._stage = _Stage.OPEN
+        self._vote: Callable[[], Vote]
+        kernel.running.begin(self, Doubt.of(life))
+
+    @property
+    def handle(self) -> BrokerWork:
+        """What the user works with."""
+        return self._work
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Ask for the vote; a branch that did nothing leaves."""
+        if self._stage is not _Stage.OPEN:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._stage = _Stage.ASKED
+        rows = self._work.close()
+        self._vote = sent(lambda: self._voted(rows)) if self._work.used else sent(self._left)
+        return self._vote
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Tell what was decided; a branch that has not voted yes can only be rolled back."""
+        if self._stage is _Stage.ASKED:
+            with suppress(xa.XaError):
+                self._vote()
+        if decision is Decision.COMMIT and self._stage is _Stage.UNKNOWN:
+            raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+        if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        if self._stage is _Stage.OVER:
+            return lambda: Finish.DONE  # its store rolls back what has not voted
+        return sent(lambda: self._finished(decision))
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Refuse: a broker holds no evidence of another store's transaction."""
+        raise xa.ProtocolError(f"branch {self._branch.gid} of {transaction} can't decide; a broker votes")
+
+    def leave(self) -> None:
+        """Let it go: what was not asked is rolled back."""
+        if self._stage is _Stage.OPEN:
+            with suppress(TxSagaError):  # its own check-back finds it, once nobody is heard of
+                self._finished(Decision.ROLLBACK)
+        self._kernel.running.end(self)
+
+    def _voted(self, rows: list[Row]) -> Vote:
+        after = _Stage.OVER
+        try:
+            self._work.require_whole()
+            self._write(rows)
+            after = _Stage.PREPARED
+            return Vote.PREPARED
+        except OutcomeUnknown as lost:
+            after = _Stage.UNKNOWN
+            raise xa.ResourceManagerFailed(f"the vote of branch {self._branch.gid} is not known: {lost}") from lost
+        except TxSagaError as refused:
+            raise code_of(refused)(f"branch {self._branch.gid} votes no: {refused}") from refused
+        finally:
+            self._stage = after
+            self._kernel.running.end(self)
+
+    def _write(self, rows: list[Row]) -> None:
+        try:
+            self._lives.vote(self._life, rows)
+        except OutcomeUnknown as lost:
+            try:
+                patiently(lambda: self._lives.vote(self._life, rows))
+            except (StoreUnavailable, BrokerClosed):
+                raise lost from None
+
+    def _left(self) -> Vote:
+        try:
+            self._lives.tell(self._branch, Decision.ROLLBACK)
+        except TxSagaError as refused:
+            raise code_of(refused)(f"branch {self._branch.gid} could not leave: {refused}") from refused
+        finally:
+            self._stage = _Stage.OVER
+        return Vote.READ_ONLY
+
+    def _finished(self, decision: Decision) -> Finish:
+        self._work.close()
+        found = self._lives.tell(self._branch, decision)
+        self._stage = _Stage.OVER
+        self._kernel.running.end(self)
+        if found is Finish.DONE:
+            self._work.tell(decision)
+        return found
+
+
+def code_of(refused: TxSagaError) -> type[xa.XaError]:
+    """Return what an error of the broker means for a branch that was asked for its vote: a no, with its reason."""
+    for kinds, code in _CODES:
+        if isinstance(refused, kinds):
+            return code
+    return xa.OtherReason
+
+
+_CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[xa.XaError]]] = (
+    ((StoreUnavailable, BrokerClosed), xa.CommunicationFailed),
+    ((StoreBusy,), xa.TransientFailure),
+    ((DecidedOtherwise,), xa.TimedOut),  # its broker took the owner for dead
+    ((LeaseLost, ClaimLost, EffectConflict), xa.IntegrityViolated),
+)
+
+
+PAGE = 1_000
+
+
+class StoreParticipant:
+    """One broker that takes part in the transactions of others."""
+
+    def __init__(self, broker: Broker, *, name: str) -> None:
+        self.name, self.broker = name, broker
+        self._lives = BranchLives(broker.kernel)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a broker can do."""
+        return capabilities_of(ResourceKind.BROKER)
+
+    @property
+    def database(self) -> UUID:
+        """The uuid of the store."""
+        return self.broker.identity.uuid
+
+    def probe(self) -> None:
+        """Refuse a login that may not write transactions there, and a store that takes none; nothing is written."""
+        store = self.broker.kernel.store
+        if Right.PRODUCER not in store.rights:
+            raise ConfigError(f"broker {self.name!r} can't vote: this login has no producer right there; grant it")
+        if store.registry.rejects_transactions:
+            raise TransactionsRejected(f"{self.broker.identity} (broker {self.name!r})")
+
+    def enlist(self, branch: BranchId) -> StoreBranch:
+        """Open the life of a branch; a broker is no participant of what it coordinates itself."""
+        if branch.store == self.database.hex:
+            raise ConfigError(
+                f"broker {self.name!r} coordinates transaction {branch.transaction}, so it can't vote on it; "
+                "send with the transaction itself"
+            )
+        if self.broker.kernel.closed:
+            raise StoreUnavailable(f"broker {self.name!r} is closed here")
+        return StoreBranch(self.broker.kernel, self._lives, branch, self._lives.open(branch))
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Do what was decided, from any process."""
+        return self._lives.tell(branch, decision)
+
+    def fence(self, branch: BranchId) -> Finish:
+        """A broker never commits in one phase: whatever was begun there is rolled back."""
+        return self.finish(branch, Decision.ROLLBACK)
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return every branch that voted yes for a store."""
+        return [branch for branch, guest in self.guests(UUID(hex=store)) if guest.state is TxState.PREPARED]
+
+    def guests(self, coordinator: UUID | None = None) -> list[tuple[BranchId, Guest]]:
+        """Return what voted yes here for a store, or for any, and what was decided by force."""
+        found: list[tuple[BranchId, Guest]] = []
+        after = 0
+        while page := self.broker.kernel.store.branches.guests(coordinator, after=after, limit=PAGE):
+            after = page[-1].txid
+            found += [(branch, guest) for guest in page for branch in _named(guest)]
+        return found
+
+    def forget(self, branch: BranchId) -> None:
+        """Drop the mark of what was decided by force."""
+        self._lives.forget(branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Do nothing: a broker drops what is over with its partitions."""
+        return 0
+
+    def close(self) -> None:
+        """Close the broker here."""
+        self.broker.close()
+
+
+def _named(guest: Guest) -> list[BranchId]:
+    try:
+        return [BranchId.parse(guest.gid)]
+    except UnknownTransaction:
+        return []

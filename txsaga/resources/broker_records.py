@@ -1,0 +1,142 @@
+"""
+The lives of branches in another store: opened, closed by a vote, decided when their coordinator tells it.
+
+A life's key is the branch's name, so that each attempt is found again from any process and opened once. Until it has
+voted its store may roll it back when its owner is silent; from then on only the coordinator's word counts (R15). That
+word goes through the one way to decide. If it never comes, the branch stays prepared, with what it consumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from uuid import UUID
+
+from txsaga.core import facts
+from txsaga.core.decision import Decision
+from txsaga.core.kernel import Kernel
+from txsaga.core.lifecycle import TxEvent, TxState
+from txsaga.core.records import Row, TxRecord
+from txsaga.core.retry import patiently
+from txsaga.errors import OutcomeUnknown, RightsMissing, xa
+from txsaga.flows.branch import BranchId, Finish
+from txsaga.messages.decide import DecidedBy
+from txsaga.messages.ports import Ledger
+from txsaga.messages.tx_records import TxRecords
+
+PART = 1
+"""A branch is one contribution; its attempt is in its name."""
+PATIENCE = 5.0
+"""Seconds for an answer that was lost; recovery has more."""
+OVERRULED = {Decision.COMMIT: Finish.COMMITTED, Decision.ROLLBACK: Finish.ROLLED_BACK}
+
+
+class BranchLives:
+    """Lives of branches in one store."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._lives = kernel, TxRecords(kernel)
+        self._groups: dict[str, int] = {}  # a coordinator's group keeps its number
+
+    def open(self, branch: BranchId) -> TxRecord:
+        """Open the life of a branch; `DuplicateBranch` when somebody has."""
+        try:
+            life = self._create(branch)
+        except OutcomeUnknown:  # nobody else uses this attempt's name
+            life = patiently(lambda: self._find(branch) or self._create(branch), PATIENCE)
+        if life is None:
+            raise xa.DuplicateBranch(f"branch {branch.gid} is open here already")
+        return life
+
+    def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
+        """Store messages ahead of the vote."""
+        with self._kernel.announce.around(facts.Adding, life.txid), self._open() as ledger:
+            self._lives.hold(ledger, life)
+            _add(ledger, life, rows)
+
+    def vote(self, life: TxRecord, rows: Sequence[Row]) -> None:
+        """Store what is left and vote yes, in one commit; again is no error."""
+        with self._kernel.announce.around(facts.Voting, life.txid), self._open() as ledger:
+            current = ledger.lock(life.txid)
+            if current is not None and current.state is TxState.PREPARED:
+                return  # its answer was lost
+            self._lives.own(ledger, life)
+            _add(ledger, life, rows)
+            ledger.move(life.txid, TxEvent.END)
+            ledger.move(life.txid, TxEvent.PREPARE)
+
+    def tell(self, branch: BranchId, decision: Decision) -> Finish:
+        """Do what the coordinator decided; what somebody decided otherwise is told."""
+        try:
+            finish = self._told(branch, decision)
+        except OutcomeUnknown:
+            finish = patiently(lambda: self._told(branch, decision), PATIENCE)
+        if decision is Decision.COMMIT:
+            self._kernel.tell_decided()
+        return finish
+
+    def forget(self, branch: BranchId) -> None:
+        """Drop the mark of what was decided by force; what is not decided is refused."""
+        with self._kernel.announce.around(facts.Noting, about=branch.gid), self._open() as ledger:
+            life = ledger.latest(self._group(branch), branch.gid)
+            if life is None or life.coordinator is None:
+                return
+            if ledger.standing(life.txid) is None:
+                raise xa.ProtocolError(f"branch {branch.gid} is {life.state}: only what is decided can be forgotten")
+            ledger.release(life.txid)
+
+    def _create(self, branch: BranchId) -> TxRecord | None:
+        group = self._group(branch)
+        with self._kernel.announce.around(facts.Opening, about=branch.gid), self._open() as ledger:
+            return ledger.create(group, branch.gid, 1, coordinator=UUID(branch.store))
+
+    def _told(self, branch: BranchId, decision: Decision) -> Finish:
+        with self._kernel.announce.around(facts.Deciding, about=branch.gid), self._open() as ledger:
+            life = ledger.latest(self._group(branch), branch.gid)
+            if life is None:  # nobody has done anything under this name, or ever will with a yes that counts
+                self._require_sight(ledger, branch)
+                return Finish.DONE if decision is Decision.ROLLBACK else Finish.ROLLED_BACK
+            standing = ledger.standing(life.txid)
+            if standing is None:
+                self._decide(ledger, life, branch, decision)
+                return Finish.DONE
+            if standing is not decision:
+                return OVERRULED[standing]
+            if life.coordinator is not None:
+                ledger.release(life.txid)
+            return Finish.DONE
+
+    def _decide(self, ledger: Ledger, life: TxRecord, branch: BranchId, decision: Decision) -> None:
+        if decision is Decision.COMMIT and not life.voted:
+            raise xa.ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
+        by = DecidedBy(who=f"store {life.coordinator}", why=f"it decided {branch.transaction}", told=True)
+        self._kernel.decider.within(ledger, life.txid, decision, by)
+
+    def _require_sight(self, ledger: Ledger, branch: BranchId) -> None:
+        """Refuse to take for gone what this login is not shown: its coordinator would believe in a heuristic."""
+        if not ledger.sees(self._group(branch)):
+            raise RightsMissing(
+                f"this login is not shown the branches of store {branch.store} in this broker; grant it the producer "
+                f"group coordinator-{branch.store}"
+            )
+
+    def _find(self, branch: BranchId) -> TxRecord | None:
+        with self._open() as ledger:
+            return ledger.latest(self._group(branch), branch.gid)
+
+    def _group(self, branch: BranchId) -> int:
+        """Return the number of the group that a coordinator's branches belong to."""
+        if branch.store not in self._groups:
+            name = f"coordinator-{branch.store}"
+            with self._kernel.announce.around(facts.Registering, about=f"producer group {name}"):
+                self._groups[branch.store] = self._kernel.store.registry.group(name, transactional=True).id
+        return self._groups[branch.store]
+
+    def _open(self) -> AbstractContextManager[Ledger]:
+        return self._kernel.store.ledgers.open()
+
+
+def _add(ledger: Ledger, life: TxRecord, rows: Sequence[Row]) -> None:
+    if rows:
+        ledger.add(life, PART, rows)
+        ledger.win(life.txid, PART, life.owner)

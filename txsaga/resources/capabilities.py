@@ -1,0 +1,101 @@
+"""
+What a kind of resource can do, declared: whoever plans a flow needs no connection for it.
+
+The record says what the kind can do at best; whether this very server does it (`max_prepared_transactions` is 0 on
+most) is found by the participant's `probe`, before any write. A flow that asks a resource for more than this is
+refused by name. Nothing is assumed of a kind that is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from types import MappingProxyType
+
+from txsaga.errors import ConfigError
+
+
+class ResourceKind(StrEnum):
+    """Kinds of resources."""
+
+    POSTGRESQL = "postgresql"
+    MARIADB = "mariadb"
+    MYSQL = "mysql"
+    SQLITE = "sqlite"
+    BROKER = "broker"  # another store of ours
+    HTTP = "http"
+    CALLABLE = "callable"
+    FILES = "files"
+    QUEUE = "queue"  # a topic of the home store, written outside a transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a kind of resource can do."""
+
+    kind: ResourceKind
+    two_phase: bool = False  # it can vote and hold what it voted for
+    last_resource: bool = False  # its own commit can be the decision, for one of a transaction
+    aux: bool = False  # an auxiliary lane can commit and roll back in it
+    joint_commit: bool = False  # several steps can share one transaction of it
+    mixing: bool = True  # coordinated and uncoordinated work may share one instance
+    isolated: bool = False  # nobody sees its work before the decision
+    sessions: bool = True  # its work lives in a session, and is lost with it
+    tells_reads: bool = False  # it knows by itself that a branch changed nothing
+    listed: bool = False  # it lists by itself what it holds: nobody need have named a branch before its work
+    one_writer: bool = False  # whoever writes second waits for the first, whatever they write
+    evidence: bool = False  # its own commit leaves a row, or a file, that tells what became of it
+
+
+def _database(
+    kind: ResourceKind, *, two_phase: bool = True, tells_reads: bool = False, one_writer: bool = False
+) -> Capabilities:
+    return Capabilities(
+        kind=kind,
+        two_phase=two_phase,
+        last_resource=True,
+        aux=True,
+        joint_commit=True,
+        isolated=True,
+        tells_reads=tells_reads,
+        listed=True,
+        one_writer=one_writer,
+        evidence=True,
+    )
+
+
+CAPABILITIES: Mapping[ResourceKind, Capabilities] = MappingProxyType(
+    {
+        each.kind: each
+        for each in (
+            _database(ResourceKind.POSTGRESQL, tells_reads=True),
+            _database(ResourceKind.MARIADB),
+            _database(ResourceKind.MYSQL),
+            _database(ResourceKind.SQLITE, two_phase=False, one_writer=True),
+            Capabilities(
+                kind=ResourceKind.BROKER,
+                two_phase=True,
+                joint_commit=True,
+                isolated=True,
+                tells_reads=True,
+                evidence=True,
+            ),
+            Capabilities(kind=ResourceKind.HTTP, two_phase=True, sessions=False, tells_reads=True, evidence=True),
+            Capabilities(kind=ResourceKind.CALLABLE, two_phase=True, sessions=False, tells_reads=True, evidence=True),
+            Capabilities(kind=ResourceKind.FILES, two_phase=True, isolated=True, tells_reads=True, evidence=True),
+            Capabilities(kind=ResourceKind.QUEUE),
+        )
+    }
+)
+
+
+@cache
+def capabilities_of(kind: str) -> Capabilities:
+    """Return what a kind can do; `ConfigError` for one that nobody has declared."""
+    try:
+        return CAPABILITIES[ResourceKind(kind)]
+    except ValueError:
+        known = ", ".join(ResourceKind)
+        raise ConfigError(f"nothing is known about resources of kind {kind!r}; the kinds are {known}") from None

@@ -1,0 +1,43 @@
+"""The participant for a database, by its kind."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from txsaga.errors import ConfigError
+from txsaga.evidence.location import Whereabouts
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.participant import Participant
+from txsaga.resources.postgres import PostgresParticipant
+from txsaga.resources.sqlite import SqliteParticipant
+
+
+def participant_for(
+    engine: Engine,
+    name: str,
+    *,
+    create: bool = True,
+    database: UUID | None = None,
+    where: Whereabouts | None = None,
+    loops: AsyncEngine | None = None,
+) -> Participant:
+    """Return the participant for an engine's database; with `database` only the one that carries this uuid.
+
+    `where` is shared with whoever asks for evidence there: what one has found the other need not look for.
+    """
+    where = where or Whereabouts(engine, name, create=create, database=database)
+    match engine.dialect.name:
+        case "postgresql":
+            return PostgresParticipant(engine, name=name, create=create, where=where, loops=loops)
+        case "mysql" | "mariadb":
+            return MysqlParticipant(engine, name=name, create=create, where=where, loops=loops)
+        case "sqlite":
+            return SqliteParticipant(engine, name=name, create=create, where=where, loops=loops)
+        case other:
+            raise ConfigError(
+                f"resource {name!r} is of kind {other!r}, which takes no part in coordinated transactions; "
+                "the databases that do are postgresql, mariadb and mysql, and sqlite as the last of one"
+            )

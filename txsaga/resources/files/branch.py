@@ -1,0 +1,200 @@
+"""
+One branch in a folder, from its staging folder to the end of the second phase.
+
+    enlist      the staging folder is there; its lock is the session
+    the user writes files
+    prepare     files synced, targets reserved and looked at, then the manifest: the yes; where nothing was written it
+                leaves
+    finish      everything in its place, or nothing left
+
+It must not decide anything. If this process dies before the manifest is there, recovery removes what is staged; behind
+it, whoever recovers goes on from the manifest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from txsaga.core.decision import Decision
+from txsaga.core.timeboxed_calls import sent
+from txsaga.errors import xa
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.files import branch as placing
+from txsaga.resources.files import layout as manifest
+from txsaga.resources.files.disk import make_folder, remove, remove_folder, sync_folder, write_whole
+from txsaga.resources.files.layout import Layout, ManifestEntry, folders_of, written
+from txsaga.resources.files.staging import FolderWork
+
+
+def reserve(layout: Layout, branch: BranchId, targets: Sequence[str]) -> None:
+    """
+    Keep targets for a branch, and their folders: two that voted yes would take each other's places.
+
+    Who keeps first and then looks is seen by whoever does the same: of two, one at the least says no.
+    """
+    make_folder(layout.taken)
+    for target in targets:
+        try:
+            layout.reservation(target).symlink_to(branch.gid)
+        except FileExistsError:
+            raise _waits(branch, target) from None
+    for folder in {folder for target in targets for folder in folders_of(target)}:
+        layout.share(folder, branch).symlink_to(branch.gid)
+    if (contested := layout.contested(targets)) is not None:
+        raise _waits(branch, contested)
+    sync_folder(layout.taken)
+
+
+def _waits(branch: BranchId, target: str) -> xa.TransientFailure:
+    return xa.TransientFailure(
+        f"branch {branch.gid} votes no: {target!r} waits for another transaction's end; try again"
+    )
+
+
+def free(layout: Layout, branch: BranchId) -> None:
+    """Give back every target that a branch kept."""
+    with suppress(FileNotFoundError):
+        for link in layout.taken.iterdir():
+            with suppress(FileNotFoundError):
+                if str(link.readlink()) == branch.gid:
+                    link.unlink()
+
+
+def commit(layout: Layout, branch: BranchId) -> Finish:
+    """Put everything in its place; what somebody placed there since the vote is left alone."""
+    entries = manifest.read(layout.manifest(branch))
+    if entries is None:
+        _leave(layout, branch)
+        return Finish.DONE if layout.done(branch).exists() else Finish.ROLLED_BACK
+    placed = [_place(layout, branch, each) for each in entries]
+    for folder in {layout.target(each.target).parent for each in entries}:
+        if folder.is_dir():
+            sync_folder(folder)
+    if not all(placed):
+        free(layout, branch)
+        return Finish.HAZARD  # the manifest and the files that found no place are kept
+    layout.manifest(branch).replace(layout.done(branch))
+    sync_folder(layout.staging(branch))
+    sync_folder(layout.done(branch).parent)
+    _leave(layout, branch)
+    return Finish.DONE
+
+
+def roll_back(layout: Layout, branch: BranchId) -> Finish:
+    """Remove everything; a commit that had begun is brought to its end, and told."""
+    if layout.done(branch).exists():
+        _leave(layout, branch)
+        return Finish.COMMITTED
+    entries = manifest.read(layout.manifest(branch)) or []
+    if any(_is_begun(layout, branch, each) for each in entries):
+        return Finish.COMMITTED if commit(layout, branch) is Finish.DONE else Finish.HAZARD
+    remove(layout.manifest(branch))
+    _leave(layout, branch)
+    return Finish.DONE
+
+
+def _leave(layout: Layout, branch: BranchId) -> None:
+    free(layout, branch)
+    remove_folder(layout.staging(branch))
+
+
+def _place(layout: Layout, branch: BranchId, each: ManifestEntry) -> bool:
+    staged, target = _staged(layout, branch, each), layout.target(each.target)
+    there = manifest.stamp(target)
+    if there is not None and there[0] == each.number:
+        staged.unlink(missing_ok=True)  # our own, named and perhaps not taken out of the staging folder
+        return True
+    if there != each.found or not staged.exists():
+        return False
+    try:
+        make_folder(target.parent)
+        if each.found is None:
+            os.link(staged, target)
+            staged.unlink()
+        else:
+            staged.replace(target)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
+        return False
+    return True
+
+
+def _is_begun(layout: Layout, branch: BranchId, each: ManifestEntry) -> bool:
+    there = manifest.stamp(layout.target(each.target))
+    return not _staged(layout, branch, each).exists() or (there is not None and there[0] == each.number)
+
+
+def _staged(layout: Layout, branch: BranchId, each: ManifestEntry) -> Path:
+    return layout.staging(branch) / each.staged
+
+
+class FolderBranch:
+    """The work of one branch."""
+
+    def __init__(self, layout: Layout, branch: BranchId, session: int) -> None:
+        self._layout, self._branch, self._session = layout, branch, session
+        self.handle = FolderWork(layout, branch, session)
+        self._vote: Callable[[], Vote] | None = None
+        self._prepared = False
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Ask for the vote; a branch that staged nothing leaves."""
+        if self._vote is not None:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._vote = sent(self._voted)
+        return self._vote
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Do what was decided; a branch that has not voted yes can only be rolled back."""
+        if self._vote is not None:
+            with suppress(xa.XaError):
+                self._vote()
+        if decision is Decision.COMMIT and not self._prepared:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        return sent(lambda: self._finished(decision))
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Refuse: many files never change in one step, so a folder decides for nobody."""
+        raise xa.ProtocolError(
+            f"branch {self._branch.gid} of {transaction} is in a folder, which can't decide; it votes"
+        )
+
+    def leave(self) -> None:
+        """Give the session back; what was not prepared is removed."""
+        if not self._prepared:
+            self.handle.close()
+            with suppress(OSError):  # recovery removes it once the transaction is decided
+                placing.roll_back(self._layout, self._branch)
+        os.close(self._session)
+
+    def _voted(self) -> Vote:
+        try:
+            entries = self.handle.entries()
+            if not entries:
+                placing.roll_back(self._layout, self._branch)
+                return Vote.READ_ONLY
+            placing.reserve(self._layout, self._branch, [each.target for each in entries])
+            self.handle.require_places()
+            staging = self._layout.staging(self._branch)
+            for folder in (staging, staging.parent, self._layout.own):
+                sync_folder(folder)
+            write_whole(self._layout.manifest(self._branch), written(entries))
+        except OSError as error:
+            raise xa.CommunicationFailed(f"branch {self._branch.gid} can't be prepared: {error}") from error
+        self._prepared = True
+        return Vote.PREPARED
+
+    def _finished(self, decision: Decision) -> Finish:
+        self.handle.close()
+        return ended(self._layout, self._branch, decision)
+
+
+def ended(layout: Layout, branch: BranchId, decision: Decision) -> Finish:
+    """Do what was decided; a folder that can't be reached keeps what it holds."""
+    end = placing.commit if decision is Decision.COMMIT else placing.roll_back
+    try:
+        return end(layout, branch)
+    except OSError as error:
+        raise xa.ResourceManagerFailed(f"branch {branch.gid} can't be finished in {layout.root}: {error}") from error

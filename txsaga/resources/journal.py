@@ -1,0 +1,106 @@
+"""
+Doing journalled statements on an open connection, whatever database it leads to.
+
+Each is held to the number of rows that it was to change (R17): a statement that finds nothing to do is no success. It
+commits nothing; whoever opened the transaction ends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sqlalchemy import Connection, Dialect, text
+from sqlalchemy.exc import DBAPIError, StatementError
+
+from txsaga.errors import xa
+from txsaga.errors.flows import RowsDiffer
+from txsaga.evidence.driver_errors import code_of
+from txsaga.flows.journal import of_short, read
+from txsaga.flows.step_records import Journalled
+from txsaga.resources.codes import of_code
+
+_QUOTED = re.compile(r" (?:DETAIL|LINE \d+|CONTEXT|QUERY): | near [\"']")
+_ENTRY = re.compile(r"Duplicate entry '.*'(?= for key)")
+
+
+def do(connection: Connection, statements: Sequence[Journalled], place: str) -> None:
+    """Do statements in their order; an error names the first that can't be done as it was recorded."""
+    for statement in statements:
+        try:
+            with connection.execute(text(statement.text), read(statement.parameters)) as result:
+                count = result.rowcount
+        except StatementError as error:  # of the database, or of a value that is missing or is none
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                raise
+            raise of_code(code_of(error))(f"{named(statement, place)} can't be done: {_why(error)}") from error
+        require_rows(statement, place, count)
+
+
+class JournalDialect(NamedTuple):
+    """A statement as a driver reads it."""
+
+    text: str
+    open: bool  # there are places for values in it
+
+
+class Writes(Protocol):
+    """A session that writes values into statements."""
+
+    @property
+    def unwritable(self) -> tuple[type[Exception], ...]:
+        """What it raises where that can't be done."""
+
+    def literal(self, text: str, values: Mapping[str, object]) -> str:
+        """Write values into a statement, as its driver does."""
+
+    def encode(self, text: str) -> bytes:
+        """Write a text as it is sent."""
+
+
+def forms(dialect: Dialect) -> Callable[[str], JournalDialect]:
+    """Return what makes a form of a statement with parameters written `:name`."""
+
+    @of_short
+    def formed(statement: str) -> JournalDialect:
+        compiled = text(statement).compile(dialect=dialect)
+        return (
+            JournalDialect(str(compiled), True)
+            if compiled.params
+            else JournalDialect(str(compiled).replace("%%", "%"), False)
+        )
+
+    return formed
+
+
+def rendered(session: Writes, statement: Journalled, form: JournalDialect, place: str) -> str:
+    """Write a statement with its values as it is sent."""
+    try:
+        whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
+        session.encode(whole)
+    except session.unwritable as error:
+        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
+    return whole
+
+
+def require_rows(statement: Journalled, place: str, count: int) -> None:
+    """Raise `RowsDiffer` where a statement changed another number of rows than it was to."""
+    if not statement.agrees(count):
+        due = "at least one" if statement.rows is None else str(statement.rows)
+        raise RowsDiffer(f"{named(statement, place)} changed {count} rows instead of {due}")
+
+
+def named(statement: Journalled, place: str) -> str:
+    """Name a statement as people find it: by its step, if it has one, and its place in the journal."""
+    number = f"{statement.step}.{statement.seq}" if statement.step else str(statement.seq)
+    return f"statement {number} of the journal for {place!r}"
+
+
+def untold(why: str) -> str:
+    """Leave out what a server quotes of a statement or a row: values stand in it that are never shown."""
+    return _ENTRY.sub("Duplicate entry", _QUOTED.split(" ".join(why.split()), maxsplit=1)[0])
+
+
+def _why(error: StatementError) -> str:
+    return untold(str(error.orig))

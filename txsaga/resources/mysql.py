@@ -1,0 +1,301 @@
+"""
+MariaDB and MySQL as participants, through the user's own SQLAlchemy engine.
+
+A server lists the prepared branches of all its databases, so a branch's XA name carries the uuid of its database:
+what another database of the same server prepared is neither listed nor touched here, though it is of the same
+transaction. An unknown name that is listed belongs to a session that still lives: it is asked again later. An unknown
+one that is not listed was finished by somebody, and its row tells how; the row is asked after the list, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import cast
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from txsaga.core.decision import Decision
+from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
+from txsaga.evidence.driver_errors import code_of, edge, reached
+from txsaga.evidence.location import Whereabouts, missing
+from txsaga.evidence.sessions import commit_each, settle_level, short_waits
+from txsaga.flows.branch import PREFIX, BranchId, Finish
+from txsaga.flows.step_records import Journalled
+from txsaga.resources import codes, journal
+from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.in_loop import loops_of
+from txsaga.resources.mysql_branch import MysqlBranch
+from txsaga.resources.mysql_journal import Around, MysqlJournal
+from txsaga.resources.mysql_protocol import LentSession
+from txsaga.resources.mysql_session import MysqlSession
+from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Opens, Over
+from txsaga.resources.waits import MysqlLook, MysqlWaits, connection_of, is_cancelled, transaction_number
+
+FORMAT = 0x54585347  # "TXSG"
+AUTOCOMMIT = "AUTOCOMMIT"
+PATIENCE = 60.0
+"""Seconds that a vote or its second phase may take."""
+
+_ABLE = "select @@global.read_only, @@global.innodb_flush_log_at_trx_commit"
+_FORGETFUL = (0, 2)  # the log reaches the disk some time after the answer
+
+
+class MysqlParticipant:
+    """One registered database."""
+
+    is_cancelled = staticmethod(is_cancelled)
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        create: bool = True,
+        database: UUID | None = None,
+        where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        if engine.dialect.driver != "pymysql":
+            raise ConfigError(
+                f"resource {name!r} can't vote through {engine.dialect.driver}; open its engine with mysql+pymysql://…"
+            )
+        self.name, self.loops = name, loops
+        self._engine = engine
+        self._may_create = create
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
+        self._patience = patience
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this kind can do; which of the two it is shows with the first connection."""
+        maria = self._engine.dialect.name == "mariadb" or getattr(self._engine.dialect, "is_mariadb", False)
+        return capabilities_of(ResourceKind.MARIADB if maria else ResourceKind.MYSQL)
+
+    @property
+    def database(self) -> UUID:
+        """The uuid that this very database carries."""
+        return self._rows.place.database
+
+    def probe(self) -> None:
+        """Raise `ConfigError` unless branches can be listed and written; nothing is written."""
+        with reached(self.name, self._engine) as connection:
+            try:
+                connection.exec_driver_sql("XA RECOVER").close()
+            except DBAPIError as error:
+                raise ConfigError(
+                    f"resource {self.name!r} can't vote: its user may not list prepared branches; "
+                    f"on MySQL grant XA_RECOVER_ADMIN to it ({error.orig})"
+                ) from error
+            reads_only, flush = connection.exec_driver_sql(_ABLE).one()
+        if reads_only:
+            raise ConfigError(f"resource {self.name!r} is read only or a replica; connect to the writable primary")
+        if flush in _FORGETFUL:
+            raise ConfigError(
+                f"resource {self.name!r} can't vote: a crash of its server would lose a yes; "
+                "set innodb_flush_log_at_trx_commit = 1 there"
+            )
+        if not self._rows.where.look() and not self._may_create:
+            raise missing(self._engine, self.name)
+
+    def enlist(self, branch: BranchId) -> MysqlBranch:
+        """Open a branch; a session that the pool kept too long is replaced before it begins."""
+        xid = self._xid(branch)
+        with edge(self.name):
+            session = self._begun(xid) or self._begun(xid, last=True)
+            assert session is not None
+            try:
+                self._rows.write(session.connection, branch)
+            except EvidenceMissing:
+                session.end()
+                raise
+            except IntegrityError as error:
+                session.end()
+                raise xa.DuplicateBranch(f"branch {branch.gid} has its evidence already") from error
+            except DBAPIError:
+                session.end()
+                raise
+        return MysqlBranch(
+            session,
+            branch,
+            xid,
+            lambda: self._rows.write_main(session.connection, branch),
+            lambda decision: self.finish(branch, decision),
+            self._patience,
+        )
+
+    def enlist_journal(
+        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
+    ) -> MysqlJournal:
+        """Open a session for a branch whose work goes with its vote; alone it waits for locks as the server says."""
+        around = Around(
+            self._xid(branch),
+            self._level,
+            self._rows.insert(self._engine.dialect, branch),
+            self._rows.refuse_other,
+            lambda decision: self.finish(branch, decision),
+            lambda: self._worked(branch, statements),
+        )
+        session = self._lent()
+        try:
+            return MysqlJournal(
+                session, branch, around, statements, place=self.name, patience=self._patience, waits=waits
+            )
+        except BaseException:
+            session.give_back()
+            raise
+
+    def _lent(self) -> LentSession:
+        """Take a session from the pool; one that it kept too long is replaced, once."""
+        with edge(self.name):
+            session = LentSession(self._engine, self._patience)
+            if session.gone:
+                session.discard()
+                session = LentSession(self._engine, self._patience)
+            return session
+
+    @property
+    def _level(self) -> str:
+        level = str(self._engine.get_execution_options().get("isolation_level", AUTOCOMMIT)).replace("_", " ").upper()
+        return "" if level == AUTOCOMMIT else f"SET TRANSACTION ISOLATION LEVEL {level}"
+
+    def _worked(self, branch: BranchId, statements: Sequence[Journalled]) -> MysqlBranch:
+        opened = self.enlist(branch)
+        try:
+            self.do(opened, statements)
+        except BaseException:
+            opened.leave()
+            raise
+        return opened
+
+    def in_loop(self) -> Opens:
+        """Refuse: its driver for threads waits for what it sends, and nobody has written it for a loop's."""
+        loops_of(self.name, self.loops)
+        raise AssertionError
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Do what was decided, or find out who did what."""
+        with self._reached() as connection:
+            commit_each(connection)
+            with short_waits(connection):
+                if self._rows.is_committed(connection, branch):
+                    self._end(connection, branch, Decision.ROLLBACK)  # what took the branch's name
+                    return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
+                if self._end(connection, branch, decision):
+                    return Finish.DONE
+                if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
+                    return Finish.DONE
+        return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of it is under way, or late."""
+        with self._reached() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return the branches that this very database holds for a store."""
+        place = self._rows.place
+        with self._reached() as connection:
+            self._rows.where.require_same(connection, place)
+            return [branch for branch in self._listed(connection) if branch.store == store]
+
+    def forget(self, branch: BranchId) -> None:
+        """Delete the row of a finished branch."""
+        with self._reached() as connection, connection.begin():
+            self._rows.drop(connection, branch)
+
+    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+        """Do journalled statements in an open branch."""
+        with edge(self.name):
+            journal.do(connection_of(session), statements, self.name)
+
+    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> MysqlWaits:
+        """Keep an eye on a session."""
+        return MysqlWaits(self._engine, self.name, connection_of(session), marks)
+
+    def mark(self, session: EnlistedBranch) -> str:
+        """Return the number of the transaction: the server lists what waits by these, not by branches."""
+        return transaction_number(connection_of(session))
+
+    def number_of(self, session: EnlistedBranch) -> int | None:
+        """Return how the server numbers a session."""
+        return cast(MysqlBranch, session).number
+
+    def look(self) -> MysqlLook:
+        """Look who waits for whom."""
+        return MysqlLook(self._engine, self.name)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over."""
+        with self._reached() as connection:
+            return self._rows.sweep(connection, store, ages, over)
+
+    def close(self) -> None:
+        """Nothing was opened here: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
+
+    def _begun(self, xid: str, *, last: bool = False) -> MysqlSession | None:
+        """Begin a branch; None where the pool kept a dead session, which it has learnt of now."""
+        connection = self._engine.connect()
+        try:
+            connection.begin()
+            try:
+                connection.exec_driver_sql(f"XA START {xid}").close()
+            except DBAPIError as error:
+                if code_of(error) != codes.OUTSIDE:
+                    raise
+                connection.rollback()  # what looked into the connection left a transaction
+                connection.begin()
+                connection.exec_driver_sql(f"XA START {xid}").close()
+        except DBAPIError as error:
+            connection.close()
+            if error.connection_invalidated and not last:
+                return None
+            if not error.connection_invalidated and code_of(error) == codes.DUPLICATE_XID:
+                raise xa.DuplicateBranch(f"branch {xid} exists already") from error
+            raise
+        return MysqlSession(connection)
+
+    def _end(self, connection: Connection, branch: BranchId, decision: Decision) -> bool:
+        """Finish what is prepared under a name; tell whether there was such a thing."""
+        try:
+            connection.exec_driver_sql(f"XA {decision.name} {self._xid(branch)}").close()
+        except DBAPIError as error:
+            number = code_of(error)
+            if number in codes.ROLLED_BACK_BY_SERVER:
+                return False
+            if number != codes.UNKNOWN_XID:
+                raise
+            if branch in self._listed(connection):
+                raise xa.RetryLater(f"the session that prepared branch {branch.gid} still holds it") from error
+            return False
+        return True
+
+    def _listed(self, connection: Connection) -> Sequence[BranchId]:
+        own = f"@{self.database.hex}"
+        found: list[BranchId] = []
+        for form, length, _, data in connection.exec_driver_sql("XA RECOVER"):
+            name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
+            if form == FORMAT and name.endswith(own):
+                found += _ours(name[:length], name[length:].removesuffix(own))
+        return found
+
+    def _xid(self, branch: BranchId) -> str:
+        return f"'{branch.transaction}','{branch.qualifier}@{self.database.hex}',{FORMAT}"
+
+
+def _ours(transaction: str, qualifier: str) -> Sequence[BranchId]:
+    try:
+        return [BranchId.parse(f"{PREFIX}:{transaction}:{qualifier}")]
+    except UnknownTransaction:
+        return []  # somebody else's name

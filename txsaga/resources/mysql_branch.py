@@ -1,0 +1,282 @@
+"""
+One branch in MariaDB or MySQL, on one session from XA START to the end of the second phase.
+
+    XA START, evidence row    before the user's work: whatever ends the branch ends its row
+    whatever the user writes
+    XA END, XA PREPARE        in a thread of its own: the driver can only send and wait in one call
+    XA COMMIT                 likewise, on the same session
+
+The server itself refuses COMMIT, ROLLBACK and whatever would commit while the branch is open; a branch that it rolled
+back, as after a deadlock, refuses XA END. It must not decide anything. A session that is lost before XA PREPARE was
+sent is a no; after it nobody knows, and recovery finds out. One that is cut behind the vote is finished from another.
+While the session lives nobody else can finish the branch, so one that is left after its vote is closed. If no line
+after XA PREPARE runs, the branch stays prepared.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from enum import Enum, auto
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from txsaga.core.decision import Decision
+from txsaga.errors import OutcomeUnknown, xa
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources import codes
+from txsaga.resources.mysql_protocol import LentSession
+from txsaga.resources.mysql_session import MysqlSession, MysqlSessionLost, Refused
+
+Answer = TypeVar("Answer")
+Job = tuple[Future[Any], Callable[[], object]]
+
+MOST = 32
+"""Threads that wait; more than that end with their work."""
+_idle: list[SimpleQueue[Job]] = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def start(work: Callable[[], Answer]) -> Future[Answer]:
+    """Begin with some work."""
+    future: Future[Answer] = Future()
+    try:
+        jobs = _idle.pop()
+    except IndexError:  # asking first would not do: another thread may take the last one between
+        jobs = SimpleQueue()
+        Thread(target=_run, args=(jobs,), name="txsaga branch", daemon=True).start()
+    jobs.put((future, work))
+    return future
+
+
+def _run(jobs: SimpleQueue[Job]) -> None:
+    process = os.getpid()
+    while True:
+        future, work = jobs.get()
+        try:
+            answer = work()
+        except BaseException as failed:  # noqa: BLE001  # it is raised where the result is asked for
+            future.set_exception(failed)
+        else:
+            future.set_result(answer)
+        del future, work
+        if len(_idle) >= MOST or os.getpid() != process:
+            return
+        _idle.append(jobs)
+
+
+LEAST = 0.05
+"""Seconds that an answer is waited for in any case: the thread that reads it may not have run yet."""
+LETS_GO, LOOK = 1.0, 0.02
+"""Seconds in which a server notices that a session is gone, and between two looks."""
+
+
+class MysqlStage(Enum):
+    """How far a branch is."""
+
+    OPEN = auto()
+    NO = auto()  # its vote was no, and the server has still to be told
+    PREPARED = auto()
+    UNKNOWN = auto()  # XA PREPARE was sent, and nobody knows the answer
+    LOST = auto()  # with its session, before XA PREPARE
+    OVER = auto()
+
+
+class MysqlBranch:
+    """The work of one branch."""
+
+    def __init__(
+        self,
+        session: MysqlSession | LentSession,
+        branch: BranchId,
+        xid: str,
+        main: Callable[[], None],
+        elsewhere: Callable[[Decision], Finish],
+        patience: float,
+    ) -> None:
+        self._session = session
+        self._branch = branch
+        self._xid = xid
+        self._main = main  # writes the evidence of the transaction itself
+        self._elsewhere = elsewhere
+        self._patience = patience
+        self._stage, self._fell_silent = MysqlStage.OPEN, False
+        self._vote: Future[Vote] | None = None
+        self._last: Future[Vote] | Future[Finish] | Future[None] | None = None
+
+    @property
+    def handle(self) -> Connection:
+        """What the user works with."""
+        return self._session.connection
+
+    @property
+    def number(self) -> int | None:
+        """How the server numbers the session, while it is the branch's."""
+        return None if self._session.lost else self._session.number
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Begin to ask for the vote; a branch whose session was lost or ended is refused before."""
+        if self._vote is not None:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self._refuse_broken()
+        self._last = self._vote = vote = self._started(self._ask)
+        return lambda: self._waited(vote)
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Begin to do what was decided; a branch that has not voted yes can only be rolled back."""
+        if decision is Decision.COMMIT and self._stage is not MysqlStage.PREPARED:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        self._last = end = self._started(lambda: self._end(decision))
+        return lambda: self._waited(end)
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Begin to commit in one phase; with the transaction's own row, that commit is the decision."""
+        self._refuse_broken()
+        self._last = end = self._started(lambda: self._one_phase(decides=transaction is not None))
+        return lambda: self._waited(end)
+
+    def leave(self) -> None:
+        """Give the session back where the branch is over, else close it; one at work closes when it has its answer."""
+        if self._last is not None and not self._last.done():
+            self._last.add_done_callback(lambda _: self._left())
+        else:
+            self._left()
+
+    def _refuse_broken(self) -> None:
+        if self._session.lost:
+            self._stage = MysqlStage.LOST
+            raise self._lost_early()
+        if not self._session.in_first_transaction:
+            self._stage = MysqlStage.NO
+            raise xa.RolledBack(
+                f"the step tried to commit or roll back the transaction of branch {self._branch.gid} itself; "
+                "leave both to the coordinator"
+            )
+
+    def _ask(self) -> Vote:
+        self._stage = MysqlStage.NO
+        try:
+            self._session.run(f"XA END {self._xid}")
+        except MysqlSessionLost as lost:
+            self._stage = MysqlStage.LOST
+            raise self._lost_early() from lost
+        except Refused as refused:
+            raise self._no(refused) from refused
+        try:
+            self._stage = MysqlStage.UNKNOWN
+            self._session.run(f"XA PREPARE {self._xid}")
+        except MysqlSessionLost as lost:
+            raise self._lost_while_asked(lost) from lost
+        except Refused as refused:
+            self._stage = MysqlStage.NO
+            raise self._no(refused) from refused
+        self._stage = MysqlStage.PREPARED
+        return Vote.PREPARED
+
+    def _one_phase(self, *, decides: bool) -> None:
+        self._stage = MysqlStage.NO
+        try:
+            if decides:
+                self._main()
+            self._session.run(f"XA END {self._xid}")
+        except MysqlSessionLost as lost:
+            self._stage = MysqlStage.LOST
+            raise self._lost_early() from lost
+        except Refused as refused:
+            raise self._no(refused) from refused
+        try:
+            self._stage = MysqlStage.UNKNOWN
+            self._session.run(f"XA COMMIT {self._xid} ONE PHASE")
+        except MysqlSessionLost as lost:
+            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}") from lost
+        except Refused as refused:
+            self._stage = MysqlStage.NO
+            raise self._no(refused) from refused
+        self._stage = MysqlStage.OVER
+
+    def _end(self, decision: Decision) -> Finish:
+        if self._vote is not None:
+            self._vote.exception()  # two threads on one session would not hear the end of each other
+        match self._stage:
+            case MysqlStage.PREPARED:
+                return self._second_phase(decision)
+            case MysqlStage.UNKNOWN:
+                raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+            case MysqlStage.OPEN | MysqlStage.NO if not self._session.lost:
+                return self._roll_back()
+        return Finish.DONE  # the server rolls back what lost its session
+
+    def _second_phase(self, decision: Decision) -> Finish:
+        if self._session.lost:
+            return self._from_elsewhere(decision)
+        try:
+            self._session.run(f"XA {decision.name} {self._xid}")
+        except MysqlSessionLost as lost:
+            if self._fell_silent:  # the server may be at work on it still
+                raise self._lost_while_asked(lost) from lost
+            return self._from_elsewhere(decision)
+        except Refused:  # somebody else finished it, or is about to
+            return self._from_elsewhere(decision)
+        self._stage = MysqlStage.OVER
+        return Finish.DONE
+
+    def _roll_back(self) -> Finish:
+        if self._stage is MysqlStage.OPEN:
+            self._tried(f"XA END {self._xid}")
+        if not self._tried(f"XA ROLLBACK {self._xid}"):
+            return self._from_elsewhere(Decision.ROLLBACK)  # the step may have ended it past us
+        self._stage = MysqlStage.OVER
+        return Finish.DONE
+
+    def _tried(self, statement: str) -> bool:
+        try:
+            self._session.run(statement)
+        except (Refused, MysqlSessionLost):
+            return False
+        return True
+
+    def _from_elsewhere(self, decision: Decision) -> Finish:
+        self._session.end()  # while it lives nobody else may
+        until = time.monotonic() + LETS_GO
+        while True:
+            try:
+                return self._elsewhere(decision)
+            except xa.RetryLater:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(LOOK)
+
+    def _started(self, work: Callable[[], Answer]) -> Future[Answer]:
+        self._asked = time.monotonic()
+        return start(work)
+
+    def _waited(self, answer: Future[Answer]) -> Answer:
+        try:
+            return answer.result(max(LEAST, self._asked + self._patience - time.monotonic()))
+        except NoAnswer:
+            self._fell_silent = True
+            self._session.cut()
+            raise self._lost_while_asked(f"no answer for {self._patience:g} s") from None
+
+    def _left(self) -> None:
+        if self._stage is MysqlStage.OVER:
+            self._session.give_back()
+        else:
+            self._session.end()
+
+    def _no(self, refused: Refused) -> xa.XaError:
+        return codes.of_number(refused.number)(f"branch {self._branch.gid} votes no: {refused}")
+
+    def _lost_early(self) -> xa.CommunicationFailed:
+        return xa.CommunicationFailed(
+            f"the session of branch {self._branch.gid} was lost before its vote: it is rolled back"
+        )
+
+    def _lost_while_asked(self, why: object) -> xa.ResourceManagerFailed:
+        return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {why}")

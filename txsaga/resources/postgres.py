@@ -1,0 +1,321 @@
+"""
+PostgreSQL as a participant, through the user's own SQLAlchemy engine.
+
+A branch is finished from any process that reaches the same database. What its prepared transactions no longer list
+was finished by somebody, and the branch's own row tells how: the row is asked after the list, never before it, or a
+commit between the two would look like a rollback. A prepared transaction whose row is there already is not the branch
+but something that took its name: it is rolled back, whatever was decided (R9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from txsaga.core.decision import Decision
+from txsaga.core.fibers import raise_if_cancelled, run_blocking
+from txsaga.errors import (
+    ConfigError,
+    EvidenceMissing,
+    NotPrimary,
+    RightsMissing,
+    StoreError,
+    StoreUnavailable,
+    TxSagaError,
+    UnknownTransaction,
+    xa,
+)
+from txsaga.evidence.driver_errors import code_of, edge, reached
+from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
+from txsaga.evidence.location import EvidenceTables, Whereabouts, missing
+from txsaga.evidence.sessions import commit_each, settle_level
+from txsaga.flows.branch import PREFIX, BranchId, Finish
+from txsaga.flows.step_records import Journalled
+from txsaga.resources import codes, journal
+from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.capabilities import ResourceKind, capabilities_of
+from txsaga.resources.in_loop import PostgresInLoop, loops_of
+from txsaga.resources.participant import Ages, EnlistedBranch, LockPatience, Over
+from txsaga.resources.postgres_branch import PostgresBranch
+from txsaga.resources.postgres_journal import PostgresJournal
+from txsaga.resources.postgres_session import DriverSession, PostgresSession
+from txsaga.resources.postgres_texts import Texts
+from txsaga.resources.waits import PostgresLook, PostgresWaits, connection_of, is_cancelled
+
+S = TypeVar("S", bound=PostgresSession)
+
+PATIENCE = 60.0
+"""Seconds that a vote or its second phase may take: constraints that wait for the end are checked in them."""
+AT_ONCE = 100
+"""Branches that are told before the first of them has answered."""
+
+_ABLE = """select current_setting('max_prepared_transactions')::int > 0 as prepares,
+  pg_is_in_recovery() or current_setting('transaction_read_only')::bool as reads_only,
+  coalesce(has_schema_privilege(current_schema(), 'create'), false) as may_create"""
+_LISTED = text("select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, :prefix)")
+
+
+class PostgresParticipant:
+    """One registered database."""
+
+    capabilities = capabilities_of(ResourceKind.POSTGRESQL)
+    is_cancelled = staticmethod(is_cancelled)
+    waits_briefly = True  # a journal for a lock, while others are asked at the same time
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        create: bool = True,
+        database: UUID | None = None,
+        where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        if engine.dialect.driver != "psycopg":
+            raise ConfigError(
+                f"resource {name!r} can't vote through {engine.dialect.driver}; "
+                "open its engine with postgresql+psycopg://…"
+            )
+        self.name = name
+        self._engine = engine
+        self._may_create = create
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
+        self._patience = patience
+        self.loops = loops
+        self._looping: PostgresInLoop | None = None
+        self._written_for: tuple[EvidenceTables, Texts] | None = None
+
+    @property
+    def database(self) -> UUID:
+        """The uuid that this very database carries."""
+        return self._rows.place.database
+
+    def probe(self) -> None:
+        """Raise `ConfigError` unless the server holds prepared transactions; nothing is written."""
+        with reached(self.name, self._engine) as connection:
+            able = connection.exec_driver_sql(_ABLE).one()
+        if not able.prepares:
+            raise ConfigError(
+                f"resource {self.name!r} can't vote: its server has max_prepared_transactions = 0; "
+                "set it in postgresql.conf (100 for a start) and restart the server"
+            )
+        if able.reads_only:
+            raise ConfigError(f"resource {self.name!r} is read only or a standby; connect to the writable primary")
+        if not self._rows.where.look() and not (self._may_create and able.may_create):
+            raise missing(self._engine, self.name)
+
+    def enlist(self, branch: BranchId) -> PostgresBranch:
+        """Open a transaction for a branch; a session that the pool kept too long is replaced before it begins."""
+        return self._enlisted(branch, lambda: PostgresSession(self._engine.connect(), self._patience))
+
+    def enlist_driver(self, branch: BranchId) -> PostgresBranch:
+        """Do the same for a user who works with the driver's own connection."""
+        return self._enlisted(branch, lambda: DriverSession(self._engine, self._patience))
+
+    def enlist_journal(
+        self, branch: BranchId, statements: Sequence[Journalled], *, waits: LockPatience
+    ) -> PostgresJournal:
+        """Open a session for a branch whose work goes with its vote."""
+        return self._noted(branch, statements, self._engine, waits)
+
+    def in_loop(self) -> PostgresInLoop:
+        """Return what opens them on a stack that waits as a task does."""
+        if self._looping is None or self._looping.engine is not self.loops:
+            engine = loops_of(self.name, self.loops, "psycopg")
+            self._looping = PostgresInLoop(engine, self._enlisted, self._noted, self._patience)
+        return self._looping
+
+    def _enlisted(self, branch: BranchId, opened: Callable[[], PostgresSession]) -> PostgresBranch:
+        texts = self._texts
+        session = self._ready(opened, lambda session: session.begin(texts, branch))
+        return PostgresBranch(session, branch, texts, self._elsewhere(branch))
+
+    def _noted(
+        self, branch: BranchId, statements: Sequence[Journalled], engine: Engine, waits: LockPatience
+    ) -> PostgresJournal:
+        texts = self._texts
+        session = self._ready(lambda: DriverSession(engine, self._patience), lambda session: session.make_ready(texts))
+        try:
+            return PostgresJournal(
+                session, branch, texts, self._elsewhere(branch), statements, place=self.name, waits=waits
+            )
+        except BaseException:
+            session.give_back()
+            raise
+
+    def _elsewhere(self, branch: BranchId) -> Callable[[Decision], Finish]:
+        return lambda decision: run_blocking(lambda: self.finish(branch, decision))
+
+    def _ready(self, opened: Callable[[], S], made_ready: Callable[[S], S]) -> S:
+        """Open a session; one that the pool kept too long is replaced, once."""
+        try:
+            return made_ready(self._opened(opened))
+        except SessionLost:
+            raise_if_cancelled()  # whoever was cancelled needs no other
+            try:
+                return made_ready(self._opened(opened))
+            except SessionLost as lost:
+                raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
+
+    def _opened(self, opened: Callable[[], S]) -> S:
+        with edge(self.name):
+            return opened()
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Do what was decided, or find out who did what."""
+        with self._reached() as connection:
+            commit_each(connection)
+            if self._rows.is_committed(connection, branch):
+                _end(connection, self.name, branch, Decision.ROLLBACK)  # what took the branch's name
+                return Finish.DONE if decision is Decision.COMMIT else Finish.COMMITTED
+            if _end(connection, self.name, branch, decision):
+                return Finish.DONE
+            if self._rows.is_committed(connection, branch) == (decision is Decision.COMMIT):
+                return Finish.DONE
+            return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+
+    def finish_many(self, due: Sequence[tuple[BranchId, Decision]]) -> Sequence[Finish | TxSagaError]:
+        """Do the same for many: their rows are read at once, and each is told before the one before has answered."""
+        with self._reached() as connection:
+            commit_each(connection)
+            before = self._rows.committed(connection, [branch for branch, _ in due])
+            told = [Decision.ROLLBACK if branch in before else decision for branch, decision in due]
+            named = [
+                f"{decision.name} PREPARED '{branch.gid}'" for (branch, _), decision in zip(due, told, strict=True)
+            ]
+            answers = self._asked_each(connection, named)
+            gone = [branch for (branch, _), answer in zip(due, answers, strict=True) if answer.state == codes.GONE]
+            behind = before | self._rows.committed(connection, gone)
+        return [
+            self._found(branch, decision, answer, committed=branch in (before if not answer.state else behind))
+            for (branch, decision), answer in zip(due, answers, strict=True)
+        ]
+
+    def _asked_each(self, connection: Connection, statements: Sequence[str]) -> Sequence[ServerAnswer]:
+        driver: Any = connection.connection.driver_connection
+        try:
+            return [
+                answer
+                for at in range(0, len(statements), AT_ONCE)
+                for answer in ask_each(driver.pgconn, statements[at : at + AT_ONCE], self._patience)
+            ]
+        except SessionLost as lost:
+            connection.invalidate()
+            raise StoreUnavailable(f"resource {self.name!r} does not answer: {lost}") from lost
+
+    def _found(
+        self, branch: BranchId, decision: Decision, answer: ServerAnswer, *, committed: bool
+    ) -> Finish | TxSagaError:
+        if answer.state not in ("", codes.GONE):
+            return _refusal(answer.state, self.name, branch) or StoreError(f"branch {branch.gid}: {answer.why}")
+        if not committed and not answer.state:
+            return Finish.DONE
+        if committed == (decision is Decision.COMMIT):
+            return Finish.DONE
+        return Finish.ROLLED_BACK if decision is Decision.COMMIT else Finish.COMMITTED
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of it is under way, or late."""
+        with self._reached() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return the branches that this very database holds for a store."""
+        place = self._rows.place
+        with self._reached() as connection:
+            self._rows.where.require_same(connection, place)
+            found = connection.scalars(_LISTED, {"prefix": f"{PREFIX}:{store}-"}).all()
+        return [branch for gid in found for branch in _ours(gid)]
+
+    def forget(self, branch: BranchId) -> None:
+        """Delete the row of a finished branch."""
+        with self._reached() as connection, connection.begin():
+            self._rows.drop(connection, branch)
+
+    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+        """Do journalled statements in an open branch."""
+        with edge(self.name):
+            journal.do(connection_of(session), statements, self.name)
+
+    def waits(self, session: EnlistedBranch, branch: BranchId, marks: Sequence[str]) -> PostgresWaits:
+        """Keep an eye on a session: PostgreSQL knows branches by their names."""
+        return PostgresWaits(self._engine, self.name, connection_of(session), branch)
+
+    def mark(self, session: EnlistedBranch) -> str:
+        """Nothing is needed beside the branch's own name."""
+        return ""
+
+    def number_of(self, session: EnlistedBranch) -> int | None:
+        """Return how the server numbers a session."""
+        return cast(PostgresBranch, session).number
+
+    def look(self) -> PostgresLook:
+        """Look who waits for whom."""
+        return PostgresLook(self._engine, self.name)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over."""
+        with self._reached() as connection:
+            return self._rows.sweep(connection, store, ages, over)
+
+    def close(self) -> None:
+        """Nothing was opened here: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
+
+    @property
+    def _texts(self) -> Texts:
+        place = self._rows.place
+        if self._written_for is None or self._written_for[0] is not place:
+            self._written_for = place, Texts(self._engine, place)
+        return self._written_for[1]
+
+
+def _end(connection: Connection, resource: str, branch: BranchId, decision: Decision) -> bool:
+    """Finish what is prepared under a name; tell whether there was such a thing."""
+    try:
+        connection.exec_driver_sql(f"{decision.name} PREPARED '{branch.gid}'").close()
+    except DBAPIError as error:
+        state = code_of(error)
+        if state == codes.GONE:
+            return False
+        refusal = _refusal(str(state), resource, branch)
+        if refusal is not None:
+            raise refusal from error
+        raise
+    return True
+
+
+def _refusal(state: str, resource: str, branch: BranchId) -> TxSagaError | None:
+    """Say what it means that a prepared transaction could not be finished."""
+    match state:
+        case codes.BUSY:
+            return xa.RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
+        case "0A000":
+            return EvidenceMissing(f"branch {branch.gid} was prepared in another database than {resource!r}")
+        case "25006":
+            return NotPrimary(f"SLAVE_NOT_AVAILABLE: resource {resource!r} is a standby; connect to the primary")
+        case "42501":
+            return RightsMissing(
+                f"only the user that prepared branch {branch.gid}, or a superuser, can finish it in {resource!r}"
+            )
+    return None
+
+
+def _ours(gid: str) -> Sequence[BranchId]:
+    try:
+        return [BranchId.parse(gid)]
+    except UnknownTransaction:
+        return []  # somebody else's name

@@ -1,0 +1,249 @@
+"""
+The one session of a branch: a pooled connection, spoken to past SQLAlchemy where it must not know.
+
+Its user works with a SQLAlchemy connection, or with the driver's own, which costs a third less.
+
+It tells whether the session is still the one that the branch began on. It must never open another: work that lost its
+session is gone, and the rest of it would be half a branch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, Engine, PoolProxiedConnection
+from sqlalchemy.exc import DBAPIError
+
+from txsaga.errors import StoreError
+from txsaga.evidence import libpq
+from txsaga.evidence.begin_with_evidence import PreparedStatements
+from txsaga.evidence.libpq import ServerAnswer, SessionLost
+from txsaga.evidence.local_transaction import refuse_commits
+from txsaga.evidence.sessions import leave_autocommit
+from txsaga.flows.branch import BranchId
+from txsaga.resources.lending import give_back_idle, raw
+from txsaga.resources.postgres_texts import Texts
+
+UNASKED = 5.0
+"""Seconds for the answer to the ROLLBACK of what never voted: the server rolls it back with its session, too."""
+_OPTIONS = {
+    "isolation_level": "isolation_level",
+    "postgresql_readonly": "read_only",
+    "postgresql_deferrable": "deferrable",
+}
+_LEVELS = {level.name.replace("_", " "): level for level in psycopg.IsolationLevel}
+_BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+_AT_WORK = (TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN)
+
+
+class PostgresSession:
+    """A session with a transaction of its own, marked with a name that ends with it."""
+
+    def __init__(self, connection: Connection, patience: float, handle: object = None) -> None:
+        self._open(connection, connection.connection.driver_connection, patience)
+        self._connection, self.handle = connection, handle or connection
+        leave_autocommit(connection)
+        self._opened = connection.begin()
+        refuse_commits(connection)
+
+    def _open(self, pooled: Connection | PoolProxiedConnection, driver: Any, patience: float) -> None:
+        self._pooled, self._patience = pooled, patience
+        self._driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] = driver
+        self._given: Mapping[str, Any] = {}  # what the engine gives its transactions, where nobody else does
+        self.prepared = False  # our statements, in this session
+
+    def begin(self, texts: Texts, branch: BranchId) -> Self:
+        """Begin the transaction and mark it; `SessionLost` where the pool kept a dead session."""
+        try:
+            answer = self._begin(texts, branch)
+        except SessionLost:
+            self._discard()
+            raise
+        except BaseException:
+            self.give_back()  # nobody works in it yet
+            raise
+        if answer.state:
+            self.give_back()
+            raise StoreError(f"no transaction can be begun: {answer.why}")
+        return self
+
+    @property
+    def number(self) -> int:
+        """How the server numbers it."""
+        return self._driver.pgconn.backend_pid
+
+    def _begin(self, texts: Texts, branch: BranchId) -> ServerAnswer:
+        if self.state == TransactionStatus.INTRANS:  # a failure would be one of what is under way
+            return self.ask(texts.mark(branch, prepared=False))
+        self._know(texts)
+        answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=self.prepared)}")
+        if answer.state == libpq.UNPREPARED:
+            self.ask("ROLLBACK")
+            self.lose_statements()
+            answer = self.ask(f"{self.beginning}; {texts.mark(branch, prepared=False)}")
+        return answer
+
+    @property
+    def beginning(self) -> str:
+        """What begins a transaction in it."""
+        return libpq.begin(self._driver, self._given)
+
+    def _know(self, texts: Texts) -> None:
+        """Find out whether the server knows our statements."""
+        self._statements = self._pooled.info.setdefault(texts.name, PreparedStatements())
+        self.prepared = self._statements.use(lambda: self._prepare(texts))
+
+    def lose_statements(self) -> None:
+        """Note that the server knows ours no more."""
+        self.prepared = False
+        self._statements.lose()
+
+    def _prepare(self, texts: Texts) -> bool:
+        """Prepare our statements in the session, if it leads to the recorded database."""
+        here = self.ask(texts.question)
+        return list(here.row) == ["1"] and not self.ask(texts.preparing).state
+
+    @property
+    def state(self) -> int:
+        """What the client knows of the server's transaction, without asking: a `TransactionStatus`."""
+        return self._driver.pgconn.transaction_status
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection no longer stands for the session that it was opened with."""
+        connection = self._connection
+        if connection.closed or connection.invalidated:
+            return True
+        return connection.connection.driver_connection is not self._driver
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is lost, or the server has left while nothing was under way."""
+        return self.lost or libpq.hung_up(self._driver.pgconn)
+
+    @property
+    def in_first_transaction(self) -> bool:
+        """Whether SQLAlchemy and the client both know of no end of the transaction, good or bad."""
+        return self._connection.get_transaction() is self._opened and self.state == TransactionStatus.INTRANS
+
+    def send(self, text: str) -> None:
+        """Send statements."""
+        self._sent = time.monotonic()
+        libpq.send(self._driver.pgconn, self.encode(text), self._patience)
+
+    def encode(self, text: str) -> bytes:
+        """Write a text as the server reads it from this session."""
+        encoding = "utf-8" if text.isascii() else self._driver.info.encoding
+        return text.encode("utf-8" if encoding == "ascii" else encoding)  # ascii: the server takes it as it is
+
+    def receive(self, patience: float = math.inf, *, heard: bool = True) -> Sequence[ServerAnswer]:
+        """Wait for the answers, never longer than a session of this resource is waited for since it was asked."""
+        return libpq.receive(self._driver.pgconn, min(patience, self._patience), since=self._sent, heard=heard)
+
+    def ask(self, text: str) -> ServerAnswer:
+        """Send statements and return the last answer; a task that is cancelled asks no more."""
+        self.send(text)
+        return self.receive(heard=False)[-1]
+
+    def forget_transaction(self) -> None:
+        """Let SQLAlchemy know that its transaction is over; the server hears nothing of it."""
+        if self._opened.is_active and self.state == TransactionStatus.IDLE:
+            self._opened.close()
+
+    def give_back(self) -> None:
+        """Give it back to its pool, rolled back; with an answer under way it is closed."""
+        if not self.lost and self.state in _AT_WORK:
+            self._pooled.invalidate()
+        self._pooled.close()
+
+    def _discard(self) -> None:
+        """Close it as stale, and with it whatever the pool has kept as long."""
+        with suppress(DBAPIError):
+            self._connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone
+        self._pooled.invalidate()
+        self._pooled.close()
+
+
+class DriverSession(PostgresSession):
+    """The same, whose user works with the driver's own connection."""
+
+    unwritable = psycopg.Error, UnicodeError
+
+    def __init__(self, engine: Engine, patience: float) -> None:
+        self._engine, self._given_back = engine, False
+        pooled = raw(engine)
+        self._open(pooled, pooled.driver_connection, patience)
+        driver: Any = self._driver
+        self.handle = driver
+        self._read_by = driver.row_factory, driver.cursor_factory, driver.prepare_threshold
+        given = {_OPTIONS[name]: value for name, value in engine.get_execution_options().items() if name in _OPTIONS}
+        level = given.get("isolation_level")
+        if level is not None:
+            given["isolation_level"] = _LEVELS.get(level)
+        self._given = {} if level == "AUTOCOMMIT" else given
+
+    def make_ready(self, texts: Texts) -> Self:
+        """Look for our statements in it, and begin nothing; `SessionLost` where the pool kept a dead session."""
+        try:
+            if self.gone:
+                raise SessionLost("the server has closed it")
+            if self.state == TransactionStatus.IDLE:  # else the pool's own listener has begun something
+                self._know(texts)
+        except SessionLost:
+            self._discard()
+            raise
+        except BaseException:
+            self.give_back()
+            raise
+        return self
+
+    def literal(self, text: str, values: Mapping[str, object]) -> str:
+        """Write values into a statement, as this session reads them."""
+        driver = self._driver
+        if isinstance(driver, psycopg.Connection):
+            return psycopg.ClientCursor(driver).mogrify(text, values)
+        return psycopg.AsyncClientCursor(driver).mogrify(text, values)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection no longer stands for the session that it was opened with."""
+        return self._given_back or self._driver.closed
+
+    @property
+    def in_first_transaction(self) -> bool:
+        """Whether the client knows of no end of the transaction; what began another one the mark tells."""
+        return self.state == TransactionStatus.INTRANS
+
+    def forget_transaction(self) -> None:
+        """There is nobody who counts its transactions."""
+
+    def give_back(self) -> None:
+        """Give it back to its pool, rolled back; in the middle of something it is closed."""
+        if self._given_back:
+            return
+        self._given_back = True
+        driver: Any = self._driver
+        driver.row_factory, driver.cursor_factory, driver.prepare_threshold = self._read_by
+        try:
+            if self.state in _BEGUN:  # a pool need not roll back what it is given
+                with suppress(SessionLost):
+                    self.send("ROLLBACK")
+                    self.receive(UNASKED)
+        finally:
+            if self._driver.closed or self.state != TransactionStatus.IDLE:
+                self._pooled.invalidate()
+            else:
+                give_back_idle(self._pooled)
+
+    def _discard(self) -> None:
+        """Close it as stale, and with it whatever the pool has kept as long."""
+        self._given_back = True
+        self._pooled.invalidate()
+        with suppress(DBAPIError), self._engine.connect() as connection:
+            connection.exec_driver_sql("select 1").close()  # the pool learns of it from SQLAlchemy alone

@@ -1,0 +1,221 @@
+"""
+SQLite as a participant: it can't vote, so its own commit comes last and is the decision (R12).
+
+The branch's row and the transaction's own row are written by that commit. Until then nothing of the branch outlives
+its session; behind it everybody finds both rows. Whoever rolls back while nobody knows writes the barrier first.
+
+Some errors roll the whole transaction back, and the driver begins another one by itself: a savepoint around the work
+tells them apart. Without it half of the work would be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from txsaga.core.decision import Decision
+from txsaga.errors import ConfigError, OutcomeUnknown, xa
+from txsaga.evidence.driver_errors import edge, is_blocked, is_forbidden, reached, refuses_commit
+from txsaga.evidence.local_transaction import allow_commits, refuse_commits
+from txsaga.evidence.location import Whereabouts, missing
+from txsaga.evidence.sessions import begin_now, settle_level, short_waits
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.flows.step_records import Journalled
+from txsaga.resources import journal
+from txsaga.resources.branch_rows import BranchRows
+from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.in_loop import Shown, SqliteInLoop, loops_of
+from txsaga.resources.participant import Ages, EnlistedBranch, Over
+
+_OFF, _NORMAL = 0, 1
+
+
+class SqliteParticipant:
+    """One registered database file."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        create: bool = True,
+        database: UUID | None = None,
+        where: Whereabouts | None = None,
+        loops: AsyncEngine | None = None,
+    ) -> None:
+        self.name, self.loops = name, loops
+        self._engine, self._may_create = engine, create
+        self._rows = BranchRows(where or Whereabouts(engine, name, create=create, database=database), name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What SQLite can do."""
+        return capabilities_of(ResourceKind.SQLITE)
+
+    @property
+    def database(self) -> UUID:
+        """The uuid that this very database carries."""
+        return self._rows.place.database
+
+    def probe(self) -> None:
+        """Raise unless a commit is on disk with its answer, and the tables of evidence are there or may be created."""
+        with reached(self.name, self._engine) as connection:
+            if _is_read_only(connection):
+                raise ConfigError(f"resource {self.name!r} is read only; leave it out, or open it for writing")
+            level = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
+            journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        if level == _OFF or (level == _NORMAL and journal == "wal"):
+            raise ConfigError(
+                f"resource {self.name!r} can't come last: its commit would be the decision, and a loss of power would "
+                "lose it; say PRAGMA synchronous = FULL on each of its engine's connections"
+            )
+        if not self._rows.where.look() and not self._may_create:
+            raise missing(self._engine, self.name)
+
+    def enlist(self, branch: BranchId) -> SqliteBranch:
+        """Open a transaction for a branch."""
+        return self._enlisted(branch, self._engine)
+
+    def in_loop(self) -> SqliteInLoop:
+        """Return what opens them on a stack that waits as a task does."""
+        return SqliteInLoop(loops_of(self.name, self.loops, "aiosqlite"), self._enlisted)
+
+    def _enlisted(self, branch: BranchId, engine: Engine, shown: Shown = lambda it: it) -> SqliteBranch:
+        _ = self._rows.place
+        with edge(self.name):
+            connection = engine.connect()
+            try:
+                opened = connection.begin()
+                refuse_commits(connection)
+                begin_now(connection)
+                self._rows.where.require_same(connection, self._rows.place)
+                connection.exec_driver_sql(f"SAVEPOINT {_mark(branch)}").close()
+            except BaseException:
+                connection.close()
+                raise
+        return SqliteBranch(connection, opened, branch, self._rows, shown(connection))
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Find out what became of it: nothing of it is held for anybody."""
+        with self._reached() as connection:
+            committed = self._rows.is_committed(connection, branch)
+        if committed == (decision is Decision.COMMIT):
+            return Finish.DONE
+        return Finish.COMMITTED if committed else Finish.ROLLED_BACK
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Make sure that no commit of it is under way, or late."""
+        with self._reached() as connection:
+            settle_level(connection)
+            return self._rows.fence(connection, branch)
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return nothing: it holds no votes."""
+        return []
+
+    def forget(self, branch: BranchId) -> None:
+        """Delete the row of a finished branch."""
+        with self._reached() as connection, connection.begin():
+            self._rows.drop(connection, branch)
+
+    def do(self, session: EnlistedBranch, statements: Sequence[Journalled]) -> None:
+        """Do journalled statements in an open branch."""
+        assert isinstance(session, SqliteBranch)
+        with edge(self.name):
+            journal.do(session.connection, statements, self.name)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Delete old rows of branches that are over."""
+        with self._reached() as connection:
+            return self._rows.sweep(connection, store, ages, over)
+
+    def close(self) -> None:
+        """Nothing was opened here: the engine is the user's."""
+
+    def _reached(self) -> AbstractContextManager[Connection]:
+        """Connect, once it is known where the rows lie: the pool may hold no second session to find that."""
+        assert self._rows.place
+        return reached(self.name, self._engine)
+
+
+class SqliteBranch:
+    """The work of one branch."""
+
+    def __init__(
+        self, connection: Connection, opened: RootTransaction, branch: BranchId, rows: BranchRows, handle: object
+    ) -> None:
+        self.connection, self.handle = connection, handle
+        self._opened, self._branch, self._rows = opened, branch, rows
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Refuse: a file that is left alone rolls back whatever it was asked to hold."""
+        raise xa.ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Roll back; it holds no yes that could be committed."""
+        if decision is Decision.COMMIT:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        return self._rolled_back
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Commit in one phase; with the transaction's own row, that commit is the decision."""
+        self._refuse_ended()
+        return lambda: self._committed(decides=transaction is not None)
+
+    def leave(self) -> None:
+        """Give the session back, rolled back."""
+        self.connection.close()
+
+    def _committed(self, *, decides: bool) -> None:
+        try:
+            self._rows.write(self.connection, self._branch)
+            if decides:
+                self._rows.write_main(self.connection, self._branch)
+        except DBAPIError as error:
+            raise xa.RolledBack(f"branch {self._branch.gid} can't leave its evidence: {error.orig}") from error
+        allow_commits(self.connection)
+        try:
+            self._opened.commit()
+        except DBAPIError as error:
+            if refuses_commit(error):
+                raise xa.RolledBack(f"branch {self._branch.gid} can't commit: {error.orig}") from error
+            raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {error}") from error
+
+    def _rolled_back(self) -> Finish:
+        if self._opened.is_active:
+            self._opened.rollback()
+        return Finish.DONE
+
+    def _refuse_ended(self) -> None:
+        try:
+            self.connection.exec_driver_sql(f"RELEASE {_mark(self._branch)}").close()
+        except SQLAlchemyError as error:
+            raise xa.RolledBack(
+                f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step, by an "
+                "error that was dropped too, or its connection was closed; what a COMMIT took along is durable, so "
+                "look before it is done again; leave these to the coordinator"
+            ) from error
+
+
+def _mark(branch: BranchId) -> str:
+    return f'"{branch.gid}"'
+
+
+def _is_read_only(connection: Connection) -> bool:
+    """Write what is there already: a file, and the way it is opened, tell only then."""
+    with short_waits(connection, locks=0):
+        try:
+            begin_now(connection)
+            version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA user_version = {version:d}").close()
+        except DBAPIError as error:
+            if not is_blocked(error):  # whoever is in the way writes
+                return is_forbidden(error)
+        finally:
+            connection.rollback()
+    return False

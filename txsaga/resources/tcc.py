@@ -1,0 +1,271 @@
+"""
+A participant that reserves: its try is its vote, its confirm or cancel is its second phase.
+
+What is confirmed or cancelled is read from the reservation, so that any process does it that knows the name. Both are
+called until they answer, and again when their answer was lost: they must do nothing the second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from inspect import isawaitable, iscoroutine
+from typing import Protocol
+from uuid import UUID, uuid5
+
+from txsaga.core.arguments import check_function
+from txsaga.core.decision import Decision
+from txsaga.core.stored_json import as_json
+from txsaga.core.timeboxed_calls import sent
+from txsaga.errors import ConfigError, StoreUnavailable, TransactionClosed, TxSagaError, xa
+from txsaga.flows.branch import BranchId, Finish, Vote
+from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
+from txsaga.resources.participant import Ages, HomeStore, Over
+from txsaga.resources.reservations import Reservation, Reservations, ReservationState
+from txsaga.store.right import Right
+
+
+class Calls(Protocol):
+    """Try, confirm and cancel of one participant."""
+
+    def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
+        """Reserve; any error is a no. What is returned is the user's."""
+
+    def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
+        """Do what was reserved: DONE, or HAZARD when it is not known there. An error of `errors.xa` is asked again."""
+
+    def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
+        """Give back what was reserved, also where the try never came through."""
+
+
+class TccWork:
+    """What a user works with: calling it is the try, once in a transaction."""
+
+    def __init__(self, participant: TccParticipant, calls: Calls, reservations: Reservations, branch: BranchId) -> None:
+        self._name, self._calls, self._reservations, self._branch = participant.name, calls, reservations, branch
+        self.closed = False
+        self.begun = False
+        self.refusal: BaseException | None = None
+
+    @property
+    def id(self) -> str:
+        """The name of the branch, as try, confirm and cancel get it."""
+        return self._branch.gid
+
+    def __call__(self, **arguments: object) -> object:
+        """Reserve with these arguments; return what the try returns."""
+        if self.closed:
+            raise TransactionClosed(f"the branch in {self._name!r} was asked for its vote: it is too late to try")
+        if self.begun:
+            raise TransactionClosed(f"{self._name!r} was tried in this transaction; give one try all it has to reserve")
+        kept: dict[str, object] = json.loads(as_json(arguments, f"the arguments of {self._name!r}"))
+        self.begun = True
+        self.refusal = xa.RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
+        try:
+            if not self._reservations.begin(self._branch, self._name, kept):
+                raise xa.RolledBack(f"branch {self.id} is closed in {self._name!r}: its try comes too late")
+            answer = self._calls.attempt(self._branch, kept)
+        except BaseException as error:
+            self.refusal = error
+            raise
+        self.refusal = None
+        return answer
+
+
+class TccBranch:
+    """The work of one branch."""
+
+    def __init__(self, participant: TccParticipant, calls: Calls, reservations: Reservations, branch: BranchId) -> None:
+        self._participant, self._reservations, self._branch = participant, reservations, branch
+        self.handle = TccWork(participant, calls, reservations, branch)
+        self._vote: Callable[[], Vote] | None = None
+        self._prepared = self._over = False
+
+    def prepare(self) -> Callable[[], Vote]:
+        """Ask for the vote; a branch that tried nothing leaves."""
+        if self._vote is not None:
+            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+        self.handle.closed = True
+        self._vote = sent(self._voted)
+        return self._vote
+
+    def finish(self, decision: Decision) -> Callable[[], Finish]:
+        """Confirm or cancel; a branch that has not voted yes can only be cancelled."""
+        self.handle.closed = True
+        if self._vote is not None:
+            with suppress(xa.XaError):
+                self._vote()
+        if decision is Decision.COMMIT and not self._prepared:
+            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+        if not self.handle.begun:
+            return lambda: Finish.DONE
+        return sent(lambda: self._finished(decision))
+
+    def commit(self, transaction: str | None) -> Callable[[], None]:
+        """Refuse: what only reserves decides for nobody."""
+        raise xa.ProtocolError(f"branch {self._branch.gid} of {transaction} reserves, so it can't decide; it votes")
+
+    def leave(self) -> None:
+        """Let it go; what did not vote is cancelled."""
+        self.handle.closed = True
+        if self.handle.begun and not self._prepared and not self._over:
+            with suppress(TxSagaError):  # recovery cancels it once the transaction is decided
+                self._participant.finish(self._branch, Decision.ROLLBACK)
+
+    def _voted(self) -> Vote:
+        if not self.handle.begun:
+            return Vote.READ_ONLY
+        if self.handle.refusal is not None:
+            raise xa.RolledBack(f"branch {self._branch.gid} votes no: {self.handle.refusal}") from self.handle.refusal
+        try:
+            held = self._reservations.hold(self._branch)
+        except StoreUnavailable as lost:
+            raise xa.CommunicationFailed(f"branch {self._branch.gid} can't be held: {lost}") from lost
+        except TxSagaError as lost:
+            raise xa.OtherReason(f"branch {self._branch.gid} can't be held: {lost}") from lost
+        if not held:
+            raise xa.RolledBack(f"branch {self._branch.gid} votes no: it was cancelled meanwhile")
+        self._prepared = True
+        return Vote.PREPARED
+
+    def _finished(self, decision: Decision) -> Finish:
+        found = self._participant.finish(self._branch, decision)
+        self._over = True
+        return found
+
+
+class TccParticipant:
+    """One registered set of calls."""
+
+    def __init__(self, calls: Calls, *, name: str, kind: ResourceKind, place: str, store: HomeStore) -> None:
+        self.name, self._kind, self._calls, self._store = name, kind, calls, store
+        self._place = place
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its kind can do."""
+        return capabilities_of(self._kind)
+
+    @property
+    def database(self) -> UUID:
+        """A uuid of store and place: it has none of its own."""
+        return uuid5(self._store.registry.identity.uuid, f"{self._kind}:{self._place}")
+
+    def probe(self) -> None:
+        """Raise `ConfigError` unless its reservations can be written."""
+        if Right.PRODUCER not in self._store.rights:
+            raise ConfigError(f"participant {self.name!r} can't vote: this login has no producer right; grant it")
+
+    def enlist(self, branch: BranchId) -> TccBranch:
+        """Open a branch; nothing is called before the user does."""
+        return TccBranch(self, self._calls, self._store.reservations, branch)
+
+    def finish(self, branch: BranchId, decision: Decision) -> Finish:
+        """Confirm or cancel, from any process; what is over by now is told by its reservation."""
+        return self._confirmed(branch) if decision is Decision.COMMIT else self._cancelled(branch)
+
+    def fence(self, branch: BranchId) -> Finish:
+        """Cancel: nothing is confirmed in one phase."""
+        return self.finish(branch, Decision.ROLLBACK)
+
+    def prepared(self, store: str) -> Sequence[BranchId]:
+        """Return every branch that is held, or still to be cancelled, for a store."""
+        return self._store.reservations.held(self.name, store)
+
+    def forget(self, branch: BranchId) -> None:
+        """Drop the reservation."""
+        self._store.reservations.drop(branch)
+
+    def sweep(self, store: str, ages: Ages, over: Over) -> int:
+        """Do nothing: a reservation goes with the partition of its transaction."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing was opened here."""
+
+    def _confirmed(self, branch: BranchId) -> Finish:
+        found = self._store.reservations.find(branch)
+        match found.state if found else None:
+            case ReservationState.CONFIRMED:
+                return Finish.DONE
+            case ReservationState.OPEN:
+                raise xa.ProtocolError(f"branch {branch.gid} holds no yes that could be committed")
+            case ReservationState.HELD:
+                assert found is not None
+                finish = self._calls.confirm(branch, found)
+                if finish is Finish.DONE:
+                    self._store.reservations.settle(branch, Decision.COMMIT)
+                return finish
+            case _:
+                return Finish.ROLLED_BACK
+
+    def _cancelled(self, branch: BranchId) -> Finish:
+        found = self._store.reservations.shut(branch, self.name)
+        match found.state:
+            case ReservationState.CONFIRMED:
+                return Finish.COMMITTED
+            case ReservationState.CANCELLED:
+                return Finish.DONE
+            case _:
+                finish = self._calls.cancel(branch, found)
+                if finish is Finish.DONE:
+                    self._store.reservations.settle(branch, Decision.ROLLBACK)
+                return finish
+
+
+FIRST = "give a function that takes the branch's id and the arguments"
+
+
+class Callables:
+    """
+    Three functions to be registered, each called as `function(id, **arguments)`.
+
+    The try reserves and raises to say no. Confirm and cancel must do nothing the second time, and a cancel nothing
+    where the try did nothing. None of them may wait for the transaction itself.
+    """
+
+    def __init__(
+        self, *, try_: Callable[..., object], confirm: Callable[..., object], cancel: Callable[..., object]
+    ) -> None:
+        for function, what in ((try_, "try_"), (confirm, "confirm"), (cancel, "cancel")):
+            check_function(function, what, FIRST)
+        self._try, self._confirm, self._cancel = try_, confirm, cancel
+
+    def participant(self, name: str, store: HomeStore) -> TccParticipant:
+        """Return them as a participant."""
+        return TccParticipant(self, name=name, kind=ResourceKind.CALLABLE, place=name, store=store)
+
+    def attempt(self, branch: BranchId, arguments: Mapping[str, object]) -> object:
+        """Call the try."""
+        answer = self._try(branch.gid, **arguments)
+        if isawaitable(answer):
+            raise xa.OtherReason(_never_run("try_", branch, answer))
+        return answer
+
+    def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
+        """Call the confirm."""
+        return _done("confirm", self._confirm, branch, reserved)
+
+    def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
+        """Call the cancel."""
+        return _done("cancel", self._cancel, branch, reserved)
+
+
+def _done(what: str, function: Callable[..., object], branch: BranchId, reserved: Reservation) -> Finish:
+    try:
+        answer = function(branch.gid, **reserved.arguments)
+    except Exception as error:  # whatever it is: the user's function is asked again
+        raise xa.ResourceManagerError(
+            f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}"
+        ) from error
+    if isawaitable(answer):
+        raise xa.ResourceManagerError(_never_run(what, branch, answer))
+    return Finish.DONE
+
+
+def _never_run(what: str, branch: BranchId, answer: Awaitable[object]) -> str:
+    if iscoroutine(answer):
+        answer.close()
+    kind = type(answer).__name__
+    return f"{what} of branch {branch.gid} returned {kind}, which nobody awaits; return when the work is done"

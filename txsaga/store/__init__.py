@@ -1,0 +1,1 @@
+"""The home database: PostgreSQL 15 or later. Its connections, schema, migrations, rights and doctor."""

@@ -1,0 +1,305 @@
+"""
+Connections to the home database: the pool, transactions on it, and what errors mean.
+
+Every connection sets `synchronous_commit = on`, whatever the role or the database says: an answer is given
+only for what is on disk. The driver's errors become ours here and nowhere else. If a lost connection were
+taken for a "no", an acknowledged message could be stored twice or a decision told wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from txsaga.core.arguments import check_kind
+from txsaga.core.redacting import redacted
+from txsaga.errors import (
+    ConfigError,
+    NotPrimary,
+    OutcomeUnknown,
+    RightsMissing,
+    SchemaMissing,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+    TxSagaError,
+)
+
+FRESH = 1.5
+"""Seconds after its last use in which a connection is not asked while its server is silent."""
+USED = "txsaga_used"
+
+
+def ping_idle(engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+    """Have idle connections of a pool asked when they are handed out; a dead one makes the pool begin anew."""
+
+    def returned(connection: object, record: Any) -> None:
+        record.info[USED] = clock()
+
+    def taken(connection: Any, record: Any, proxy: object) -> None:
+        used = record.info.get(USED)
+        if used is None or (clock() - used < FRESH and not _was_told(connection)):
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            if not engine.dialect.is_disconnect(error, connection, None):
+                raise
+            raise InvalidatePoolError("a pooled connection is dead") from error
+
+    event.listen(engine, "checkin", returned)
+    event.listen(engine, "checkout", taken)
+
+
+def _was_told(connection: Any) -> bool:
+    """Tell whether the server said something unasked."""
+    if not hasattr(connection, "fileno"):
+        return False
+    heard = select.poll()
+    heard.register(connection.fileno(), select.POLLIN)
+    return bool(heard.poll(0))
+
+
+SESSION = {
+    "synchronous_commit": "on",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "10min",
+    "tcp_keepalives_idle": "10",  # the server's side: where our host is gone, what it has open is in others' way
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "timezone": "UTC",
+}
+NETWORK = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,  # milliseconds
+}
+"""A line that fell silent is given up while its callers still have patience: else they would wait for hours."""
+UNCOMPILED = "SET LOCAL jit = off"
+"""For plans that cost little and look dear: compiling one takes longer than running it."""
+STOPPED = "SET LOCAL idle_in_transaction_session_timeout = '8s'"
+SEVERAL = ("host", "port")
+"""Options that a URL may have more than once."""
+LOST_STATES = ("08", "57P")
+_NOT_LET_IN = re.compile(r"FATAL: .*(authentication failed|pg_hba\.conf|role .* does not exist)")
+_WHERE = re.compile(r" (?:CONTEXT|LINE \d+): ")
+_NO_DATABASE = re.compile(r"FATAL: .*database .* does not exist")
+_BAD_OPTION = re.compile(r"invalid (connection option|URI|port number|\S+ value)|bad value for")
+_TLS = re.compile(r"certificate verify failed|root certificate file|server certificate for|SSL was required")
+_NOT_RUNNING = re.compile(r"Is the server running locally")
+_NO_OPTIONS = re.compile(r"FATAL: .*unsupported startup parameter")
+_NAMESPACE = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,40}")
+
+
+def parse_url(text: str) -> tuple[URL, str]:
+    """Split a URL into what the driver gets and the namespace."""
+    check_kind(text, (str, URL), "the URL", "write postgresql://user:password@host:port/database")
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise ConfigError(
+            f"{redacted(text)!r} is no database URL; write postgresql://user:password@host:port/database"
+        ) from None
+    require_readable(url, "the URL")
+    if url.get_backend_name() != "postgresql":
+        raise ConfigError(f"the store is PostgreSQL; {url.get_backend_name()!r} can only be a participant")
+    if not url.database:
+        raise ConfigError(f"{redacted(str(text))!r} names no database; add /database to the URL")
+    if twice := sorted(name for name, value in url.query.items() if name not in SEVERAL and not isinstance(value, str)):
+        raise ConfigError(f"the URL gives {twice[0]} more than once; leave only one")
+    namespace = str(url.query.get("namespace", "txsaga"))
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ConfigError(
+            f"namespace {namespace!r} is for 1 to 41 lower-case letters, digits and _, and no schema of PostgreSQL"
+        )
+    url = url.difference_update_query(["namespace"]).set(drivername="postgresql+psycopg")
+    return url, namespace
+
+
+def require_readable(url: URL, what: str) -> None:
+    """Raise `ConfigError` where part of a password was taken for the host: errors of the driver would show it."""
+    if "@" in f"{url.host}{url.database}":
+        raise ConfigError(f"{what} has an @ in its password; write it as %40, and / as %2F")
+
+
+def session_name(namespace: str) -> str:
+    """Return the name under which the server lists our sessions on a namespace."""
+    return f"txsaga {namespace}"
+
+
+def make_engine(url: URL, namespace: str) -> Engine:
+    """Make the pool; nothing is opened yet. What the URL says of the network counts more than what is said here."""
+    options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+    network = {name: value for name, value in NETWORK.items() if name not in url.query}
+    try:
+        engine = create_engine(
+            url,
+            pool_size=10,
+            max_overflow=40,
+            use_native_hstore=False,  # of no use here, and a question on each first connection
+            connect_args={**network, "options": options, "application_name": session_name(namespace)},
+        )
+    except ArgumentError:
+        raise ConfigError("the hosts and ports of the URL do not fit; write one port for each host") from None
+    ping_idle(engine)
+    return engine.execution_options(schema_translate_map={None: namespace}, preserve_rowcount=True)
+
+
+def follow(engine: Engine, address: Callable[[], str]) -> None:
+    """Ask for the address again when a connection is refused: the server may have to be started, or have moved."""
+
+    def connect(dialect: Dialect, record: object, words: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        try:
+            return dialect.connect(*words, **options)
+        except psycopg.OperationalError as refused:
+            try:
+                found = dialect.create_connect_args(parse_url(address())[0])[1]
+                connected = dialect.connect(*words, **{**options, **found})
+            except StoreError as reason:
+                raise StoreUnavailable(str(reason)) from refused
+            except psycopg.OperationalError:
+                raise refused from None
+            options.update(found)  # for the next ones too
+            return connected
+
+    event.listen(engine, "do_connect", connect)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error says nothing about what the server did."""
+    if isinstance(error, DBAPIError):
+        return error.connection_invalidated or (error.orig is not None and is_lost(error.orig))
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, psycopg.OperationalError) and (state is None or state.startswith(LOST_STATES))
+
+
+def translated(error: BaseException) -> TxSagaError:
+    """Say in our words what the driver says in its own."""
+    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    state = getattr(origin, "sqlstate", None) or ""
+    detail = " ".join(str(origin).split())
+    if state == "25006":
+        return NotPrimary(
+            "SLAVE_NOT_AVAILABLE: this server is a standby, or your transaction is READ ONLY; "
+            "connect to the writable primary, or begin a transaction that may write"
+        )
+    if state == "42501":
+        told = _WHERE.split(detail)[0].removeprefix("ERROR: ")
+        return RightsMissing(f"{told}; grant the right (`txsaga db grant`) or connect as another user")
+    if state in ("42P01", "3F000", "42703"):
+        return SchemaMissing(f"{detail}; run `txsaga db migrate`")
+    if state == "53100":
+        return StoreError(f"the disk of the home database is full: {detail}; make room, nothing was stored")
+    if state == "23514" and "no partition of relation" in detail:
+        return StoreError(f"{detail}; run `txsaga engine`, it makes room for more transactions; nothing was stored")
+    if not state and (turned_away := _turned_away(detail)) is not None:
+        return turned_away
+    if state == "55P03":
+        return StoreUnavailable(f"another session holds a lock that this needs for too long: {detail}; retry behind it")
+    if state == "0A000" and "used by a view" in detail:
+        return StoreError(f"{detail}; drop that view, run `txsaga db migrate`, and create it again")
+    if state == "0A000" and "cached plan" in detail:
+        return StoreError("a table was changed under this program; start it again")
+    if not state and _NOT_RUNNING.search(detail):
+        return StoreUnavailable(f"the home database did not answer: {detail} `txsaga db start` starts an embedded one")
+    if is_lost(error) or state[:2] in ("53", "40") or state == "57014":
+        return StoreUnavailable(f"the home database did not answer: {detail}; retry")
+    return StoreError(detail)
+
+
+def _turned_away(detail: str) -> TxSagaError | None:
+    """Read why a connection was refused, where that has no SQLSTATE; a retry would not help there."""
+    if _NOT_LET_IN.search(detail):
+        return RightsMissing(f"{detail}; correct the user or the password in the URL")
+    if _NO_DATABASE.search(detail):
+        return ConfigError(f"{detail}; create the database or correct the URL")
+    if _TLS.search(detail):
+        return ConfigError(f"{detail}; correct sslmode and sslrootcert in the URL")
+    if _NO_OPTIONS.search(detail):
+        return ConfigError(f"{detail}; connect to the server itself, a pooler keeps our session settings away")
+    if _BAD_OPTION.search(detail):
+        return ConfigError(f"the URL can't be used: {detail}")
+    return None
+
+
+class translating:  # a class: it is entered once per statement
+    """Turn the errors of driver and pool into ours."""
+
+    def __enter__(self) -> None:
+        """Enter it."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Say in our words what was raised."""
+        if isinstance(error, PoolTimeout):
+            raise StoreBusy(
+                "every connection to the home database is in use; leave a cut or a block before the next, or retry"
+            ) from error
+        if isinstance(error, DBAPIError | psycopg.Error):
+            if (interrupt := _covered_interrupt(error)) is not None:
+                raise interrupt from None
+            raise translated(error) from error
+
+
+def _covered_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that came in the middle of a ping: the driver's tidying up raises over it."""
+    covered: BaseException | None = error
+    while covered is not None and not isinstance(covered, KeyboardInterrupt):
+        covered = covered.__context__
+    return covered
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction; an unanswered COMMIT is `OutcomeUnknown`, never "no"."""
+    with translating():
+        connection = engine.connect()
+    try:
+        with translating():
+            yield connection
+        _commit(connection)
+    except BaseException:
+        _roll_back(connection)
+        raise
+    finally:
+        connection.close()
+
+
+@contextmanager
+def by_index(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction whose statements go by index, whatever the tables held when they were planned.
+
+    A plan is kept per session: one made while a table was empty would read all of it, row for row, once it is full.
+    Whoever is stopped in here loses its locks before the lease that it leads under is over: nobody else could take it.
+    """
+    with transaction(engine) as connection:
+        connection.exec_driver_sql(f"SET LOCAL enable_seqscan = off; {UNCOMPILED}; {STOPPED}").close()
+        yield connection
+
+
+def _roll_back(connection: Connection) -> None:
+    if not connection.invalidated:
+        try:
+            connection.rollback()
+        except DBAPIError as lost:
+            connection.invalidate(lost)  # the server rolls back what lost its session
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        connection.commit()
+    except DBAPIError as error:
+        if is_lost(error):
+            raise OutcomeUnknown("the connection broke at COMMIT; whether it was done is not known") from error
+        raise translated(error) from error

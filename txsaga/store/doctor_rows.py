@@ -1,0 +1,103 @@
+"""
+Rows of a store that contradict each other: somebody wrote or deleted them by hand, or restored a part of a backup.
+
+The newest rows are compared, so that a look at a store with a long history costs little. What retention dropped is gone
+from all tables at once, so nothing is missed there. Each finding names the first row, and the statement that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import text
+
+from txsaga.consume import ticks
+from txsaga.store.connection import transaction
+from txsaga.store.finding import Finding, error, ok
+from txsaga.store.store import PostgresStore
+
+RECENT = 200_000
+"""Messages, and numbers of transactions, that are looked at: a second for all of them."""
+
+# Row security hides rows of other groups from a producer: nothing is missing there.
+SEES_ALL = "(NOT row_security_active('{s}.tx') OR {s}.everywhere())"
+
+# Readers see it, so it was committed. What has no half either never was a message, or its body is gone.
+UNDECIDED = f"""
+SELECT l.txid, l.qid, l.base, (SELECT keyed FROM {{s}}.half h WHERE h.txid = l.txid LIMIT 1), o.decision
+  FROM (SELECT qid, head, (SELECT count(*) FROM {{s}}.queue) AS queues FROM {{s}}.queue) q
+ CROSS JOIN LATERAL (
+    SELECT txid, qid, base FROM {{s}}.log
+     WHERE log.qid = q.qid AND log.base < q.head AND log.base >= q.head - :recent / q.queues) l
+  LEFT JOIN {{s}}.op o ON o.txid = l.txid
+ WHERE o.decision IS DISTINCT FROM 1 AND {SEES_ALL}
+ ORDER BY l.txid, l.qid, l.base LIMIT 1000"""
+
+UNOWNED = f"""
+SELECT o.txid, o.decision, (SELECT pgroup FROM {{s}}.half h WHERE h.txid = o.txid LIMIT 1)
+  FROM {{s}}.op o WHERE o.keyed AND o.txid > (SELECT last_value - :recent FROM {{s}}.tx_seq)
+   AND {SEES_ALL}
+   AND NOT EXISTS (SELECT FROM {{s}}.tx t WHERE t.txid = o.txid)
+ ORDER BY o.txid LIMIT 1000"""
+
+
+def blocked(store: PostgresStore) -> Finding:
+    """Compare the log with the head of each queue: a row from there on keeps ticks from writing to the queue."""
+    found, s = _rows(store, ticks.BLOCKED)
+    if not found:
+        return ok("log", "every queue ends where its log ends")
+    told, remedy = ticks.blockage(found[0], s)
+    return error("log", f"{told}: its messages wait{_more(found)}", f"as the owner: `{remedy}`")
+
+
+def undecided(store: PostgresStore) -> Finding:
+    """Look for messages that have offsets and were not committed."""
+    found, s = _rows(store, UNDECIDED)
+    if not found:
+        return ok("decisions", "every message with an offset was committed")
+    txid, qid, base, keyed, decision = found[0]
+    if keyed is None:
+        told = f"the log has a row for transaction {txid}, which is not stored"
+        remedy = f"`DELETE FROM {s}.log WHERE qid = {qid} AND base = {base}`, or restore its rows of half and op"
+    elif decision is None:
+        told = f"transaction {txid} was dispatched, and its decision is gone"
+        # With an old number it counts as dispatched; with a new one it would be dispatched again.
+        sql = f"INSERT INTO {s}.op (txid, xid, decision, keyed) VALUES ({txid}, '3', 1, {str(keyed).lower()})"
+        remedy = f"`{sql}{_moved(s, txid, keyed)}`"
+    else:
+        told = f"transaction {txid} was dispatched, and its decision is ROLLBACK"
+        sql = f"UPDATE {s}.op SET decision = 1 WHERE txid = {txid}"  # its number stays: ticks have seen it
+        remedy = f"`{sql}{_moved(s, txid, keyed)}`, since readers have seen it"
+    return error("decisions", told + _more(found), f"as the owner: {remedy}")
+
+
+def _moved(s: str, txid: object, keyed: object) -> str:
+    return f"; UPDATE {s}.tx SET state = 'committed' WHERE txid = {txid}" if keyed else ""
+
+
+def unowned(store: PostgresStore) -> Finding:
+    """Look for decisions about keyed transactions whose own row is gone: their key is free again."""
+    found, s = _rows(store, UNOWNED)
+    if not found:
+        return ok("keys", "every decision under a key has its row of tx")
+    txid, decision, group = found[0]
+    state = "committed" if decision == 1 else "rolled_back"
+    return error(
+        "keys",
+        f"transaction {txid} is {state}, and its row of tx is gone: its key can be used again" + _more(found),
+        f"as the owner, with the key that it had: `INSERT INTO {s}.tx (txid, pgroup, key, epoch, state) "
+        f"VALUES ({txid}, {group or '<group>'}, <key>, 1, '{state}')`",
+    )
+
+
+def _rows(store: PostgresStore, sql: str) -> tuple[list[tuple[object, ...]], str]:
+    s = f'"{store.namespace}"'
+    with transaction(store.engine) as connection:
+        return [tuple(row) for row in connection.execute(text(sql.format(s=s)), {"recent": RECENT})], s
+
+
+def _more(found: list[tuple[object, ...]]) -> str:
+    return f", and {len(found) - 1} more" if found[1:] else ""
+
+
+ROWS: dict[str, Callable[[PostgresStore], Finding]] = {"log": blocked, "decisions": undecided, "keys": unowned}

@@ -1,0 +1,230 @@
+"""What a store must be like: rights, room for numbers, and whether somebody does what has to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from sqlalchemy import Connection, text
+
+from txsaga.checkback.profile import PROFILES, Exhausted
+from txsaga.errors.lake import LakeMissing
+from txsaga.store import granting, schema
+from txsaga.store.doctor_rows import ROWS
+from txsaga.store.finding import Finding, error, ok, warning
+from txsaga.store.functions import functions as written_for
+from txsaga.store.partitions import bounds
+from txsaga.store.right import Right
+from txsaga.store.rights import SIGN, needed
+from txsaga.store.store import PostgresStore
+
+STALE = timedelta(seconds=10)
+"""Behind which something that waits for a tick says that nobody ticks."""
+UNLED = timedelta(minutes=1)
+"""Behind which something to do says that nobody leads a round, or answers."""
+CHECK_BACK = "check-back"
+"""The role whose rounds are looked at."""
+UNTOLD = timedelta(minutes=2)
+"""Behind which a resource that was not told is away, or nobody recovers."""
+OLD = timedelta(hours=1)
+"""Behind which a transaction that nobody decided is worth a look."""
+
+# Who gets a role of that name later gets the group with it.
+NOBODYS = """
+SELECT name || ' of ' || role FROM {s}.producer_group
+ WHERE role <> ALL (ARRAY(SELECT rolname::text FROM pg_roles)) ORDER BY name"""
+# No right is given so: somebody granted all tables at once.
+BLANKET = """
+SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') AS role
+  FROM pg_class c, aclexplode(c.relacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
+ WHERE c.oid = to_regclass(:sign) AND x.grantee <> c.relowner ORDER BY role"""
+WHO = "SELECT quote_ident(session_user)"
+MISSING = """
+SELECT name, word FROM unnest(CAST(:names AS text[]), CAST(:words AS text[])) AS x (name, word)
+ WHERE NOT coalesce(CASE word WHEN 'EXECUTE' THEN has_function_privilege(to_regprocedure(name), word)
+                              WHEN 'USAGE' THEN has_sequence_privilege(to_regclass(name), word)
+                              WHEN 'DELETE' THEN has_table_privilege(to_regclass(name), word)
+                              ELSE has_any_column_privilege(to_regclass(name), word) END, false)
+ ORDER BY 1, 2"""
+
+
+def rights(connection: Connection, namespace: str) -> Finding:
+    """Tell which rights this login has, and look whether they are whole."""
+    login, user = granting.login(connection, namespace), _user(connection)
+    if login.owner:
+        return _odd(connection, namespace) or ok("rights", f"{user} owns namespace {namespace} and may do everything")
+    lacking = [right for right in Right if right not in login.rights]
+    remedy = f"`txsaga db grant {'|'.join(lacking)} --to {user}`, as the owner" if lacking else None
+    if not login.rights:
+        return error("rights", f"{user} has no right in namespace {namespace}", remedy)
+    s = f'"{namespace}"'
+    functions = [function.name for function in written_for(s)]
+    needs = [need for right in sorted(login.rights) for need in needed(right, s, functions)]
+    values = {"names": [name for name, _ in needs], "words": [word for _, word in needs]}
+    missing = connection.execute(text(MISSING), values).all()
+    if missing:
+        name, word = missing[0]
+        told = f"{user} may not {word} {name}" + (f", {len(missing) - 1} more" if missing[1:] else "")
+        return error("rights", told, "run `txsaga db migrate` as the owner: it grants anew what each right needs")
+    return ok("rights", f"{user} has the rights {', '.join(sorted(login.rights))}", remedy)
+
+
+def _odd(connection: Connection, namespace: str) -> Finding | None:
+    """Look for what an owner should know of the rights of others."""
+    s = f'"{namespace}"'
+    if groups := connection.execute(text(NOBODYS.format(s=s))).scalars().all():
+        told = f"producer groups of roles that are gone: {', '.join(groups)}"
+        return warning(
+            "rights", told, "`txsaga db grant producer --to ROLE --group GROUP` before the name is taken again"
+        )
+    if roles := connection.execute(text(BLANKET), {"sign": f"{s}.{SIGN}"}).scalars().all():
+        told = f"{', '.join(roles)} was granted all tables at once, also what no right needs"
+        return warning("rights", told, f"REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM it, and grant it a right")
+    return None
+
+
+def _user(connection: Connection) -> str:
+    return str(connection.execute(text(WHO)).scalar_one())
+
+
+def room(connection: Connection, namespace: str) -> Finding:
+    """Look how many numbers are left before the last partition ends."""
+    last = connection.execute(text(f'SELECT last_value FROM "{namespace}".tx_seq')).scalar_one()
+    left = (
+        min((have[-1][1] if (have := bounds(connection, namespace, table)) else 0) for table in ("half", "op")) - last
+    )
+    told, remedy = f"there is room for {max(left - 1, 0):,} transactions", "run `txsaga engine`, it adds partitions"
+    if left <= 1:
+        return error("partitions", told, remedy)
+    return ok("partitions", told) if left > schema.SPAN // 2 else warning("partitions", told, remedy)
+
+
+def dispatcher(store: PostgresStore) -> Finding:
+    """Find out whether somebody gives offsets."""
+    found = store.overview.dispatch()
+    told = f"the last tick is {found.age.total_seconds():.0f} s old, {found.waiting} transactions wait for the next"
+    if found.waiting and found.age > STALE:
+        return error("dispatcher", told, "run `txsaga engine`")
+    if found.blocked:
+        told += f", and it leaves out {', '.join(found.blocked)}"
+        return warning("dispatcher", told, "mend what `log` says; the next tick of `txsaga engine` dispatches the rest")
+    return ok("dispatcher", told)
+
+
+def undecided(store: PostgresStore) -> Finding:
+    """Look at what nobody decided, or could decide."""
+    found = store.overview.undecided()
+    if found.parked:
+        told = f"{found.parked} transactions are parked: out of checks"
+        return warning("undecided", told, "see `txsaga doubt list --parked`, then `txsaga doubt resume` or `commit`")
+    if found.oldest is not None and found.oldest > OLD:
+        told = f"{found.count} transactions are undecided, the oldest for {found.oldest.total_seconds() / 3600:.1f} h"
+        return warning("undecided", told, "give the engine their resources, or let their producers run")
+    return ok("undecided", f"{found.count} transactions are under way")
+
+
+def lakeless(store: PostgresStore) -> Finding:
+    """Name transactions that check-back could not decide because it can't publish tables."""
+    remarks = {doubt.txid: doubt.checks.remarks for doubt in store.overview.doubts(limit=1000)}
+    if waiting := [txid for txid, said in remarks.items() if any(LakeMissing.INSTALL in each.why for each in said)]:
+        told = f"{len(waiting)} transactions wait for an engine with the extra `lake`, the first is {waiting[0]}"
+        return warning("tables", told, f"`{LakeMissing.INSTALL}` where `txsaga engine` runs, and start it again")
+    return ok("tables", "no transaction waits for an engine that publishes tables")
+
+
+def rounds(store: PostgresStore) -> Finding:
+    """Find out whether somebody leads rounds of check-back."""
+    last = store.overview.last_round(CHECK_BACK)
+    told = "there was no round of check-back yet"
+    if last is not None:
+        told = f"the last round of check-back ended {last.ago.total_seconds():.0f} s ago, led by {last.leader}"
+    found = store.overview.undecided()  # a round also looks whether there is anything: without it nothing waits for one
+    late = found.count > found.parked and (last is None or last.ago > UNLED)
+    if late and store.doubts.waiting(PROFILES["classic"].min_age):
+        return warning("check-back", f"{told}, and there is something to do", "run `txsaga engine`")
+    return ok("check-back", told)
+
+
+def unanswered(store: PostgresStore) -> Finding:
+    """Name producer groups with questions, or old transactions, that no member answers."""
+    alone = [
+        each.group
+        for each in store.overview.backlogs()
+        if each.undecided > each.parked and not each.members and (each.asked or (each.oldest or UNLED) > UNLED)
+    ]
+    if alone:
+        told = f"nobody answers for undecided transactions of {', '.join(alone)}"
+        remedy = "start a program of the group, or give the engine its resources"
+        return warning("producers", told, f"{remedy}; the log of one that runs names a checker that hangs")
+    return ok("producers", "whoever has something undecided has a member that answers")
+
+
+def guessing_groups(store: PostgresStore) -> Finding:
+    """Name producer groups whose transactions are rolled back when nobody knows."""
+    guessing = [g.name for g in store.registry.producer_groups() if g.checks.get("on_exhausted") == Exhausted.ROLL_BACK]
+    if guessing:
+        told = f"out of checks is rolled back, though the work may be done, in {', '.join(guessing)}"
+        return warning("out of checks", told, f"`txsaga producer alter {guessing[0]} --reset on-exhausted`")
+    return ok("out of checks", "every group says that it is parked, or leaves it to the engine")
+
+
+def careless_groups(store: PostgresStore) -> Finding:
+    """Name groups that lose what fails."""
+    careless = [group.name for group in store.groups.all() if group.policy.loses]
+    if careless:
+        told = f"what fails to the end is lost in {', '.join(careless)}"
+        return warning("groups", told, f"`txsaga group alter {careless[0]} --dead-letters`, or --backout TOPIC")
+    return ok("groups", "no group loses what fails")
+
+
+def dead_letters(store: PostgresStore) -> Finding:
+    """Count what groups gave up."""
+    dead = store.overview.dead_letters()
+    if dead:
+        told = f"{sum(dead.values())} messages are dead letters of {', '.join(dead)}"
+        return warning("dead letters", told, "see `txsaga dlq list`, then `txsaga dlq replay` or `purge`")
+    return ok("dead letters", "there are none")
+
+
+def heuristics(store: PostgresStore) -> Finding:
+    """Count what somebody decided over our head."""
+    if against := [f"{each.heuristics} in {each.resource}" for each in store.overview.branches() if each.heuristics]:
+        told = f"branches stand against their decision: {', '.join(against)}"
+        return error("heuristics", told, "see `txsaga heuristics`; mend what they broke, then `txsaga forget`")
+    return ok("heuristics", "no branch stands against its decision")
+
+
+def untold(store: PostgresStore) -> Finding:
+    """Name resources that were not told what is decided for longer than a moment."""
+    late = [each for each in store.overview.branches() if (each.oldest or UNTOLD) > UNTOLD]
+    if late:
+        told = f"decided branches hold locks: {', '.join(f'{each.waiting} in {each.resource}' for each in late)}"
+        return warning(
+            "branches", told, "run `txsaga engine` where these resources can be reached, or `txsaga recover`"
+        )
+    return ok("branches", "resources know what is decided")
+
+
+def holding(store: PostgresStore) -> Finding:
+    """Name resources in which flows hold locks for longer than their budget."""
+    if late := [f"{each.over} in {each.resource}" for each in store.flows.held() if each.over]:
+        told = f"steps of flows hold locks for longer than their budget: {', '.join(late)}"
+        return warning("flows", told, 'end the flow (`txsaga tx show` tells which step), or hold with "journal"')
+    return ok("flows", "no flow holds locks for longer than its budget")
+
+
+PLACES: dict[str, Callable[..., Finding]] = {"rights": rights, "partitions": room}
+STATE: dict[str, Callable[[PostgresStore], Finding]] = {
+    "dispatcher": dispatcher,
+    **ROWS,
+    "check-back": rounds,
+    "undecided": undecided,
+    "producers": unanswered,
+    "tables": lakeless,
+    "out of checks": guessing_groups,
+    "groups": careless_groups,
+    "dead letters": dead_letters,
+    "branches": untold,
+    "heuristics": heuristics,
+    "flows": holding,
+}

@@ -1,0 +1,53 @@
+"""
+Entering a store: who lives there, whether its schema is this program's, and what the login may do, in one question.
+
+Where anything is not as it should be, the same is asked piece by piece, and whoever finds the mistake says what to do.
+If this file were not there every process would ask five times before its first work.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import ProgrammingError
+
+from txsaga.core.identity import StoreId
+from txsaga.store import founding, granting, migrate
+from txsaga.store.connection import is_lost
+from txsaga.store.granting import Login
+from txsaga.store.right import EVERY_RIGHT, Right
+from txsaga.store.rights import SIGN
+
+ALL = """
+SELECT v.version_num, s.uuid, s.incarnation, s.births, pg_has_role(t.relowner, 'USAGE'), ARRAY(
+         SELECT r FROM unnest(%(rights)s::text[]) r WHERE has_column_privilege(t.oid, r, 'REFERENCES'))
+  FROM {s}.alembic_version v, {s}.store s, pg_class t, ({server}) AS here (system, timeline, place)
+ WHERE t.oid = to_regclass(%(sign)s) AND {home} AND current_setting('server_version_num')::int >= {oldest}"""
+
+
+def enter(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
+    """Return the store's identity and the rights of the login, or raise what is wrong with schema, place or server."""
+    return _at_once(connection, namespace) or _one_by_one(connection, namespace)
+
+
+def _at_once(connection: Connection, namespace: str) -> tuple[StoreId, Login] | None:
+    s = f'"{namespace}"'
+    server = founding.SERVER.format(namespace=namespace)
+    question = ALL.format(s=s, server=server, home=founding.HOME, oldest=migrate.OLDEST)
+    try:
+        rows = connection.exec_driver_sql(question, {"rights": [*Right], "sign": f"{s}.{SIGN}"}).all()
+    except ProgrammingError as error:  # a table or a right is missing
+        if is_lost(error):
+            raise
+        connection.rollback()
+        return None
+    if len(rows) != 1 or rows[0][0] != migrate.newest():
+        return None
+    _, uuid, incarnation, births, owner, rights = rows[0]
+    return StoreId(uuid, incarnation, tuple(births)), Login(
+        owner, EVERY_RIGHT if owner else frozenset(map(Right, rights))
+    )
+
+
+def _one_by_one(connection: Connection, namespace: str) -> tuple[StoreId, Login]:
+    migrate.check(connection, namespace)
+    return founding.recognise(connection), granting.login(connection, namespace)

@@ -1,0 +1,309 @@
+"""
+The functions of a namespace: what others than its owner may have done there.
+
+Each runs with the owner's rights and first looks whether the login may ask for it. They run the very statements that
+the owner's programs run, so the two can't drift apart, and every `db migrate` writes them anew. Without them a login
+that sends would have to be let into the tables: there it could add a message to somebody else's transaction and
+decide that one, or hand out offsets that stop the dispatcher.
+
+They name no object without its schema, and their search path holds nothing that a caller could put in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, text
+
+from txsaga.checkback import doubts_store as doubts
+from txsaga.checkback import questions_store as questions
+from txsaga.consume import claim_end_statements as claim_ends
+from txsaga.consume import ticks
+from txsaga.core import chunk
+from txsaga.flows import branch_statements, step_statements
+from txsaga.messages import hot_statements as hot
+from txsaga.messages import joined_sends as joining
+from txsaga.messages import ledger_store as ledger
+from txsaga.store import partitions
+from txsaga.store.arguments_of_sql import numbered
+
+
+def _number(at: str) -> str:
+    """Write what reads four bytes of a chunk."""
+    rest = " + ".join(f"(get_byte($2, {at} + {n})::int8 << {8 * n})" for n in (1, 2, 3))
+    return f"get_byte($2, {at}) + {rest}"
+
+
+# A count that is not the chunk's gives out offsets with no message at them, and columns that do not fill it stop its
+# readers. What this does not see, the checksum and the texts, its readers see.
+IS_CHUNK = f"""
+DECLARE
+    n int8 := $1;
+    size int8 := octet_length($2);
+    at int8 := 24;
+    kind int4;
+BEGIN
+    IF n < 1 OR size < at THEN
+        RETURN false;
+    END IF;
+    IF get_byte($2, 0) <> {chunk.VERSION} OR get_byte($2, 1) <> {len(chunk.COLUMNS)} OR n <> {_number("4")}
+       OR get_byte($2, 16) = 0 THEN
+        RETURN false;
+    END IF;
+    FOR place IN 16..23 LOOP
+        kind := get_byte($2, place);
+        CONTINUE WHEN kind = 0;
+        IF kind = 2 THEN
+            at := at + (n + 63) / 64 * 8;
+        END IF;
+        IF kind > 2 OR at + 4 * n + 4 > size THEN
+            RETURN false;
+        END IF;
+        at := at + (n + 2) / 2 * 8 + ({_number("(at + 4 * n)::int4")} + 7) / 8 * 8;
+    END LOOP;
+    RETURN at = size;
+END"""
+NO_CHUNK = "{s}.is_chunk({n}, {body}) IS NOT TRUE"
+MARK = "-- written by txsaga db migrate"
+CREATE = """
+CREATE OR REPLACE FUNCTION {name} RETURNS {answers} LANGUAGE plpgsql {kind} SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $txsaga${source}$txsaga$"""
+DENY = "REVOKE ALL ON FUNCTION {name} FROM PUBLIC"
+
+SOURCES = """
+SELECT w.name, p.prosrc FROM unnest(CAST(:names AS text[])) AS w (name)
+  JOIN pg_proc p ON p.oid = to_regprocedure(w.name)"""
+UNWANTED = """
+SELECT oid::regprocedure::text FROM pg_proc
+ WHERE pronamespace = to_regnamespace(:namespace) AND strpos(prosrc, :mark) > 0
+   AND oid <> ALL (ARRAY(SELECT coalesce(to_regprocedure(name)::oid, 0::oid)
+                           FROM unnest(CAST(:names AS text[])) AS w (name)))"""
+
+
+class Function(NamedTuple):
+    """One function: its name with the types it takes, what it answers, what it does."""
+
+    name: str
+    answers: str
+    body: str
+    kind: str = "VOLATILE"
+
+    @property
+    def source(self) -> str:
+        """What the server keeps of it."""
+        return f"\n#variable_conflict use_column\n{MARK}: {self.answers}\n{self.body.strip()}\n"
+
+
+def write(connection: Connection, namespace: str) -> bool:
+    """Bring the functions of a namespace to this program's; tell whether one was another."""
+    wanted = functions(f'"{namespace}"')
+    names = {"names": [function.name for function in wanted]}
+    named = {**names, "namespace": f'"{namespace}"', "mark": MARK}
+    unwanted = connection.execute(text(UNWANTED), named).scalars().all()
+    have = dict(map(tuple, connection.execute(text(SOURCES), names)))
+    changed = [function for function in wanted if have.get(function.name) != function.source]
+    statements = [f"DROP FUNCTION {name}" for name in unwanted]
+    statements += [statement for function in changed for statement in _creation(function)]
+    for statement in statements:
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+    return bool(statements)
+
+
+def _creation(function: Function) -> Iterator[str]:
+    if function.answers != "boolean":  # those that are need policies; the others may answer otherwise than before
+        yield f"DROP FUNCTION IF EXISTS {function.name}"
+    yield CREATE.format(**function._asdict(), source=function.source)
+    yield DENY.format(name=function.name)
+
+
+def functions(s: str) -> list[Function]:
+    """Return the functions of a (quoted) namespace."""
+    return [*_questions(s), *_writers(s), *_others(s), *_of_checks(s), *_of_branches(s), *_of_roles(s)]
+
+
+def _questions(s: str) -> Iterator[Function]:
+    """Who is it? The login counts, not the role that it took on: a function of the owner's would else be the owner.
+
+    `mine` and `ours` are the producer's groups alone: what a login may do as engine or operator is asked beside them,
+    by each function and policy that is theirs too, or two rights on one login would be more than both.
+    """
+    own = f"""SELECT FROM {s}.producer_group g WHERE g.id = $1
+        AND (g.role IS NULL OR pg_has_role(session_user, to_regrole(quote_ident(g.role)), 'USAGE'))"""
+    everywhere = f"{_has(s, 'engine')} OR {_has(s, 'operator')}"
+    token = hot.written("{token}", s, "$1", "$2", token=hot.TOKEN_OF_ONE)
+    yield Function(f"{s}.everywhere()", "boolean", f"BEGIN RETURN {everywhere}; END", "STABLE")
+    yield Function(
+        f"{s}.mine(int4)",
+        "boolean",
+        f"BEGIN RETURN {_has(s, 'producer')} AND EXISTS ({own}); END",
+        "STABLE",
+    )
+    yield Function(
+        f"{s}.ours(int8)",
+        "boolean",
+        f"BEGIN RETURN EXISTS (SELECT FROM {s}.tx WHERE txid = $1 AND {s}.mine(pgroup)); END",
+        "STABLE",
+    )
+    yield Function(f"{s}.is_chunk(int4, bytea)", "boolean", IS_CHUNK, "IMMUTABLE")
+    yield Function(
+        f"{s}.token(int4, int8)", "bytea", f"BEGIN RETURN CASE WHEN {s}.mine($1) THEN {token} END; END", "STABLE"
+    )
+
+
+def _has(s: str, right: str) -> str:
+    return f"has_column_privilege(session_user, '{s}.may'::regclass, '{right}', 'REFERENCES')"
+
+
+def _writers(s: str) -> Iterator[Function]:
+    for name, writer in hot.WRITERS.items():
+        others = f"{s}.everywhere()" if name == "decide" else "false"
+        for many, sql in zip((False, True), writer.form(s, others=others), strict=True):
+            body = f"BEGIN {_guard(s, writer.owner, writer.row, many=many, others=others)} RETURN QUERY\n{sql};\nEND"
+            types = ", ".join(writer.types(many=many))
+            yield Function(f"{s}.{name}({types})", f"TABLE ({writer.answers})", body)
+
+
+def _guard(
+    s: str, group: int | None, row: tuple[int, int, int, int | None] | None, *, many: bool, others: str = "false"
+) -> str:
+    """Refuse groups that are not the login's, and rows with which no tick, reader or check would get on."""
+    checks = []
+    if group is not None:
+        checks.append(
+            (f"NOT ({s}.mine(x) OR {others})", [group], "session_user || ' may not act for that producer group'")
+        )
+    if row is not None:
+        queue, count, body, evidence = row
+        checks.append((f"NOT EXISTS (SELECT FROM {s}.queue WHERE qid = x)", [queue], "'there is no such queue'"))
+        checks.append((NO_CHUNK.format(s=s, n="x", body="y"), [count, body], "'that is no chunk of so many messages'"))
+        if evidence is not None:
+            unknown = f"x IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
+            checks.append((unknown, [evidence], "'there is no such resource'"))
+    return "".join(_refusal(wrong, places, told, many=many) for wrong, places, told in checks)
+
+
+def _refusal(wrong: str, places: Sequence[int], told: str, *, many: bool) -> str:
+    names = "xy"[: len(places)]
+    once = "DISTINCT " if len(places) == 1 else ""  # of bodies, comparing them costs more than looking at each
+    values = ", ".join(
+        f"unnest(${at}) AS {name}" if many else f"${at} AS {name}" for at, name in zip(places, names, strict=True)
+    )
+    return f"""
+    IF EXISTS (SELECT FROM (SELECT {once}{values}) d WHERE {wrong}) THEN
+        RAISE insufficient_privilege USING MESSAGE = {told};
+    END IF;"""
+
+
+def _others(s: str) -> Iterator[Function]:
+    fetch = hot.written(hot.FETCH, s, "", "")
+    yield Function(
+        f"{s}.fetch({', '.join(hot.FETCHES)})",
+        f"TABLE ({hot.FETCHED})",
+        f"BEGIN RETURN QUERY\n{fetch};\nEND",
+        "STABLE",
+    )
+    # Bodies that nobody decided about yet, for whoever is asked about them.
+    asked = f"{s}.mine(h.pgroup) AND EXISTS (SELECT FROM {s}.question a WHERE a.txid = h.txid)"
+    contents = hot.written(hot.CONTENTS, s, "", "") % {"txid": "$1"}
+    yield Function(
+        f"{s}.contents(int8)",
+        "TABLE (topic varchar, body bytea)",
+        f"BEGIN RETURN QUERY\n{contents.replace('WHERE h.txid = $1', f'WHERE h.txid = $1 AND {asked}')};\nEND",
+        "STABLE",
+    )
+    send = joining.SEND.format(s=s, pgroup="$1", qid="$2", n="$3", body="$4")
+    yield Function(
+        f"{s}.send(int4, int4, int4, bytea)",
+        "TABLE (txid int8)",
+        f"BEGIN {_guard(s, 1, (2, 3, 4, None), many=False)} RETURN QUERY {send};\nEND",
+    )
+    yield Function(f"{s}.back_out(text, int4, int8, int4, int8, int4, bytea)", "void", _back_out(s))
+
+
+def _back_out(s: str) -> str:
+    names = ("grp", "qid", "base", "size", "receipt", "to", "body")
+    sql = numbered(claim_ends.BACKED_OUT.format(s=s, mine=claim_ends.MINE), names)
+    return f"""
+BEGIN
+    IF NOT EXISTS (SELECT FROM {s}.queue q JOIN {s}.topic t ON t.id = q.topic
+                     JOIN {s}.consumer_group g ON g.backout = t.name WHERE q.qid = $6 AND g.name = $1) THEN
+        RAISE insufficient_privilege USING MESSAGE = 'queue ' || $6 || ' is not of the backout topic of group ' || $1;
+    END IF;
+    IF {NO_CHUNK.format(s=s, n=1, body="$7")} THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no chunk of one message';
+    END IF;
+    {sql};
+END"""
+
+
+def _of_checks(s: str) -> Iterator[Function]:
+    """Write what a producer does about its own doubts and questions; in the tables it could stop others' checks."""
+    theirs = _has(s, "engine")
+    held, taken = doubts.holding(s, theirs), questions.taking(s, theirs)
+    yield Function(f"{s}.hold(int8[], float8)", "void", f"BEGIN {held};\nEND")
+    yield Function(f"{s}.take(text, int4)", "TABLE (txid int8)", f"BEGIN RETURN QUERY {taken};\nEND")
+    yield Function(
+        f"{s}.answered(text, int8[], text[], text[])",
+        "void",
+        f"""
+BEGIN
+    IF NOT $3 <@ ARRAY['COMMIT', 'ROLLBACK', 'UNKNOWN', 'NOBODY'] THEN
+        RAISE insufficient_privilege USING MESSAGE = 'that is no answer';
+    END IF;
+    {questions.answering(s, theirs)};
+END""",
+    )
+    yield Function(f"{s}.unlist(int8)", "void", f"BEGIN {ledger.UNLISTED.format(s=s)};\nEND")
+
+
+def _of_branches(s: str) -> Iterator[Function]:
+    """Write what an owner does with its coordinated transactions."""
+    sql = branch_statements
+    begin = hot.written(sql.BEGIN, s, "x.pgroup", "x.txid")
+    numbers = hot.written(sql.NUMBERS, s, "x.pgroup", "x.txid")
+    unknown = f"NOT EXISTS (SELECT FROM {s}.resource WHERE id = x)"
+    own = _guard(s, 1, None, many=True) + _refusal(unknown, [5], "'there is no such resource'", many=True)
+    yield _called(s, "begin_branches", sql.BEGIN_TYPES, sql.BEGIN_ANSWERS, own, begin)
+
+    def not_ours(others: str) -> str:
+        told = "session_user || ' may not act for that transaction'"
+        return _refusal(f"NOT ({others} OR {s}.ours(x))", [1], told, many=True)
+
+    rows = _guard(s, None, (8, 10, 11, None), many=True)
+    rows += _refusal(f"x <> 0 AND {unknown}", [6], "'there is no such resource'", many=True)
+    yield _called(
+        s,
+        "resolve",
+        sql.RESOLVE_TYPES,
+        sql.RESOLVE_ANSWERS,
+        not_ours(_has(s, "engine")) + rows,
+        sql.RESOLVE.format(s=s),
+    )
+    yield _called(s, "give_out", sql.NUMBERS_TYPES, sql.NUMBERS_ANSWERS, _guard(s, 1, None, many=False), numbers)
+    own = _guard(s, 2, (9, 11, 12, None), many=True)
+    own += _refusal(f"x <> 0 AND {unknown}", [7], "'there is no such resource'", many=True)
+    own += _refusal(unknown, [15], "'there is no such resource'", many=True)
+    conclude = hot.written(sql.CONCLUDE, s, "r.pgroup", "r.txid")
+    yield _called(s, "conclude", sql.CONCLUDE_TYPES, sql.CONCLUDE_ANSWERS, own, conclude)
+    nobody = f"""
+    IF NOT {s}.everywhere() THEN
+        RAISE insufficient_privilege USING MESSAGE = session_user || ' may not decide for others';
+    END IF;"""
+    yield _called(s, "fence", sql.FENCE_TYPES, sql.FENCE_ANSWERS, nobody, sql.FENCE.format(s=s))
+    theirs = not_ours(f"{s}.everywhere()")
+    yield _called(s, "note_branches", sql.NOTE_TYPES, sql.NOTE_ANSWERS, theirs, sql.NOTE.format(s=s))
+    opened = hot.written(step_statements.OPEN, s, "x.pgroup", "x.txid")
+    types, answers = step_statements.OPEN_TYPES, step_statements.OPEN_ANSWERS
+    yield _called(s, "open_sagas", types, answers, _guard(s, 1, None, many=True), opened)
+
+
+def _called(s: str, name: str, types: Sequence[str], answers: str, guard: str, sql: str) -> Function:
+    return Function(f"{s}.{name}({', '.join(types)})", f"TABLE ({answers})", f"BEGIN {guard} RETURN QUERY\n{sql};\nEND")
+
+
+def _of_roles(s: str) -> Iterator[Function]:
+    yield Function(f"{s}.tick(int8)", f"TABLE ({ticks.ANSWERS})", ticks.ticking(s))
+    yield Function(f"{s}.drop_ticks(int8)", "void", partitions.dropping_ticks(s))
+    yield Function(f"{s}.attach_partition(text, int8)", "void", partitions.attaching(s))
+    yield Function(f"{s}.drop_partition(int8)", "boolean", partitions.dropping(s))

@@ -1,0 +1,172 @@
+"""
+Granting and revoking rights, and who has which: the catalog knows, no table of ours does.
+
+Where a group role can be made, the rights are the group's, and logins are its members; else the login gets them
+itself. A group role of that name that means nothing in this namespace is somebody else's, and left alone. What a login
+has is granted anew by every `db migrate`, so that what a new schema brings has its rights too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from txsaga.errors import ConfigError
+from txsaga.store import functions, schema
+from txsaga.store.right import EVERY_RIGHT, Right
+from txsaga.store.rights import SIGN, privileges
+
+HERE = """
+SELECT pg_has_role(relowner, 'USAGE'), ARRAY(
+         SELECT r FROM unnest(CAST(:rights AS text[])) r WHERE has_column_privilege(t.oid, r, 'REFERENCES'))
+  FROM pg_class t WHERE oid = to_regclass(:sign)"""
+
+# Of a sign: who has it himself, and who is a member of such a one.
+HOLDERS = """
+WITH RECURSIVE held AS (
+    SELECT a.attname::text AS right, r.oid, r.rolname::text AS role, NULL::text COLLATE "C" AS through
+      FROM pg_attribute a, aclexplode(a.attacl) x JOIN pg_roles r ON r.oid = x.grantee
+     WHERE a.attrelid = to_regclass(:sign) AND x.privilege_type = 'REFERENCES'
+    UNION
+    SELECT h.right, r.oid, r.rolname::text, h.role FROM held h
+      JOIN pg_auth_members m ON m.roleid = h.oid JOIN pg_roles r ON r.oid = m.member)
+SELECT role, "right", through FROM held ORDER BY role, "right", through"""
+GROUPS = "SELECT role, name FROM {s}.producer_group WHERE role IS NOT NULL ORDER BY name"
+NAMED = "SELECT quote_ident(rolname) FROM pg_roles WHERE rolname = :role"
+MAKES_ROLES = "SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user"
+# May this user let others into a role that is there already?
+LETS_IN = """
+SELECT r.rolsuper OR pg_has_role(c.oid, 'MEMBER WITH ADMIN OPTION')
+       OR r.rolcreaterole AND current_setting('server_version_num')::int < 160000
+  FROM pg_roles r, pg_roles c WHERE r.rolname = current_user AND c.rolname = :role"""
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"
+TAKE_ALL = (
+    "REVOKE ALL ON ALL TABLES IN SCHEMA {s} FROM {role}",
+    "REVOKE ALL ON ALL SEQUENCES IN SCHEMA {s} FROM {role}",
+    "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {s} FROM {role}",
+    "REVOKE ALL ON SCHEMA {s} FROM {role}",
+)
+
+
+class Login(NamedTuple):
+    """What the login of a connection may do."""
+
+    owner: bool
+    rights: frozenset[Right]
+
+
+class Holder(NamedTuple):
+    """One right of a role, and the group that it comes from."""
+
+    role: str
+    right: Right
+    through: str | None
+    groups: tuple[str, ...]
+
+
+def login(connection: Connection, namespace: str) -> Login:
+    """Look what the login of a connection may do; the owner may do everything."""
+    named = {"sign": f'"{namespace}".{SIGN}', "rights": [*Right]}
+    owner, rights = connection.execute(text(HERE), named).one()
+    return Login(owner, EVERY_RIGHT if owner else frozenset(map(Right, rights)))
+
+
+def holders(connection: Connection, namespace: str) -> Sequence[Holder]:
+    """Tell who has which right, and which producer groups are that role's own."""
+    owned: dict[str, list[str]] = {}
+    for role, group in connection.execute(text(GROUPS.format(s=f'"{namespace}"'))):
+        owned.setdefault(role, []).append(group)
+    rows = connection.execute(text(HOLDERS), {"sign": f'"{namespace}".{SIGN}'})
+    return [Holder(role, Right(right), through, tuple(owned.get(role, ()))) for role, right, through in rows]
+
+
+def one_by_one(connection: Connection, namespace: str) -> None:
+    """Wait for whoever migrates the namespace or changes rights there, until this transaction ends."""
+    connection.execute(text(LOCK), {"name": f"txsaga migrate {namespace}"})
+
+
+def grant(connection: Connection, namespace: str, right: Right, role: str, groups: Sequence[str]) -> list[str]:
+    """Write what gives a role a right, and makes producer groups its own."""
+    one_by_one(connection, namespace)
+    named, s = _named(connection, role), f'"{namespace}"'
+    common = f"{namespace}_{right}"
+    has = {holder.role for holder in holders(connection, namespace) if holder.right is right}
+    statements = [] if common in has else _new_group(connection, common)
+    if statements or (common in has and connection.execute(text(LETS_IN), {"role": common}).scalar()):
+        statements += [*_granted(right, s, f'"{common}"'), f'GRANT "{common}" TO {named}']
+    else:
+        statements = list(_granted(right, s, named))
+    return statements + [_own(connection, s, group, role) for group in groups]
+
+
+def revoke(connection: Connection, namespace: str, right: Right, role: str) -> list[str]:
+    """Write what takes a right from a role; whatever else was granted to it here is kept where it is a right."""
+    one_by_one(connection, namespace)
+    named, held = _named(connection, role), [h for h in holders(connection, namespace) if h.role == role]
+    common = f"{namespace}_{right}"
+    of_right = [holder for holder in held if holder.right is right]
+    if not of_right:
+        raise ConfigError(f"role {role!r} has no {right} right here; see `txsaga db rights`")
+    ways = [holder.through for holder in of_right if holder.through is not None]
+    if others := [way for way in ways if way != common]:
+        raise ConfigError(
+            f"role {role!r} has the {right} right as a member of {', '.join(others)}, which may mean more than that: "
+            f"take it out there, or take the right from {others[0]}"
+        )
+    statements = [f'REVOKE "{common}" FROM {named}' for _ in ways]
+    if any(holder.through is None for holder in of_right):
+        rest = {holder.right for holder in held if holder.through is None} - {right}
+        statements += _anew(f'"{namespace}"', named, rest)
+    return statements
+
+
+def renew(connection: Connection, namespace: str) -> None:
+    """Grant anew what each role has, as this program's table of rights says it."""
+    direct: dict[str, set[Right]] = {}
+    for holder in holders(connection, namespace):
+        if holder.through is None:
+            direct.setdefault(holder.role, set()).add(holder.right)
+    for role, rights in direct.items():
+        run(connection, _anew(f'"{namespace}"', _named(connection, role), rights))
+
+
+def run(connection: Connection, statements: Sequence[str]) -> None:
+    """Execute statements as they were written."""
+    for statement in statements:
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+
+def _anew(s: str, named: str, rights: set[Right]) -> list[str]:
+    taken = [statement.format(s=s, role=named) for statement in TAKE_ALL]
+    return taken + [statement for right in sorted(rights) for statement in _granted(right, s, named)]
+
+
+def _granted(right: Right, s: str, named: str) -> Iterator[str]:
+    there = [function.name for function in functions.functions(s)]
+    for wanted, on in privileges(right, s, there):
+        yield f"GRANT {wanted} ON {on} TO {named}"
+
+
+def _new_group(connection: Connection, name: str) -> list[str]:
+    if not connection.execute(text(MAKES_ROLES)).scalar_one():
+        return []
+    taken = connection.execute(text(NAMED), {"role": name}).scalar_one_or_none()
+    return [] if taken is not None else [f'CREATE ROLE "{name}" NOLOGIN']
+
+
+def _own(connection: Connection, s: str, group: str, role: str) -> str:
+    known: Any = schema.producer_group
+    if connection.execute(known.select().where(known.c.name == group)).one_or_none() is None:
+        raise ConfigError(f"producer group {group!r} is not registered yet; its first producer does that")
+    quoted = [value.replace("'", "''") for value in (role, group)]
+    return f"UPDATE {s}.producer_group SET role = '{quoted[0]}' WHERE name = '{quoted[1]}'"
+
+
+def _named(connection: Connection, role: str) -> str:
+    named: str | None = connection.execute(text(NAMED), {"role": role}).scalar_one_or_none()
+    if named is None:
+        quoted = connection.execute(text("SELECT quote_ident(:role)"), {"role": role}).scalar_one()
+        raise ConfigError(f"there is no role {role!r} on this server; create it first: CREATE ROLE {quoted} LOGIN")
+    return named

@@ -1,0 +1,104 @@
+"""
+Schema changes: Alembic, configured here, run in one transaction under an advisory lock.
+
+Any number of processes may migrate at once; one does it, the others find it done. A schema that is newer
+than the program is left alone: an old program must not write rows that a new one reads otherwise. Alembic is imported
+by what migrates, and by nobody else: each process that opens a store would wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, text
+
+from txsaga.errors import SchemaMissing, SchemaTooNew, ServerTooOld
+from txsaga.store import founding, functions, granting, schema
+from txsaga.store.connection import transaction
+
+OLDEST = 150_000
+MIGRATIONS = Path(__file__).parent / "migrations"
+# A superuser who migrates somebody's namespace must leave nothing there that is his own.
+OWNER = """
+SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class
+ WHERE oid = to_regclass(:half) AND pg_get_userbyid(relowner) <> current_user
+   AND pg_has_role(relowner, 'MEMBER')"""
+
+
+def migrate(engine: Engine, namespace: str, *, renew: bool = True) -> str | None:
+    """Bring a namespace to this program's schema; return the one it had. Rights are renewed if asked to, or needed."""
+    with transaction(engine) as connection:
+        check_server(connection)
+        connection.execute(text("SET LOCAL lock_timeout = '60s'"))
+        granting.one_by_one(connection, namespace)
+        connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"'))
+        if owner := connection.execute(text(OWNER), {"half": f'"{namespace}".half'}).scalar():
+            connection.execute(text(f"SET LOCAL ROLE {owner}"))
+        connection.execute(text(f'SET LOCAL search_path TO "{namespace}"'))
+        before = _refuse_newer(connection, namespace)
+        _upgrade(connection, namespace)
+        changed = functions.write(connection, namespace) or before != newest()
+        founding.found(connection, namespace, span_ahead=schema.SPAN)
+        if renew or changed:
+            granting.renew(connection, namespace)
+    return before
+
+
+def check(connection: Connection, namespace: str) -> None:
+    """Raise unless the namespace has exactly this program's schema."""
+    check_server(connection)
+    have = _refuse_newer(connection, namespace)
+    if have != newest():
+        raise SchemaMissing(
+            f"namespace {namespace!r} has schema {have or 'none'}, needs {newest()}; run `txsaga db migrate`"
+        )
+
+
+def current(connection: Connection, namespace: str) -> str | None:
+    """Return the revision that the namespace has."""
+    table = f'"{namespace}".alembic_version'
+    if connection.execute(text("SELECT to_regclass(:table)"), {"table": table}).scalar() is None:
+        return None
+    found: str | None = connection.execute(text(f"SELECT version_num FROM {table}")).scalar_one_or_none()
+    return found
+
+
+def newest() -> str:
+    """Return the revision that this program was written for."""
+    return revisions()[0]
+
+
+@cache
+def revisions() -> Sequence[str]:
+    """Return the revisions that this program knows, newest first: each file is named by its own."""
+    names = [file.name.partition("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*_*.py")]
+    return tuple(sorted(names, reverse=True))
+
+
+def check_server(connection: Connection) -> None:
+    """Raise on a server that is too old."""
+    number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
+    if number < OLDEST:
+        raise ServerTooOld(
+            f"PostgreSQL {number // 10_000} is too old; txsaga needs {OLDEST // 10_000} or later: upgrade the server"
+        )
+
+
+def _refuse_newer(connection: Connection, namespace: str) -> str | None:
+    """Return the revision that the namespace has, unless it is newer than this program."""
+    have = current(connection, namespace)
+    if have is not None and have not in revisions():
+        raise SchemaTooNew(f"namespace {namespace!r} has schema {have}, newer than this program; upgrade txsaga")
+    return have
+
+
+def _upgrade(connection: Connection, namespace: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes.update(connection=connection, namespace=namespace)
+    command.upgrade(config, "head")

@@ -1,0 +1,198 @@
+"""
+The table of rights: which privileges each right needs on each object of a namespace.
+
+It names every table for every right, also where that is nothing, so that a new table can't be forgotten; a test holds
+it. Rows that a right must not reach in a table that it may touch are kept from it by policies (see the migrations),
+and what can't be said by either is done by functions.
+
+What `may` grants is the sign of a right. Whatever else somebody was granted by hand, without it no policy lets him in.
+It is REFERENCES, which means nothing by itself: whoever may read everything there is does not get every right by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from txsaga.store import schema
+from txsaga.store.right import Right
+
+SIGN = "may"
+WORD = re.compile(r"[A-Z]+")
+
+
+class Needs(NamedTuple):
+    """What each right needs on one object, as a GRANT says it."""
+
+    producer: str = ""
+    consumer: str = ""
+    operator: str = ""
+    engine: str = ""
+
+
+def _but(table: str, *hidden: str) -> str:
+    shown = [f'"{column.name}"' for column in schema.metadata.tables[table].columns if column.name not in hidden]
+    return f"SELECT ({', '.join(shown)})"
+
+
+STORE = _but("store", "token_inner", "token_outer", "token_key")
+WITHOUT_BODY = _but("half", "body")
+NEW_HALF = "INSERT (txid, pgroup, qid, part, attempt, chunk, n, keyed, body)"
+NEW_OP = "INSERT (txid, decision, keyed, from_check)"
+MOVE_TX = "UPDATE (owner, state, evidence, touched, coordinator)"
+NOTE = "INSERT (txid, what, who, why)"
+TOLD = "INSERT (txid, at, what, who, why)"
+NEW_STEP = (
+    'INSERT (txid, number, name, attempt, state, kind, resource, input, compensation, action, due, "left"), '
+    'UPDATE (state, "left", output, error, attempts, at)'
+)
+DECLARED = "UPDATE (name, attempt, kind, resource, input, compensation)"
+SAGA = "SELECT, INSERT (txid, ticket, until, driver), UPDATE (until, driver, stalled, why), DELETE"
+NEW_VOTE = "SELECT, INSERT (txid, ballot, voter, yes, evidence)"
+CHANGE = "SELECT, INSERT, UPDATE, DELETE"
+# What is replayed has its copy here: whoever may write that sends to a group what nobody sent.
+CLAIMED = (
+    "SELECT, INSERT (grp, qid, base, size, open, attempts, until, receipt, member, key, history), "
+    "UPDATE (open, attempts, until, receipt, member, txid, retry, history), DELETE"
+)
+POLICY = "style, ordered, max_attempts, backout, dead_letters, first_retry, longest_retry, expires"
+
+TABLES = {
+    "alembic_version": Needs("SELECT", "SELECT", "SELECT", "SELECT"),
+    SIGN: Needs(*(f"REFERENCES ({right})" for right in Right)),
+    "store": Needs(STORE, STORE, f"{STORE}, UPDATE (rejecting, cluster)", STORE),
+    "topic": Needs(
+        "SELECT",
+        "SELECT",
+        "SELECT, INSERT (name, type, retention_seconds, retention_bytes), UPDATE (retention_seconds, retention_bytes)",
+        "SELECT",
+    ),
+    "queue": Needs("SELECT", "SELECT", "SELECT, INSERT (topic, idx)", "SELECT"),
+    "weight": Needs(operator="SELECT", engine="SELECT, INSERT"),
+    "producer_group": Needs(
+        "SELECT, INSERT (name, transactional, role)", "SELECT", "SELECT, UPDATE (checks)", "SELECT"
+    ),
+    "resource": Needs("SELECT, INSERT (name, database), UPDATE (enlisted)", "", "SELECT", "SELECT"),
+    "half": Needs(f"{WITHOUT_BODY}, {NEW_HALF}", "", WITHOUT_BODY, f"SELECT, {NEW_HALF}"),
+    "op": Needs(f"SELECT, {NEW_OP}", "", f"SELECT, {NEW_OP}", f"SELECT, {NEW_OP}"),
+    "log": Needs("", "SELECT", "SELECT", "SELECT"),
+    "tick": Needs("", "", "SELECT", "SELECT"),
+    "tx": Needs(
+        f"SELECT, INSERT (txid, pgroup, key, epoch, state, run, coordinator, lease), {MOVE_TX}",
+        "",
+        f"SELECT, {MOVE_TX}",
+        f"SELECT, {MOVE_TX}",
+    ),
+    "branch": Needs(
+        "SELECT, INSERT (txid, number, attempt, resource, state, aux), UPDATE (state, at, why, decision)",
+        "",
+        "SELECT, UPDATE (state, at, why)",
+        "SELECT, UPDATE (state, at, why)",
+    ),
+    "flow_resource": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
+    "flow_step": Needs(
+        "SELECT, INSERT, UPDATE (state, ended, branch, mark, why)", "", "SELECT", "SELECT, UPDATE (late)"
+    ),
+    "flow_unit": Needs("SELECT, INSERT, UPDATE (branch, attempt, decision, at)", "", "SELECT", "SELECT"),
+    "flow_statement": Needs("SELECT, INSERT, DELETE", "", "SELECT", "SELECT"),
+    "ballot": Needs("SELECT, INSERT", "", "SELECT", "SELECT"),
+    "vote": Needs(NEW_VOTE, "", NEW_VOTE, "SELECT"),
+    "step": Needs(
+        f"SELECT, {NEW_STEP}, {DECLARED}",
+        "",
+        "SELECT, UPDATE (state, error, attempts, at)",
+        f"SELECT, {NEW_STEP}",
+    ),
+    "saga": Needs(SAGA, "", "SELECT, UPDATE (until, stalled, why)", SAGA),
+    "reservation": Needs(
+        "SELECT, INSERT, UPDATE (state, tried), DELETE",
+        "",
+        "SELECT, INSERT, UPDATE (state), DELETE",
+        "SELECT, INSERT, UPDATE (state), DELETE",
+    ),
+    "part": Needs("SELECT, INSERT, UPDATE (attempt)", "", "SELECT", "SELECT, INSERT, UPDATE (attempt)"),
+    "effect": Needs("SELECT, INSERT, DELETE", "", "SELECT, DELETE", "SELECT, DELETE"),
+    "iceberg_tables": Needs("SELECT, INSERT, UPDATE, DELETE", "SELECT", CHANGE, "SELECT, INSERT, UPDATE"),
+    "iceberg_namespace_properties": Needs(CHANGE, "SELECT", CHANGE, "SELECT, INSERT"),
+    "table_intent": Needs("SELECT, INSERT, UPDATE (txid)", "", "SELECT", "SELECT"),
+    "intent": Needs("SELECT (txid)", CHANGE, "SELECT, DELETE", "SELECT, DELETE"),
+    "cursor": Needs("", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, UPDATE, DELETE"),
+    "consumer_group": Needs(
+        "",
+        f"SELECT, INSERT (name, {POLICY}), UPDATE (seen)",
+        f"SELECT, INSERT (name, {POLICY}), UPDATE ({POLICY}, seen), DELETE",
+        "SELECT, UPDATE (seen), DELETE",
+    ),
+    "claim": Needs("SELECT (txid)", CLAIMED, CHANGE, "SELECT, UPDATE, DELETE"),
+    "dead_letter": Needs("", "SELECT, INSERT, UPDATE", CHANGE, "SELECT, INSERT"),
+    "lease": Needs(CHANGE, CHANGE, "SELECT", CHANGE),
+    "doubt": Needs("SELECT", "", CHANGE, CHANGE),
+    "question": Needs("SELECT", "", "SELECT", CHANGE),
+    "tally": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE (n)"),
+    "scheduled": Needs("SELECT", "", "SELECT", "SELECT, DELETE"),
+    "checkpoint": Needs("", "", "SELECT", "SELECT, INSERT, UPDATE"),
+    "event": Needs(f"SELECT, {NOTE}", "", f"SELECT, {NOTE}", f"SELECT, {TOLD}"),
+}
+
+SEQUENCES = {
+    "tx_seq": Needs("USAGE, SELECT", "", "SELECT", "SELECT"),
+    "topic_id_seq": Needs(operator="USAGE"),
+    "queue_qid_seq": Needs(operator="USAGE"),
+    "producer_group_id_seq": Needs(producer="USAGE"),
+    "resource_id_seq": Needs(producer="USAGE"),
+    "event_id_seq": Needs(producer="USAGE", operator="USAGE", engine="USAGE"),
+    "dead_letter_id_seq": Needs(consumer="USAGE", operator="USAGE", engine="USAGE"),
+}
+
+FUNCTIONS = {
+    "everywhere": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
+    "mine": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
+    "ours": Needs("EXECUTE", "EXECUTE", "EXECUTE", "EXECUTE"),
+    "is_chunk": Needs("EXECUTE", "", "", "EXECUTE"),
+    "token": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "prepare": Needs(producer="EXECUTE"),
+    "publish": Needs(producer="EXECUTE"),
+    "schedule": Needs(producer="EXECUTE"),
+    "send": Needs(producer="EXECUTE"),
+    "decide": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "recall": Needs(producer="EXECUTE"),
+    "contents": Needs(producer="EXECUTE"),
+    "fetch": Needs(consumer="EXECUTE"),
+    "back_out": Needs(consumer="EXECUTE"),
+    "hold": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "begin_branches": Needs(producer="EXECUTE"),
+    "give_out": Needs(producer="EXECUTE"),
+    "conclude": Needs(producer="EXECUTE"),
+    "fence": Needs(operator="EXECUTE", engine="EXECUTE"),
+    "resolve": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "open_sagas": Needs(producer="EXECUTE"),
+    "note_branches": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "take": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "answered": Needs(producer="EXECUTE", engine="EXECUTE"),
+    "unlist": Needs("EXECUTE", "", "EXECUTE", "EXECUTE"),
+    "tick": Needs(engine="EXECUTE"),
+    "attach_partition": Needs(engine="EXECUTE"),
+    "drop_ticks": Needs(engine="EXECUTE"),
+    "drop_partition": Needs(engine="EXECUTE"),
+}
+
+
+def privileges(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a right needs in a (quoted) namespace: privileges, and on what; functions by their full names."""
+    yield "USAGE", f"SCHEMA {s}"
+    for kind, objects in (("TABLE", TABLES), ("SEQUENCE", SEQUENCES)):
+        for name, needs in objects.items():
+            if wanted := getattr(needs, right):
+                yield wanted, f'{kind} {s}."{name}"'
+    for full in functions:
+        if wanted := getattr(FUNCTIONS[full.removeprefix(f"{s}.").partition("(")[0]], right):
+            yield wanted, f"FUNCTION {full}"
+
+
+def needed(right: Right, s: str, functions: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the objects that a right needs, each with each word of its privileges."""
+    for wanted, on in privileges(right, s, functions):
+        kind, _, name = on.partition(" ")
+        if kind != "SCHEMA":
+            yield from ((name, word) for word in WORD.findall(re.sub(r"\(.*?\)", "", wanted)))

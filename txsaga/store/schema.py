@@ -1,0 +1,405 @@
+"""
+The tables of a namespace, as they are now.
+
+Columns and constraints are named here once; `statements.py` and `hot.py` use them, the migrations lead to
+them, and a test compares the two. Tables carry no schema name: the engine translates it to the namespace.
+"""
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    Interval,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Sequence,
+    String,
+    Table,
+    UniqueConstraint,
+    Uuid,
+    event,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from txsaga.consume.claim import Style
+from txsaga.core.lifecycle import TxState
+from txsaga.core.topic import TopicType
+from txsaga.flows.store_tables import ballot as ballot
+from txsaga.flows.store_tables import branch as branch
+from txsaga.flows.store_tables import flow_resource as flow_resource
+from txsaga.flows.store_tables import flow_statement as flow_statement
+from txsaga.flows.store_tables import flow_step as flow_step
+from txsaga.flows.store_tables import flow_unit as flow_unit
+from txsaga.flows.store_tables import reservation as reservation
+from txsaga.flows.store_tables import saga as saga
+from txsaga.flows.store_tables import step as step
+from txsaga.flows.store_tables import vote as vote
+from txsaga.lake.catalog_tables import iceberg_namespace_properties as iceberg_namespace_properties
+from txsaga.lake.catalog_tables import iceberg_tables as iceberg_tables
+from txsaga.lake.catalog_tables import table_intent as table_intent
+from txsaga.store.right import Right
+from txsaga.store.types import (
+    EMPTY,
+    FALSE,
+    NONE,
+    NOW,
+    ZERO,
+    Decided,
+    Moment,
+    Snapshot,
+    Xid8,
+    finite,
+    lifelong,
+    one_of,
+    readable,
+)
+from txsaga.store.types import metadata as metadata
+
+SPAN = 1_000_000
+"""Transaction numbers per partition."""
+
+tx_seq = Sequence("tx_seq", metadata=metadata, cache=1, data_type=BigInteger)  # the sweep relies on rising numbers
+
+store = Table(
+    "store",
+    metadata,
+    Column("single", Boolean, CheckConstraint("single"), primary_key=True, server_default=text("true")),
+    Column("uuid", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
+    Column("incarnation", Integer, nullable=False, server_default=text("1")),
+    Column("births", ARRAY(BigInteger), nullable=False, server_default=text("'{}'")),  # see StoreId
+    Column("system_identifier", BigInteger, nullable=False),
+    Column("timeline", String, nullable=False),
+    Column("place", String, nullable=False),  # database and namespace by their oids: a copy has others
+    Column("token_inner", LargeBinary, nullable=False),  # HMAC pads of a random key, identity mixed in
+    Column("token_outer", LargeBinary, nullable=False),
+    Column("token_key", LargeBinary, nullable=False),
+    Column("rejecting", Boolean, nullable=False, server_default=FALSE),
+    Column("cluster", String),  # the one that it belongs to
+)
+
+may = Table(  # holds nothing: who may read a column has the right of its name, so the catalog knows it and nobody else
+    "may",
+    metadata,
+    *(Column(right.value, Boolean) for right in Right),
+)
+
+topic = Table(
+    "topic",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("type", String, CheckConstraint(one_of("type", TopicType)), nullable=False),
+    Column("retention_seconds", BigInteger),
+    Column("retention_bytes", BigInteger),
+)
+
+weight = Table(
+    "weight",
+    metadata,
+    Column("low", BigInteger, nullable=False),  # of a full partition
+    Column("topic", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("first", Moment),  # when the first of them got its offset
+    PrimaryKeyConstraint("low", "topic"),
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    Column("qid", Integer, primary_key=True),
+    Column("topic", Integer, ForeignKey(topic.c.id), nullable=False),
+    Column("idx", Integer, nullable=False),
+    Column("tail", BigInteger, nullable=False, server_default=ZERO),
+    Column("head", BigInteger, nullable=False, server_default=ZERO),
+    Column("reached", Snapshot),  # only while its log is blocked: what it was dispatched up to
+    UniqueConstraint("topic", "idx"),
+    postgresql_with={"fillfactor": 50},
+)
+
+producer_group = Table(
+    "producer_group",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("transactional", Boolean, nullable=False),
+    Column(  # what it says otherwise than the engine; every sweep reads its least age, so that is readable
+        "checks", JSONB, CheckConstraint(readable("checks", "min_age")), nullable=False, server_default=EMPTY
+    ),
+    Column("role", String),  # the database role that may act for it; without one every producer may
+)
+
+resource = Table(
+    "resource",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("database", Uuid, nullable=False),
+    Column("enlisted", Boolean, nullable=False, server_default=FALSE),  # branches may be prepared there
+    UniqueConstraint("name", "database"),
+)
+
+half = Table(
+    "half",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("born", Moment, nullable=False, server_default=NOW),
+    Column("batch", BigInteger, nullable=False, server_default=ZERO),  # finds a batch whose COMMIT was not answered
+    Column("pgroup", Integer, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("part", Integer, nullable=False, server_default=ZERO),
+    Column("attempt", Integer, nullable=False, server_default=ZERO),
+    Column("chunk", Integer, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("evidence", Integer),
+    Column("immunity", Integer),
+    Column("keyed", Boolean, nullable=False, server_default=FALSE),  # only keyed ones join part and tx
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("txid", "part", "attempt", "qid", "chunk"),
+    postgresql_partition_by="RANGE (txid)",
+)
+# Compressing small bodies costs more than it saves, and substring reads need them plain.
+event.listen(
+    half,
+    "after_create",
+    DDL("ALTER TABLE %(fullname)s ALTER body SET STORAGE EXTERNAL"),  # type: ignore[no-untyped-call]
+)
+
+op = Table(
+    "op",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("xid", Xid8, nullable=False, server_default=text("pg_current_xact_id()")),
+    Column("decision", Decided, nullable=False),
+    Column("keyed", Boolean, nullable=False, server_default=FALSE),
+    Column("from_check", Boolean, nullable=False, server_default=FALSE),
+    Index("op_xid", "xid"),
+    postgresql_partition_by="RANGE (txid)",
+)
+
+log = Table(
+    "log",
+    metadata,
+    Column("qid", Integer, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("txid", BigInteger, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("chunk", Integer, nullable=False),
+    Column("at", Moment, nullable=False, server_default=text("now()")),
+    PrimaryKeyConstraint("qid", "base"),
+)
+
+tick = Table(
+    "tick",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("snap", Snapshot, nullable=False),
+    Column("last_txid", BigInteger, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+)
+
+tx = Table(
+    "tx",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("pgroup", Integer, nullable=False),
+    Column("key", String),
+    Column("epoch", Integer, nullable=False),
+    Column("owner", Integer, nullable=False, server_default=text("1")),
+    Column("state", String, CheckConstraint(one_of("state", TxState)), nullable=False),
+    Column("evidence", Integer),
+    Column("opened", Moment, nullable=False, server_default=NOW),
+    Column("touched", Moment, CheckConstraint(finite("touched")), nullable=False, server_default=NOW),
+    Column("run", String),  # the flow that it belongs to
+    Column("coordinator", Uuid),  # the store whose branch it is, until that is finished or forgotten
+    Column("lease", Double),  # of a flow: seconds in which somebody must be heard of
+    UniqueConstraint("pgroup", "key", "epoch"),  # a key has one life per epoch
+)
+Index("tx_guest", tx.c.txid, postgresql_where=tx.c.coordinator.is_not(None))
+Index("tx_open", tx.c.touched, postgresql_where=tx.c.state.in_(["active", "ended", "prepared"]))
+
+part = Table(
+    "part",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),  # the one that won
+    PrimaryKeyConstraint("txid", "part"),
+)
+
+effect = Table(
+    "effect",
+    metadata,
+    Column("txid", BigInteger, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("payload", JSONB, nullable=False),
+    PrimaryKeyConstraint("txid", "seq"),
+)
+
+intent = Table(
+    "intent",
+    metadata,
+    Column("grp", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("txid", BigInteger, nullable=False, index=True),
+    Column("member", String, nullable=False),
+    PrimaryKeyConstraint("grp", "qid"),  # one undecided transaction per queue and group
+)
+
+cursor = Table(
+    "cursor",
+    metadata,
+    Column("grp", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("off", BigInteger, nullable=False),
+    Column("owner", String),
+    Column("epoch", BigInteger, nullable=False, server_default=ZERO),
+    PrimaryKeyConstraint("grp", "qid"),
+    postgresql_with={"fillfactor": 50},
+)
+
+consumer_group = Table(
+    "consumer_group",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("style", String, CheckConstraint(one_of("style", Style)), nullable=False),
+    Column("ordered", Boolean, nullable=False, server_default=FALSE),
+    Column("max_attempts", Integer),
+    Column("backout", String),
+    Column("dead_letters", Boolean, nullable=False, server_default=text("true")),
+    Column("first_retry", Interval, CheckConstraint(lifelong("first_retry")), nullable=False),
+    Column("longest_retry", Interval, CheckConstraint(lifelong("longest_retry")), nullable=False),
+    Column("expires", Interval, CheckConstraint(lifelong("expires"))),  # without it the group stays for ever
+    Column("seen", Moment, CheckConstraint(finite("seen")), nullable=False, server_default=NOW),
+)
+
+claim = Table(
+    "claim",
+    metadata,
+    Column("grp", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("open", BigInteger, nullable=False),  # one bit for each message that is to be done
+    Column("attempts", Integer, nullable=False),
+    Column("until", Moment, nullable=False),  # from then on anybody may take it
+    Column("receipt", BigInteger),  # of the member that holds it
+    Column("member", String),
+    Column("key", BigInteger),  # in a group that keeps order: nothing behind it with this key is handed out
+    Column("txid", BigInteger),  # only this transaction's decision ends it
+    Column("retry", Interval, CheckConstraint(lifelong("retry"))),  # how long it rests if that rolls back
+    Column("history", JSONB),  # why it came again, each time
+    Column("message", String),  # of a dead letter that is replayed: id, birth and content
+    Column("born", Moment),
+    Column("body", LargeBinary),
+    PrimaryKeyConstraint("grp", "qid", "base", "size"),
+    postgresql_with={"fillfactor": 70},
+)
+Index("claim_due", claim.c.grp, claim.c.until)
+Index("claim_tx", claim.c.txid, postgresql_where=claim.c.txid.is_not(None))
+Index("claim_key", claim.c.grp, claim.c.qid, claim.c.key, claim.c.base, postgresql_where=claim.c.key.is_not(None))
+
+dead_letter = Table(
+    "dead_letter",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("grp", String, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("qid", Integer, nullable=False),
+    Column("off", BigInteger, nullable=False),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("attempts", Integer, nullable=False),
+    Column("cause", String, nullable=False),
+    Column("history", JSONB, nullable=False),
+    Column("message", String, nullable=False),
+    Column("born", Moment, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("grp", "qid", "off"),
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("holder", String, nullable=False),
+    Column("epoch", BigInteger, nullable=False, server_default=text("1")),
+    Column("until", Moment, nullable=False),
+    PrimaryKeyConstraint("kind", "name"),
+)
+
+doubt = Table(
+    "doubt",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("pgroup", Integer, nullable=False),
+    Column("keyed", Boolean, nullable=False, server_default=FALSE),
+    Column("check_at", Moment, CheckConstraint(finite("check_at")), nullable=False, server_default=NOW),
+    Column("resumed", Moment),  # from then on its total time counts anew
+    Column("checks", Integer, nullable=False, server_default=ZERO),
+    Column("parked", String),  # why it is out of checks
+    Column("remarks", JSONB, nullable=False, server_default=NONE),  # what came of the checks, the last ones
+)
+
+Index("doubt_due", doubt.c.check_at, postgresql_where=doubt.c.parked.is_(None))
+
+question = Table(
+    "question",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),  # one at a time
+    Column("pgroup", Integer, nullable=False),
+    Column("member", String, nullable=False),
+    Column("asked", Moment, nullable=False, server_default=NOW),
+    Column("patience", Interval, CheckConstraint(lifelong("patience")), nullable=False),
+    Column("until", Moment),  # since its member took it up
+)
+Index("question_member", question.c.member, question.c.asked, postgresql_where=question.c.until.is_(None))
+
+tally = Table(
+    "tally",
+    metadata,
+    Column("pgroup", Integer, nullable=False),
+    Column("answer", String, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    PrimaryKeyConstraint("pgroup", "answer"),
+)
+
+scheduled = Table(
+    "scheduled",
+    metadata,
+    Column("txid", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Moment, CheckConstraint(finite("at")), nullable=False),
+    Column("pgroup", Integer, nullable=False),
+)
+Index("scheduled_due", scheduled.c.at, scheduled.c.txid)
+
+checkpoint = Table(
+    "checkpoint",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("txid", BigInteger, nullable=False),
+)
+
+audit = Table(
+    "event",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("txid", BigInteger, nullable=False, index=True),
+    Column("at", Moment, nullable=False, server_default=NOW),
+    Column("what", String, nullable=False),
+    Column("who", String, nullable=False),
+    Column("why", String, nullable=False),
+    Column("login", String, server_default=text("SESSION_USER")),  # nobody is granted to write it
+)

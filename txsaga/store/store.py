@@ -1,0 +1,123 @@
+"""
+The PostgreSQL store: every port over one pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+from txsaga.checkback.doubts_store import PostgresDoubts
+from txsaga.checkback.leases_store import PostgresLeases
+from txsaga.checkback.questions_store import PostgresQuestions
+from txsaga.consume.claims_store import PostgresClaims
+from txsaga.consume.cursors_store import PostgresQueues
+from txsaga.consume.groups_store import PostgresDeadLetters, PostgresGroups
+from txsaga.consume.log_store import PostgresLog
+from txsaga.core.identity import StoreId
+from txsaga.core.retry import PATIENCE
+from txsaga.errors import BrokerClosed, IdentityChanged
+from txsaga.flows.branches_store import PostgresBranches
+from txsaga.flows.flows_store import PostgresFlows
+from txsaga.flows.steps_store import PostgresSteps
+from txsaga.inspect.overview_store import PostgresOverview
+from txsaga.messages.halves_store import PostgresHalves
+from txsaga.messages.hot_statements import Hot
+from txsaga.messages.ledger_store import PostgresLedgers
+from txsaga.messages.registry_store import PostgresRegistry
+from txsaga.messages.schedule_store import PostgresSchedule
+from txsaga.resources.reservations_store import PostgresReservations
+from txsaga.store import founding, migrate
+from txsaga.store.connection import follow, make_engine, parse_url, transaction
+from txsaga.store.entering import enter
+from txsaga.store.granting import Login
+
+
+class PostgresStore:
+    """One namespace of a PostgreSQL database."""
+
+    waits_in_loops = True
+
+    def __init__(
+        self, engine: Engine, namespace: str, identity: StoreId, login: Login, patience: float = PATIENCE
+    ) -> None:
+        owner = login.owner
+        hot = Hot.of(f'"{namespace}"', owner=owner)
+        self.engine, self.namespace, self.rights = engine, namespace, login.rights
+        self.halves = PostgresHalves(engine, hot, identity, patience)
+        self.ledgers = PostgresLedgers(engine, namespace, owner=owner)
+        self.branches = PostgresBranches(engine, namespace, str(identity), owner=owner)
+        self.steps = PostgresSteps(engine, namespace, str(identity), owner=owner)
+        self.reservations = PostgresReservations(engine)
+        self.flows = PostgresFlows(engine, namespace)
+        self.log = PostgresLog(engine, hot, namespace)
+        self.schedule = PostgresSchedule(engine, namespace)
+        self.doubts = PostgresDoubts(engine, hot, namespace, owner=owner)
+        self.questions = PostgresQuestions(engine, namespace, self.halves.views_of, owner=owner)
+        self.leases = PostgresLeases(engine)
+        self.queues = PostgresQueues(engine, namespace)
+        self.claims = PostgresClaims(engine, namespace, owner=owner)
+        self.groups = PostgresGroups(engine, namespace)
+        self.dead_letters = PostgresDeadLetters(engine, namespace)
+        self.registry = PostgresRegistry(engine, identity, owner=owner)
+        self.overview = PostgresOverview(engine, namespace, identity, self.log)
+        self._guard(engine)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        create: bool = False,
+        patience: float = PATIENCE,
+        find: Callable[[], str] | None = None,
+    ) -> PostgresStore:
+        """Open the store of a URL, migrating it first when asked to.
+
+        `patience` is for a store that went away; `find` returns its URL then, where another one may be right.
+        """
+        address, namespace = parse_url(url)
+        engine = make_engine(address, namespace)
+        if find is not None:
+            follow(engine, find)
+        try:
+            if create:
+                migrate.migrate(engine, namespace, renew=False)
+            with transaction(engine) as connection:
+                identity, login = enter(connection, namespace)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, namespace, identity, login, patience)
+
+    def close(self) -> None:
+        """Give back every connection; no other is opened."""
+        event.listen(self.engine, "do_connect", _closed)
+        self.halves.close()
+        self.branches.close()
+        self.steps.close()
+        self.log.close()
+        self.schedule.close()
+        self.doubts.close()
+        self.claims.close()
+        self.engine.dispose()
+
+    def _guard(self, engine: Engine) -> None:
+        """Refuse connections that lead to another server than the one the store was opened on (R8)."""
+        identity = self.registry.identity
+        sql = founding.at_home(self.namespace)
+
+        def check(connection: Any, _: object) -> None:
+            with connection.cursor() as cursor:
+                row = cursor.execute(sql).fetchone()
+            connection.rollback()
+            if row is None or (row[0], row[1]) != (identity.uuid, identity.incarnation) or not row[2]:
+                raise IdentityChanged(f"the server behind the URL is no longer store {identity}; connect anew")
+
+        event.listen(engine, "connect", check)
+
+
+def _closed(*_: object) -> None:
+    raise BrokerClosed
