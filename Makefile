@@ -58,7 +58,7 @@ requirements: venv ## requirement ids and the tests that carry them
 	$(py) -m tests.requirements $(ARGS)
 
 crash-matrix: venv ## kill at every fact, just before and just after
-	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos tests/adapters/files/test_dying.py --ignore-glob 'tests/chaos/test_airflow*' $(ARGS)
+	$(py) -m pytest -n $(JOBS) --dist worksteal -m kill --full-matrix tests/chaos tests/resources/files/test_dying.py --ignore-glob 'tests/chaos/test_airflow*' $(ARGS)
 
 airflow-matrix: venv ## kill each part of an Airflow at each of nine events of a transfer, and at each fact of a lake
 	$(py) -m pytest --full-matrix tests/chaos/test_airflow_kills.py tests/chaos/test_airflow_lake_kills.py $(ARGS)

@@ -21,6 +21,8 @@ if _typing.TYPE_CHECKING:
     from txsaga.consume.delivery import Delivery
     from txsaga.consume.stream import Stream
     from txsaga.evidence.inbox import inbox
+    from txsaga.core.facts import Fact
+    from txsaga.embedded.server import EmbeddedServer
     from txsaga.flows.ballot import Ballot
     from txsaga.flows.coordinated import Coordinated, again
     from txsaga.flows.flow import Flow
@@ -50,6 +52,8 @@ __all__ = [
     "Decision",
     "Delivered",
     "Delivery",
+    "EmbeddedServer",
+    "Fact",
     "Flow",
     "Folder",
     "Http",
@@ -79,9 +83,11 @@ _MODULES = {
     "BrokerCluster": "txsaga.clusters.broker_cluster",
     "Callables": "txsaga.resources.tcc",
     "CheckProfile": "txsaga.checkback.profile",
-    "Delivery": "txsaga.consume.delivery",
     "Consumer": "txsaga.consume.consumer",
     "Coordinated": "txsaga.flows.coordinated",
+    "Delivery": "txsaga.consume.delivery",
+    "EmbeddedServer": "txsaga.embedded.server",
+    "Fact": "txsaga.core.facts",
     "Flow": "txsaga.flows.flow",
     "Folder": "txsaga.resources.files.folder",
     "HttpService": "txsaga.resources.http",

@@ -11,9 +11,9 @@ from sqlalchemy import Engine, NullPool, create_engine
 
 import txsaga
 from tests.chaos.proxy import Loss, Proxy, network
-from tests.engine.members import QUICK, Member, age, checks
-from tests.engine.shop import Shop, closing, order, says
-from tests.engine.stored import Stored
+from tests.scene.members import QUICK, Member, age, checks
+from tests.scene.shop import Shop, closing, order, says
+from tests.scene.stored import Stored
 from txsaga import COMMIT
 from txsaga.checkback.role import CheckBack
 from txsaga.core.role_loop import Loop

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.adapters.tcc.service import SECRET, Till
+from tests.resources.callables.service import SECRET, Till
 from tests.services.free_port import free_port
 from txsaga.resources.http import SignedCall
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
-from tests.adapters.tcc.service import SECRET
 from tests.chaos.houses import close_place, open_books, open_place, place
+from tests.resources.callables.service import SECRET
 from tests.services.databases import fresh_name
 from txsaga import HttpService
 from txsaga.wiring.connecting import open_store

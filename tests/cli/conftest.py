@@ -11,7 +11,7 @@ import pytest
 
 import txsaga
 from tests.cli.program import Said, is_setting
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 from txsaga.cli.__main__ import main

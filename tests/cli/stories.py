@@ -19,9 +19,9 @@ from typing import Any
 
 from sqlalchemy import NullPool, create_engine
 
-from tests.engine.coordinator.fakes import FakeResource
-from tests.engine.fakes import NoHome
+from tests.flows.coordinated.fakes import FakeResource
 from tests.oracle import MemoryStore
+from tests.scene.fake_store import NoHome
 from txsaga.broker import Broker, JoiningProducer
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.one_check import look

@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 import txsaga
-from tests.adapters.postgres.logins import logins
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
-from tests.engine.coordinator.bank import START, TRANSFERS, Bank
-from tests.engine.stored import Stored
+from tests.flows.coordinated.bank import START, TRANSFERS, Bank
+from tests.scene.stored import Stored
 from tests.services.free_port import free_port
+from tests.store.logins import logins
 from txsaga.cli.tx import os_user
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import txsaga
-from tests.adapters.lake.test_flows import Opinion
 from tests.cli.conftest import Cli
+from tests.lake.test_flows import Opinion
 from txsaga.errors import NotCarried
 
 pytestmark = pytest.mark.postgres

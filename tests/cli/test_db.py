@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from tests.services.embedded import temporary_home
 
 

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 import txsaga
-from tests.adapters.postgres.logins import logins
 from tests.cli.conftest import Cli
 from tests.contracts.samples import park
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.pooler import pooled
+from tests.store.logins import logins
 from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.consume.dispatcher import Dispatcher

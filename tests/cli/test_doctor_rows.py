@@ -25,7 +25,7 @@ from tests.contracts.samples import (
     row,
     settle,
 )
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.checkback.role import CheckBack

@@ -11,7 +11,7 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
 from tests.contracts.samples import park
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
 from txsaga.cli.tx import os_user

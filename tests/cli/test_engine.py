@@ -17,8 +17,8 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import TIMEOUT, environment, started
 from tests.contracts.samples import start
-from tests.engine.stored import Stored
-from tests.rules.patience import eventually
+from tests.scene.patience import eventually
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
 from txsaga.cli.engine import Profile, profile_of, run, stopping

@@ -9,7 +9,7 @@ from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.engine import make_url
 
 from tests.cli.conftest import Cli
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from tests.services.free_port import free_port
 from txsaga.cli import __main__ as program

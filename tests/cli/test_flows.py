@@ -10,8 +10,8 @@ from sqlalchemy import create_engine
 
 import txsaga
 from tests.cli.conftest import Cli
-from tests.engine.coordinator.bank import Bank, pay
-from tests.engine.stored import Stored
+from tests.flows.coordinated.bank import Bank, pay
+from tests.scene.stored import Stored
 from txsaga.flows.flow import Flow
 
 pytestmark = pytest.mark.postgres

@@ -20,9 +20,9 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import environment, started
 from tests.contracts.samples import park
-from tests.engine.coordinator.fakes import desk
-from tests.engine.stored import Stored
+from tests.flows.coordinated.fakes import desk
 from tests.oracle import MemoryStore
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.profile import CheckProfile
 from txsaga.cli.metrics import Gauges, Metrics, Watched, served

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 import txsaga
-from tests.adapters.postgres.logins import Logins, logins
 from tests.cli.conftest import Cli
 from tests.contracts.samples import park
+from tests.store.logins import Logins, logins
 from txsaga.store.right import Right
 from txsaga.wiring.connecting import open_store
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.engine.saga.agency import BOOK, CANCEL, LONG_AGO, TRIPS, Agency, Stop, call, done, mail
-from tests.engine.saga.conftest import agency as agency  # a fixture
+from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, TRIPS, Agency, Stop, call, done, mail
+from tests.flows.saga.conftest import agency as agency  # a fixture
 from txsaga import Undo, compensation
 from txsaga.cli.tx import os_user
 from txsaga.flows.saga import Saga
@@ -151,7 +151,7 @@ def test_an_engine_loads_the_code_of_sagas_and_drives_them(
     agency.stored.let_pass(LONG_AGO)
     agency.stored.rows("UPDATE saga SET until = until - interval '1 hour'")
     assert done == []
-    said = desk("engine", "--once", "--json", "--sagas", "tests.engine.saga.agency", "--sagas", "no.such.module")
+    said = desk("engine", "--once", "--json", "--sagas", "tests.flows.saga.agency", "--sagas", "no.such.module")
     assert said.document["sagas"] == 1
     assert "module 'no.such.module' of sagas can't be loaded" in said.err
     assert done == ["mail a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from tests.services.databases import fresh_name
 from txsaga.broker import Broker
 from txsaga.core.message import MAX_BODY, MAX_KEY

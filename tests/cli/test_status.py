@@ -10,7 +10,7 @@ import pytest
 import txsaga
 from tests.cli.conftest import Cli
 from tests.contracts.samples import park
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.consume.dispatcher import Dispatcher

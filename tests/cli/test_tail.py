@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 
 

@@ -14,7 +14,7 @@ import txsaga
 from tests.cli.conftest import Cli
 from tests.cli.program import Said
 from tests.contracts.samples import answered, new_group, row
-from tests.engine.stored import Stored
+from tests.scene.stored import Stored
 from txsaga.broker import Broker
 from txsaga.cli.tx import os_user
 from txsaga.consume.dispatcher import Dispatcher

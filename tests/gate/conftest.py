@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.lake.books import LEDGER, Books
-from tests.adapters.lake.conftest import books, open_books, warehouse
+from tests.lake.books import LEDGER, Books
+from tests.lake.conftest import books, open_books, warehouse
 from txsaga.gate import stop
 
 __all__ = ["books", "open_books", "warehouse"]

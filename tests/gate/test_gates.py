@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, text
 
-from tests.adapters.lake.books import LEDGER, MONDAY, POSTING, Books, rows
 from tests.gate.conftest import IDS, NOTES
+from tests.lake.books import LEDGER, MONDAY, POSTING, Books, rows
 from txsaga.core.message import Message
 from txsaga.errors import ConfigError, NotCarried
 from txsaga.errors.gate import UnknownSuite

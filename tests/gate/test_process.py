@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from tests.adapters.lake.books import LEDGER, Books, rows
 from tests.gate.conftest import IDS
+from tests.lake.books import LEDGER, Books, rows
 from txsaga.errors import NotCarried
 from txsaga.gate import expect, process
 

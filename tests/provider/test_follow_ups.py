@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG, Asset
 
 import txsaga
-from tests.adapters.airflow.fake import FakeAirflow, fake_airflow
+from tests.airflow_host.fake import FakeAirflow, fake_airflow
 from tests.provider.house import House
 from tests.services.databases import fresh_name
 from txsaga.core.decision import LocalState

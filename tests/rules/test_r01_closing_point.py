@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.contracts.samples import PATIENCE, start
-from tests.rules.gate import gate
-from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, check_back, entries_in, left_after_local, read, write_entry
+from tests.scene.gate import gate
+from tests.scene.probe import Probe
+from tests.scene.rules import OpenBroker, check_back, entries_in, left_after_local, read, write_entry
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision, LocalState
 from txsaga.core.facts import Deciding, Fact
@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.rule("R1"), pytest.mark.postgres]
 
 
 @pytest.fixture
-def open_transaction(broker: Broker, shop: Producer, books: Engine, monkeypatch: pytest.MonkeyPatch) -> Transaction:
+def open_transaction(broker: Broker, seller: Producer, books: Engine, monkeypatch: pytest.MonkeyPatch) -> Transaction:
     """Give a transaction killed between its two sends, its evidence committed all the same."""
     monkeypatch.setattr("txsaga.messages.transaction.FLUSH", 0)
-    tx = shop.transaction(key="order-1").__enter__()
+    tx = seller.transaction(key="order-1").__enter__()
     tx.send("orders", b"a")
     assert tx.id is not None
     _, evidence = broker.kernel.resource("books")
@@ -59,9 +59,9 @@ def test_nobody_else_commits_an_open_transaction(broker: Broker, open_transactio
 
 
 def test_an_owner_who_closes_while_others_judge_it_open_is_not_rolled_back(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine
 ) -> None:
-    tx = shop.transaction(key="order-1").__enter__()
+    tx = seller.transaction(key="order-1").__enter__()
     tx.send("orders", b"a")
 
     def close_it(fact: Fact) -> None:
@@ -82,8 +82,8 @@ def test_an_owner_who_closes_while_others_judge_it_open_is_not_rolled_back(
 
 
 @pytest.mark.parametrize("key", [None, "order-1"])
-def test_local_work_comes_once_and_last(shop: Producer, books: Engine, key: str | None) -> None:
-    with shop.transaction(key=key) as tx:
+def test_local_work_comes_once_and_last(seller: Producer, books: Engine, key: str | None) -> None:
+    with seller.transaction(key=key) as tx:
         tx.send("orders", b"a")
         with tx.local("books") as connection:
             write_entry(connection)
@@ -97,10 +97,10 @@ def test_local_work_comes_once_and_last(shop: Producer, books: Engine, key: str 
 
 
 def test_the_last_halves_and_the_end_are_one_commit_before_local_work(
-    broker: Broker, shop: Producer, probe: Probe, books: Engine
+    broker: Broker, seller: Producer, probe: Probe, books: Engine
 ) -> None:
     def run() -> Transaction:
-        with shop.transaction(key="order-1") as tx:
+        with seller.transaction(key="order-1") as tx:
             tx.send("orders", b"a")
             with tx.local("books") as connection:
                 write_entry(connection)
@@ -118,8 +118,8 @@ def test_the_last_halves_and_the_end_are_one_commit_before_local_work(
     assert read(broker) == [b"a"]
 
 
-def test_the_halves_and_the_end_of_a_transaction_without_key_are_one_statement(shop: Producer, probe: Probe) -> None:
-    tx = shop.transaction().__enter__()
+def test_the_halves_and_the_end_of_a_transaction_without_key_are_one_statement(seller: Producer, probe: Probe) -> None:
+    tx = seller.transaction().__enter__()
     tx.send("orders", b"a")
     tx.send("orders", b"b")
     assert probe.value("SELECT count(*) FROM half") == 0
@@ -129,9 +129,9 @@ def test_the_halves_and_the_end_of_a_transaction_without_key_are_one_statement(s
 
 @pytest.mark.parametrize("key", [None, "order-1"])
 def test_others_commit_what_was_closed_before_its_owner_died(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, key: str | None
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine, key: str | None
 ) -> None:
-    left_after_local(shop, key=key)
+    left_after_local(seller, key=key)
     assert check_back(open_broker(books=books)) == 1
     assert read(broker) == [b"a"]
 

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.contracts.samples import PATIENCE, drain, start
-from tests.rules.gate import gate
-from tests.rules.probe import Probe
-from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
+from tests.scene.gate import gate
+from tests.scene.probe import Probe
+from tests.scene.rules import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
 from txsaga.broker import Broker
 from txsaga.checkback.role import CheckBack
 from txsaga.core.decision import Decision, LocalState
@@ -32,7 +32,7 @@ PUT_ELSEWHERE = "UPDATE cursor SET \"off\" = 1, owner = NULL, epoch = epoch + 1 
 
 
 @pytest.fixture
-def dead(broker: Broker, shop: Producer) -> Transaction:
+def dead(broker: Broker, seller: Producer) -> Transaction:
     """Give a transaction with a late body and consumed offsets whose owner died after local work."""
     broker.create_topic("paid", queues=1)
     broker.producer("bank").send("paid", b"1")
@@ -40,7 +40,7 @@ def dead(broker: Broker, shop: Producer) -> Transaction:
     stream = broker.stream("billing", ["paid"])
     batch = stream.poll()
     assert batch is not None
-    tx = shop.transaction().__enter__()
+    tx = seller.transaction().__enter__()
     tx.consume(stream, batch)
     tx.send("orders", b"early")
     slot = tx.later("orders")

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.contracts.samples import PATIENCE, drain, start
-from tests.rules.gate import gate
-from tests.rules.patience import eventually
-from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, read
+from tests.scene.gate import gate
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe
+from tests.scene.rules import OpenBroker, read
 from txsaga.broker import Broker
 from txsaga.consume.stream import Stream
 from txsaga.core.layout import Batch
@@ -42,8 +42,8 @@ def paid(broker: Broker) -> tuple[Stream, Batch]:
     return stream, batch
 
 
-def test_a_half_that_was_let_in_is_delivered(broker: Broker, shop: Producer, probe: Probe) -> None:
-    tx = shop.transaction(key="order-1").__enter__()
+def test_a_half_that_was_let_in_is_delivered(broker: Broker, seller: Producer, probe: Probe) -> None:
+    tx = seller.transaction(key="order-1").__enter__()
     tx.send("orders", b"a")
     with gate(probe, "INSERT", "half") as shut:
         sent = start(lambda: tx.send("orders", b"b"))
@@ -59,9 +59,9 @@ def test_a_half_that_was_let_in_is_delivered(broker: Broker, shop: Producer, pro
 
 
 def test_offsets_that_were_let_in_are_freed_by_the_rollback(
-    shop: Producer, probe: Probe, paid: tuple[Stream, Batch]
+    seller: Producer, probe: Probe, paid: tuple[Stream, Batch]
 ) -> None:
-    tx = shop.transaction().__enter__()
+    tx = seller.transaction().__enter__()
     with gate(probe, "INSERT", "intent") as shut:
         bound = start(lambda: tx.consume(*paid))
         (zombie,) = shut.wait()
@@ -75,9 +75,9 @@ def test_offsets_that_were_let_in_are_freed_by_the_rollback(
 
 
 def test_a_take_over_waits_for_the_write_before_it(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe
+    open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe
 ) -> None:
-    zombie = shop.transaction(key="order-1").__enter__()
+    zombie = seller.transaction(key="order-1").__enter__()
     with gate(probe, "INSERT", "half") as shut:
         sent = start(lambda: zombie.send("orders", b"first"))
         (pid,) = shut.wait()
@@ -107,9 +107,9 @@ SELECT (SELECT count(*) FROM half WHERE keyed), (SELECT count(*) FROM effect), (
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_nothing_is_written_after_the_decision(
-    open_broker: OpenBroker, shop: Producer, probe: Probe, paid: tuple[Stream, Batch], write: Write
+    open_broker: OpenBroker, seller: Producer, probe: Probe, paid: tuple[Stream, Batch], write: Write
 ) -> None:
-    zombie = shop.transaction(key="order-1").__enter__()
+    zombie = seller.transaction(key="order-1").__enter__()
     with open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1") as winner:
         winner.send("orders", b"winner")
     before = probe.rows(ROWS)
@@ -120,9 +120,9 @@ def test_nothing_is_written_after_the_decision(
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_nothing_is_written_by_an_owner_who_was_taken_over(
-    open_broker: OpenBroker, shop: Producer, probe: Probe, paid: tuple[Stream, Batch], write: Write
+    open_broker: OpenBroker, seller: Producer, probe: Probe, paid: tuple[Stream, Batch], write: Write
 ) -> None:
-    zombie = shop.transaction(key="order-1").__enter__()
+    zombie = seller.transaction(key="order-1").__enter__()
     open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1").__enter__()
     before = probe.rows(ROWS)
     with pytest.raises(Superseded):
@@ -131,9 +131,9 @@ def test_nothing_is_written_by_an_owner_who_was_taken_over(
 
 
 def test_an_owner_who_was_taken_over_decides_nothing(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine
 ) -> None:
-    zombie = shop.transaction(key="order-1").__enter__()
+    zombie = seller.transaction(key="order-1").__enter__()
     zombie.send("orders", b"zombie")
     with open_broker().producer("shop", checker=lambda _: None).transaction(key="order-1") as winner:
         with pytest.raises(TransactionError):

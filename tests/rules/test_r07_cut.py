@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import text
 
 from tests.contracts.samples import PATIENCE, drain, start
-from tests.rules.gate import gate
-from tests.rules.patience import eventually
-from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker
+from tests.scene.gate import gate
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe
+from tests.scene.rules import OpenBroker
 from txsaga.broker import Broker, JoiningProducer
 from txsaga.lake.cut import Cut
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, Engine
 
 import txsaga
 from tests.contracts.samples import PATIENCE, start
-from tests.rules.patience import eventually
-from tests.rules.probe import Probe
-from tests.rules.scene import (
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe
+from tests.scene.rules import (
     OpenBroker,
     check_back,
     entries_in,
@@ -72,13 +72,13 @@ def test_a_store_that_was_moved_is_not_opened(store_url: str, probe: Probe, move
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_a_running_process_does_not_follow_its_store(broker: Broker, shop: Producer, probe: Probe, move: str) -> None:
-    shop.prepare_now("orders", b"before")
+def test_a_running_process_does_not_follow_its_store(broker: Broker, seller: Producer, probe: Probe, move: str) -> None:
+    seller.prepare_now("orders", b"before")
     probe.run(move)
     probe.run(founding.END_OTHERS.format(name=f"txsaga {probe.namespace}"))
     for work in (
-        lambda: shop.prepare_now("orders", b"after"),
-        lambda: shop.transaction(key="after").__enter__(),
+        lambda: seller.prepare_now("orders", b"after"),
+        lambda: seller.transaction(key="after").__enter__(),
         lambda: broker.kernel.store.log.tick(10),
         lambda: broker.kernel.store.doubts.sweep(timedelta(0)),
     ):
@@ -108,28 +108,28 @@ def test_adopting_raises_the_incarnation_and_opens_the_store(
 
 
 def test_the_hole_decisions_below_the_last_tick_are_never_dispatched(
-    broker: Broker, shop: Producer, probe: Probe
+    broker: Broker, seller: Producer, probe: Probe
 ) -> None:
     read(broker)
     restore(probe, AHEAD["far"])
-    shop.commit(shop.prepare_now("orders", b"new"))
+    seller.commit(seller.prepare_now("orders", b"new"))
     assert read(broker) == []
 
 
 @pytest.mark.parametrize("ahead", AHEAD.values(), ids=AHEAD)
 def test_after_adopting_each_decision_is_delivered_once(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe, adopt: Adopt, ahead: int
+    open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe, adopt: Adopt, ahead: int
 ) -> None:
-    shop.commit(shop.prepare_now("orders", b"dispatched"))
+    seller.commit(seller.prepare_now("orders", b"dispatched"))
     read(broker)
-    shop.commit(shop.prepare_now("orders", b"decided"))
-    shop.roll_back(shop.prepare_now("orders", b"rolled back"))
+    seller.commit(seller.prepare_now("orders", b"decided"))
+    seller.roll_back(seller.prepare_now("orders", b"rolled back"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txsaga.messages.transaction.FLUSH", 0)
-        shop.transaction(key="order-1").__enter__().send("orders", b"superseded")
-        with shop.transaction(key="order-1") as tx:
+        seller.transaction(key="order-1").__enter__().send("orders", b"superseded")
+        with seller.transaction(key="order-1") as tx:
             tx.send("orders", b"keyed")
-    shop.prepare_now("orders", b"undecided")
+    seller.prepare_now("orders", b"undecided")
     restore(probe, ahead)
     adopt()
     after = open_broker()
@@ -172,9 +172,9 @@ def test_a_decision_under_way_while_adopting_is_delivered_once(
 
 
 def test_tokens_of_the_life_before_are_refused(
-    open_broker: OpenBroker, shop: Producer, probe: Probe, adopt: Adopt
+    open_broker: OpenBroker, seller: Producer, probe: Probe, adopt: Adopt
 ) -> None:
-    receipt = shop.prepare_now("orders", b"a")
+    receipt = seller.prepare_now("orders", b"a")
     adopt()
     after = open_broker().producer("shop", checker=lambda _: None)
     with pytest.raises(UnknownTransaction, match="token"):
@@ -183,9 +183,9 @@ def test_tokens_of_the_life_before_are_refused(
 
 
 def test_ids_of_the_life_before_are_refused(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, adopt: Adopt
+    open_broker: OpenBroker, broker: Broker, seller: Producer, adopt: Adopt
 ) -> None:
-    kept, lost = shop.prepare_now("orders", b"a").txid, 4711
+    kept, lost = seller.prepare_now("orders", b"a").txid, 4711
     message = broker.kernel.store.halves.views(kept)[0].id
     names = {txid: broker.identity.transaction(txid) for txid in (kept, lost)}
     adopt()
@@ -208,14 +208,14 @@ def test_ids_of_the_life_before_are_refused(
 
 
 def test_a_process_of_the_life_before_stores_nothing_under_its_name(
-    broker: Broker, shop: Producer, probe: Probe, store_url: str
+    broker: Broker, seller: Producer, probe: Probe, store_url: str
 ) -> None:
-    shop.prepare_now("orders", b"before")
+    seller.prepare_now("orders", b"before")
     address, namespace = parse_url(store_url)
     engine = make_engine(address, namespace)
     with transaction(engine) as adopting:
         founding.adopt(adopting, namespace)
-        waiting = start(lambda: shop.prepare_now("orders", b"zombie"))
+        waiting = start(lambda: seller.prepare_now("orders", b"zombie"))
         _wait_for_reconnect(probe, adopting)
     engine.dispose()
     with pytest.raises(NOT_DONE_HERE, match="no longer store"):
@@ -225,9 +225,9 @@ def test_a_process_of_the_life_before_stores_nothing_under_its_name(
 
 @pytest.mark.parametrize("key", [None, "order-1"])
 def test_evidence_from_before_still_decides_its_own_transaction(
-    open_broker: OpenBroker, shop: Producer, books: Engine, adopt: Adopt, key: str | None
+    open_broker: OpenBroker, seller: Producer, books: Engine, adopt: Adopt, key: str | None
 ) -> None:
-    left_after_local(shop, key=key)
+    left_after_local(seller, key=key)
     adopt()
     after = open_broker(books=books)
     assert check_back(after) == 1
@@ -235,9 +235,9 @@ def test_evidence_from_before_still_decides_its_own_transaction(
 
 
 def test_local_work_from_before_is_fenced_under_its_own_name(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, adopt: Adopt
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine, adopt: Adopt
 ) -> None:
-    id = left_before_local(broker, shop)
+    id = left_before_local(broker, seller)
     _, evidence = broker.kernel.resource("books")
     adopt()
     assert check_back(open_broker(books=books)) == 1
@@ -247,9 +247,9 @@ def test_local_work_from_before_is_fenced_under_its_own_name(
 
 
 def test_evidence_of_another_store_with_the_same_number_says_nothing(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, home_database: str, probe: Probe
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine, home_database: str, probe: Probe
 ) -> None:
-    first = left_after_local(shop)
+    first = left_after_local(seller)
     url = f"{home_database}{'&' if '?' in home_database else '?'}namespace={probe.namespace}b"
     open_store(url).close()
     other = txsaga.connect(url, resources={"books": books}, roles=False, answering=False)
@@ -264,9 +264,9 @@ def test_evidence_of_another_store_with_the_same_number_says_nothing(
 
 
 def test_a_decision_by_the_owner_from_before_is_left_to_the_evidence(
-    open_broker: OpenBroker, shop: Producer, books: Engine, adopt: Adopt
+    open_broker: OpenBroker, seller: Producer, books: Engine, adopt: Adopt
 ) -> None:
-    tx = left_after_local(shop)
+    tx = left_after_local(seller)
     adopt()
     with pytest.raises(NOT_DONE_HERE, match="no longer store"):
         tx.__exit__(None, None, None)

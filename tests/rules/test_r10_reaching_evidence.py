@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
-from tests.rules.probe import Probe
-from tests.rules.scene import (
+from tests.scene.probe import Probe
+from tests.scene.rules import (
     AT_ONCE,
     OpenBroker,
     check_back,
@@ -50,12 +50,12 @@ def barriers_in(engine: Engine) -> int:
 
 @pytest.mark.parametrize("named", ["ledger", "engine"])
 def test_a_resource_that_nobody_registered_is_refused_before_anything_is_stored(
-    shop: Producer, probe: Probe, library: str, named: str
+    seller: Producer, probe: Probe, library: str, named: str
 ) -> None:
     stranger = create_engine(library, poolclass=NullPool)
     with (
         pytest.raises(ResourceUnknown, match=r"register it with broker\.register") as refusal,
-        shop.transaction() as tx,
+        seller.transaction() as tx,
     ):
         tx.send("orders", b"a")
         with tx.local(stranger if named == "engine" else named):
@@ -66,12 +66,12 @@ def test_a_resource_that_nobody_registered_is_refused_before_anything_is_stored(
 
 @pytest.mark.parametrize("key", [None, "order-1"])
 def test_name_and_database_are_recorded_before_local_work(
-    broker: Broker, shop: Producer, probe: Probe, books: Engine, key: str | None
+    broker: Broker, seller: Producer, probe: Probe, books: Engine, key: str | None
 ) -> None:
     _, evidence = broker.kernel.resource("books")
     where = "tx" if key else "half"
     recorded = f"SELECT r.name, r.database FROM {where} JOIN resource r ON r.id = {where}.evidence"
-    with shop.transaction(key=key) as tx:
+    with seller.transaction(key=key) as tx:
         tx.send("orders", b"a")
         with tx.local(books):
             assert probe.rows(recorded) == [("books", evidence.database)]
@@ -79,9 +79,9 @@ def test_name_and_database_are_recorded_before_local_work(
 
 @pytest.mark.parametrize("key", [None, "order-1"])
 def test_the_wrong_database_says_nothing_and_is_not_fenced(
-    open_broker: OpenBroker, shop: Producer, books: Engine, other_books: Engine, key: str | None
+    open_broker: OpenBroker, seller: Producer, books: Engine, other_books: Engine, key: str | None
 ) -> None:
-    left_after_local(shop, key=key)
+    left_after_local(seller, key=key)
     misled = open_broker(books=other_books)
     misled.kernel.resource("books")
     assert check_back(misled) == 0
@@ -92,18 +92,18 @@ def test_the_wrong_database_says_nothing_and_is_not_fenced(
 
 
 def test_a_process_that_does_not_know_the_resource_decides_nothing(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe
+    open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe
 ) -> None:
-    left_after_local(shop)
+    left_after_local(seller)
     assert check_back(open_broker()) == 0
     assert probe.value("SELECT count(*) FROM op WHERE from_check") == 0
     assert check_back(broker) == 1
 
 
 def test_a_database_that_does_not_answer_decides_nothing(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine
 ) -> None:
-    left_after_local(shop)
+    left_after_local(seller)
     gone = create_engine(books.url.set(database="nowhere"), poolclass=NullPool)
     assert check_back(open_broker(books=gone)) == 0
     assert check_back(broker) == 1
@@ -116,10 +116,10 @@ UNABLE = ["without the resource", "with an address that leads nowhere", "with an
 @pytest.mark.req("RMQ-85")
 @pytest.mark.parametrize("how", UNABLE)
 def test_who_can_not_reach_the_evidence_uses_up_no_check(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine, other_books: Engine, how: str
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine, other_books: Engine, how: str
 ) -> None:
     gone = create_engine(books.url.set(database="nowhere"), poolclass=NullPool)
-    left_after_local(shop)
+    left_after_local(seller)
     unable = open_broker(**dict(zip(UNABLE, ({}, {"books": gone}, {"books": other_books}), strict=True))[how])
     assert check_back(unable) == 0
     for _ in range(3):
@@ -130,9 +130,9 @@ def test_who_can_not_reach_the_evidence_uses_up_no_check(
 
 @pytest.mark.timeout(30)
 def test_local_work_that_runs_long_uses_up_no_check(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine
 ) -> None:
-    with shop.transaction(key="order-1") as running:
+    with seller.transaction(key="order-1") as running:
         running.send("orders", b"running")
         with running.local("books") as connection:
             write_entry(connection)
@@ -145,23 +145,23 @@ def test_local_work_that_runs_long_uses_up_no_check(
 
 @pytest.mark.timeout(30)
 def test_an_open_local_transaction_is_left_alone_and_holds_nobody_up(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine
 ) -> None:
     other = open_broker(books=books)
-    with shop.transaction() as running:
+    with seller.transaction() as running:
         running.send("orders", b"running")
         with running.local("books") as connection:
             write_entry(connection)
-            left_before_local(broker, shop, b"never worked for")
+            left_before_local(broker, seller, b"never worked for")
             assert check_back(other) == 1
     assert running.decision is Decision.COMMIT
     assert (entries_in(books), read(broker)) == (1, [b"running"])
 
 
 def test_local_work_that_comes_too_late_is_refused(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, books: Engine
+    open_broker: OpenBroker, broker: Broker, seller: Producer, books: Engine
 ) -> None:
-    late = left_before_local(broker, shop)
+    late = left_before_local(broker, seller)
     assert check_back(open_broker(books=books)) == 1
     _, evidence = broker.kernel.resource("books")
     with pytest.raises(DecidedOtherwise), evidence.work(late) as connection:

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.contracts.samples import drain
-from tests.rules.patience import eventually
-from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, batch_of, check_back, entries_in, expire, read, write_entry
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe
+from tests.scene.rules import OpenBroker, batch_of, check_back, entries_in, expire, read, write_entry
 from txsaga import LocalState
 from txsaga.broker import Broker
 from txsaga.checkback.profile import LEASE
@@ -43,20 +43,20 @@ def member(broker: Broker, name: str, ttl: float = 60) -> Stream:
 
 
 @pytest.fixture
-def bound(broker: Broker, shop: Producer, paid: tuple[int, ...]) -> Transaction:
+def bound(broker: Broker, seller: Producer, paid: tuple[int, ...]) -> Transaction:
     """Give an open transaction of member anna that consumed the first message of the first queue."""
     anna = member(broker, "anna")
-    tx = shop.transaction().__enter__()
+    tx = seller.transaction().__enter__()
     tx.consume(anna, batch_of(anna, paid[0]))
     tx.send("orders", b"a")
     return tx
 
 
 def test_a_bound_queue_is_not_given_up_before_the_decision(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, paid: tuple[int, ...]
+    open_broker: OpenBroker, broker: Broker, seller: Producer, paid: tuple[int, ...]
 ) -> None:
     anna, berta = member(broker, "anna", ttl=3), member(open_broker(), "berta", ttl=3)
-    with shop.transaction() as tx:
+    with seller.transaction() as tx:
         tx.consume(anna, batch_of(anna, paid[1]))
         eventually(lambda: (anna.poll(), berta.poll(), paid[3] in berta.claims)[2], "the free queue changes hands")
         assert sorted(berta.claims) == [paid[3]]
@@ -66,10 +66,10 @@ def test_a_bound_queue_is_not_given_up_before_the_decision(
 
 
 def test_bound_offsets_are_durable_before_local_work(
-    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+    broker: Broker, seller: Producer, probe: Probe, paid: tuple[int, ...]
 ) -> None:
     anna = member(broker, "anna")
-    with shop.transaction() as tx:
+    with seller.transaction() as tx:
         tx.consume(anna, batch_of(anna, paid[0]))
         tx.send("orders", b"a")
         with tx.local("books"):
@@ -119,10 +119,10 @@ def test_what_has_just_shown_that_it_is_at_work_is_left_to_it_though_nothing_hol
 
 
 def test_a_flow_between_two_steps_keeps_its_chunk_for_as_long_as_its_own_lease(
-    open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], shop: Producer
+    open_broker: OpenBroker, broker: Broker, probe: Probe, paid: tuple[int, ...], seller: Producer
 ) -> None:
     anna, berta = member(broker, "anna"), member(open_broker(), "berta")
-    flow = shop.begin_flow(key="run-7", lease=timedelta(hours=1))
+    flow = seller.begin_flow(key="run-7", lease=timedelta(hours=1))
     with flow.step("read"):
         flow.consume(anna, batch_of(anna, paid[0]))
     expire(probe, "anna")
@@ -181,10 +181,10 @@ def test_a_queue_waits_while_the_local_work_of_a_dead_member_runs(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_member_that_closes_in_an_open_block_keeps_what_it_bound(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, paid: tuple[int, ...], fails: bool
+    open_broker: OpenBroker, broker: Broker, seller: Producer, paid: tuple[int, ...], fails: bool
 ) -> None:
     anna, berta = member(broker, "anna"), member(open_broker(), "berta", ttl=1)
-    with suppress(ZeroDivisionError), shop.transaction() as tx:
+    with suppress(ZeroDivisionError), seller.transaction() as tx:
         tx.consume(anna, batch_of(anna, paid[0]))
         anna.close()
         for qid in paid[1::2]:
@@ -198,10 +198,10 @@ def test_a_member_that_closes_in_an_open_block_keeps_what_it_bound(
 
 
 def test_nobody_but_its_transaction_moves_a_bound_cursor(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+    open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe, paid: tuple[int, ...]
 ) -> None:
     anna = member(broker, "anna")
-    tx = shop.transaction().__enter__()
+    tx = seller.transaction().__enter__()
     batch = batch_of(anna, paid[0])
     claim = anna.claims[paid[0]]
     tx.consume(anna, batch)
@@ -214,32 +214,32 @@ def test_nobody_but_its_transaction_moves_a_bound_cursor(
 
 
 def test_a_member_whose_queue_was_taken_binds_nothing(
-    open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+    open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe, paid: tuple[int, ...]
 ) -> None:
     anna = member(broker, "anna")
     batch = batch_of(anna, paid[0])
     expire(probe, "anna")
     batch_of(member(open_broker(), "berta"), paid[0])
-    with pytest.raises(LeaseLost), shop.transaction() as tx:
+    with pytest.raises(LeaseLost), seller.transaction() as tx:
         tx.consume(anna, batch)
     assert probe.rows(INTENTS) == []
 
 
-def test_the_messages_of_a_rollback_come_again_in_full(broker: Broker, shop: Producer, paid: tuple[int, ...]) -> None:
+def test_the_messages_of_a_rollback_come_again_in_full(broker: Broker, seller: Producer, paid: tuple[int, ...]) -> None:
     anna = member(broker, "anna")
-    with suppress(ZeroDivisionError), shop.transaction() as tx:
+    with suppress(ZeroDivisionError), seller.transaction() as tx:
         for _ in range(2):
             tx.consume(anna, batch_of(anna, paid[0]))
         raise ZeroDivisionError
     assert batch_of(anna, paid[0]).offset == 0
 
 
-def test_a_chunk_that_is_tried_again_is_consumed_once(broker: Broker, shop: Producer, paid: tuple[int, ...]) -> None:
+def test_a_chunk_that_is_tried_again_is_consumed_once(broker: Broker, seller: Producer, paid: tuple[int, ...]) -> None:
     anna, tries = member(broker, "anna"), 0
     for batch in anna.batches(wait=0):
         for _ in range(1 if tries else 2):  # the first block fails, and the same batch is tried in another
             tries += 1
-            with suppress(ZeroDivisionError), shop.transaction() as tx:
+            with suppress(ZeroDivisionError), seller.transaction() as tx:
                 tx.consume(anna, batch)
                 tx.send_many("orders", list(batch.bodies))
                 if tries == 1:
@@ -248,27 +248,27 @@ def test_a_chunk_that_is_tried_again_is_consumed_once(broker: Broker, shop: Prod
 
 
 def test_a_chunk_out_of_turn_is_refused_and_nothing_is_consumed(
-    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+    broker: Broker, seller: Producer, probe: Probe, paid: tuple[int, ...]
 ) -> None:
     anna = member(broker, "anna")
     first, second = batch_of(anna, paid[0]), batch_of(anna, paid[0])
-    with pytest.raises(OutOfOrder), shop.transaction() as tx:
+    with pytest.raises(OutOfOrder), seller.transaction() as tx:
         tx.consume(anna, second)
     assert probe.value("SELECT count(*) FROM tx") == 0
     assert batch_of(anna, paid[0]).offset == first.offset
-    with shop.transaction() as tx:
+    with seller.transaction() as tx:
         tx.consume(anna, first)
         tx.consume(anna, second)
-    with pytest.raises(OutOfOrder), shop.transaction() as tx:
+    with pytest.raises(OutOfOrder), seller.transaction() as tx:
         tx.consume(anna, first)
     assert probe.value('SELECT "off" FROM cursor WHERE qid = :qid', qid=paid[0]) == 2
 
 
 def test_messages_that_others_rolled_back_later_are_not_skipped(
-    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+    broker: Broker, seller: Producer, probe: Probe, paid: tuple[int, ...]
 ) -> None:
     anna = member(broker, "anna")
-    with suppress(ZeroDivisionError), shop.transaction() as tx:
+    with suppress(ZeroDivisionError), seller.transaction() as tx:
         tx.consume(anna, batch_of(anna, paid[0]))
         tx.send("orders", b"a")
         tx.prepare()
@@ -284,10 +284,10 @@ def test_messages_that_others_rolled_back_later_are_not_skipped(
 
 
 def test_messages_that_others_committed_later_do_not_come_again(
-    broker: Broker, shop: Producer, probe: Probe, paid: tuple[int, ...]
+    broker: Broker, seller: Producer, probe: Probe, paid: tuple[int, ...]
 ) -> None:
     anna = member(broker, "anna")
-    with suppress(ZeroDivisionError), shop.transaction() as tx:
+    with suppress(ZeroDivisionError), seller.transaction() as tx:
         tx.consume(anna, batch_of(anna, paid[0]))
         tx.send("orders", b"a")
         tx.prepare()

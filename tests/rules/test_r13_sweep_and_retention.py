@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.contracts.samples import PATIENCE, drain, park, start
-from tests.rules.gate import gate
-from tests.rules.patience import eventually
-from tests.rules.probe import Probe, pid_of
-from tests.rules.scene import AT_ONCE, OpenBroker, check_back, read, write_entry
+from tests.scene.gate import gate
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe, pid_of
+from tests.scene.rules import AT_ONCE, OpenBroker, check_back, read, write_entry
 from txsaga.broker import Broker
 from txsaga.checkback.role import CheckBack
 from txsaga.checkback.sweep_statements import SECOND_LOOK
@@ -40,17 +40,17 @@ def store_url(home_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def shop(broker: Broker) -> Producer:
+def seller(broker: Broker) -> Producer:
     """Give a producer on a topic that keeps what was read no longer."""
     broker.create_topic("short", "transaction", queues=1, retention=timedelta(0))
     return broker.producer("shop", checker=lambda question: LocalState.UNKNOWN)
 
 
-def sent(shop: Producer, count: int, topic: str = "short") -> list[Receipt]:
+def sent(seller: Producer, count: int, topic: str = "short") -> list[Receipt]:
     """Commit messages; the first numbers of a fresh store lie in the first partition."""
-    receipts = [shop.prepare_now(topic, b"%d" % turn) for turn in range(count)]
+    receipts = [seller.prepare_now(topic, b"%d" % turn) for turn in range(count)]
     for receipt in receipts:
-        shop.commit(receipt)
+        seller.commit(receipt)
     return receipts
 
 
@@ -71,24 +71,24 @@ def take_numbers(probe: Probe, up_to: int) -> None:
 
 
 def test_a_partition_is_added_behind_a_long_reader_and_nobody_waits(
-    broker: Broker, shop: Producer, probe: Probe
+    broker: Broker, seller: Producer, probe: Probe
 ) -> None:
     with probe.session() as reader:
         reader.execute(text("SELECT count(*) FROM half, op"))
         adding = start(lambda: broker.kernel.store.log.extend_partitions(3 * SPAN))
         eventually(lambda: adding.done() or probe.blocked_by(pid_of(reader)), "the end of adding")
-        shop.prepare_now("short", b"a")
+        seller.prepare_now("short", b"a")
         assert adding.result(PATIENCE) == 4
     assert len(probe.rows(PARTITIONS)) == 4
 
 
-def test_while_adding_waits_producers_do_not(broker: Broker, shop: Producer, probe: Probe) -> None:
+def test_while_adding_waits_producers_do_not(broker: Broker, seller: Producer, probe: Probe) -> None:
     with probe.session() as vacuum:
         vacuum.execute(text("LOCK TABLE ONLY half IN SHARE UPDATE EXCLUSIVE MODE"))
         pid = pid_of(vacuum)
         adding = start(lambda: broker.kernel.store.log.extend_partitions(3 * SPAN))
         probe.wait_for_block(pid)
-        shop.commit(shop.prepare_now("short", b"a"))
+        seller.commit(seller.prepare_now("short", b"a"))
         with pytest.raises(StoreUnavailable):
             adding.result(PATIENCE)
         assert read(broker, "short") == [b"a"]
@@ -109,9 +109,9 @@ def test_rivals_add_each_partition_once(open_broker: OpenBroker, broker: Broker,
 # Dropping
 
 
-def test_what_is_settled_given_out_and_read_is_dropped(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 3)
-    shop.roll_back(shop.prepare_now("short", b"rolled back"))
+def test_what_is_settled_given_out_and_read_is_dropped(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 3)
+    seller.roll_back(seller.prepare_now("short", b"rolled back"))
     read_all(broker)
     take_numbers(probe, SPAN)
     assert broker.kernel.store.log.drop_partitions() == 1
@@ -120,54 +120,54 @@ def test_what_is_settled_given_out_and_read_is_dropped(broker: Broker, shop: Pro
     ]
     (qid,) = broker.kernel.store.registry.topic("short").qids
     assert probe.rows("SELECT tail, head FROM queue WHERE qid = :qid", qid=qid) == [(3, 3)]
-    sent(shop, 1)
+    sent(seller, 1)
     assert read(broker, "short")[-1:] == [b"0"]
 
 
 Keep = Callable[[Broker, Producer, Probe], object]
 
 
-def left_undecided(broker: Broker, shop: Producer, probe: Probe) -> None:
-    shop.prepare_now("short", b"undecided")
+def left_undecided(broker: Broker, seller: Producer, probe: Probe) -> None:
+    seller.prepare_now("short", b"undecided")
 
 
-def parked(broker: Broker, shop: Producer, probe: Probe) -> None:
-    receipt = shop.prepare_now("short", b"parked")
+def parked(broker: Broker, seller: Producer, probe: Probe) -> None:
+    receipt = seller.prepare_now("short", b"parked")
     broker.kernel.store.doubts.sweep(timedelta(0))
     probe.run("INSERT INTO doubt (txid, pgroup) VALUES (:txid, 1) ON CONFLICT DO NOTHING", txid=receipt.txid)
     park(broker.kernel.store, receipt.txid, "out of checks")
 
 
-def left_open(broker: Broker, shop: Producer, probe: Probe) -> None:
-    shop.transaction(key="order-1").__enter__().send("short", b"open")
+def left_open(broker: Broker, seller: Producer, probe: Probe) -> None:
+    seller.transaction(key="order-1").__enter__().send("short", b"open")
 
 
-def closed(broker: Broker, shop: Producer, probe: Probe) -> None:
-    tx = shop.transaction(key="order-1").__enter__()
+def closed(broker: Broker, seller: Producer, probe: Probe) -> None:
+    tx = seller.transaction(key="order-1").__enter__()
     tx.send("short", b"closed")
     tx.prepare()
 
 
-def unread(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 1)
+def unread(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 1)
     drain(broker.kernel.store)
 
 
-def unread_by_one_group(broker: Broker, shop: Producer, probe: Probe) -> None:
+def unread_by_one_group(broker: Broker, seller: Producer, probe: Probe) -> None:
     broker.stream("mail", ["short"])
-    sent(shop, 1)
+    sent(seller, 1)
     read_all(broker)
 
 
-def kept_for_ever(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 1, "orders")
+def kept_for_ever(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 1, "orders")
     drain(broker.kernel.store)
     broker.stream("mail", ["orders"], start="latest")
 
 
-def kept_for_a_day(broker: Broker, shop: Producer, probe: Probe) -> None:
+def kept_for_a_day(broker: Broker, seller: Producer, probe: Probe) -> None:
     broker.create_topic("day", "transaction", queues=1, retention=timedelta(days=1))
-    sent(shop, 1, "day")
+    sent(seller, 1, "day")
     drain(broker.kernel.store)
     broker.stream("mail", ["day"], start="latest")
 
@@ -185,33 +185,33 @@ KEEP = [
 
 
 @pytest.mark.parametrize("keep", KEEP)
-def test_what_is_needed_is_never_dropped(broker: Broker, shop: Producer, probe: Probe, keep: Keep) -> None:
-    sent(shop, 1)
+def test_what_is_needed_is_never_dropped(broker: Broker, seller: Producer, probe: Probe, keep: Keep) -> None:
+    sent(seller, 1)
     read_all(broker)
-    keep(broker, shop, probe)
+    keep(broker, seller, probe)
     take_numbers(probe, 2 * SPAN)
     before = probe.rows("SELECT (SELECT count(*) FROM half), (SELECT count(*) FROM log)")
     assert broker.kernel.store.log.drop_partitions() == 0
     assert probe.rows("SELECT (SELECT count(*) FROM half), (SELECT count(*) FROM log)") == before
 
 
-def test_what_was_not_given_out_yet_is_never_dropped(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 1)
+def test_what_was_not_given_out_yet_is_never_dropped(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 1)
     take_numbers(probe, 2 * SPAN)
     assert broker.kernel.store.log.drop_partitions() == 0
     assert read(broker, "short") == [b"0"]
 
 
 def test_a_partition_whose_numbers_are_not_all_taken_is_never_dropped(
-    broker: Broker, shop: Producer, probe: Probe
+    broker: Broker, seller: Producer, probe: Probe
 ) -> None:
-    sent(shop, 3)
+    sent(seller, 3)
     read_all(broker)
     assert broker.kernel.store.log.drop_partitions() == 0
 
 
-def test_a_half_that_comes_while_a_drop_waits_is_kept(broker: Broker, shop: Producer, probe: Probe) -> None:
-    receipts = sent(shop, 2)
+def test_a_half_that_comes_while_a_drop_waits_is_kept(broker: Broker, seller: Producer, probe: Probe) -> None:
+    receipts = sent(seller, 2)
     read_all(broker)
     with probe.session() as stopped:
         group = receipts[0].group
@@ -225,8 +225,8 @@ def test_a_half_that_comes_while_a_drop_waits_is_kept(broker: Broker, shop: Prod
     assert probe.value("SELECT count(*) FROM half WHERE txid = 9") == 1
 
 
-def test_a_drop_gives_way_to_a_long_reader(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 2)
+def test_a_drop_gives_way_to_a_long_reader(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 2)
     read_all(broker)
     take_numbers(probe, SPAN)
     with probe.session() as reader:
@@ -235,8 +235,8 @@ def test_a_drop_gives_way_to_a_long_reader(broker: Broker, shop: Producer, probe
     assert broker.kernel.store.log.drop_partitions() == 1
 
 
-def test_rivals_drop_a_partition_once(open_broker: OpenBroker, broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 2)
+def test_rivals_drop_a_partition_once(open_broker: OpenBroker, broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 2)
     read_all(broker)
     take_numbers(probe, SPAN)
     with gate(probe, "UPDATE", "queue") as shut:
@@ -249,12 +249,12 @@ def test_rivals_drop_a_partition_once(open_broker: OpenBroker, broker: Broker, s
 # Reading below the tail
 
 
-def test_reading_below_the_tail_is_an_error_and_never_a_leap(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 3)
+def test_reading_below_the_tail_is_an_error_and_never_a_leap(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 3)
     read_all(broker)
     take_numbers(probe, SPAN)
     assert broker.kernel.store.log.drop_partitions() == 1
-    sent(shop, 1)
+    sent(seller, 1)
     drain(broker.kernel.store)
     (qid,) = broker.kernel.store.registry.topic("short").qids
     broker.kernel.store.queues.create_cursors("late", {qid: 1})
@@ -270,8 +270,8 @@ def test_reading_below_the_tail_is_an_error_and_never_a_leap(broker: Broker, sho
     assert [message.body for message in late.messages(wait=0)] == [b"0"]
 
 
-def test_reading_below_the_tail_of_an_empty_queue_is_an_error(broker: Broker, shop: Producer, probe: Probe) -> None:
-    sent(shop, 3)
+def test_reading_below_the_tail_of_an_empty_queue_is_an_error(broker: Broker, seller: Producer, probe: Probe) -> None:
+    sent(seller, 3)
     read_all(broker)
     take_numbers(probe, SPAN)
     assert broker.kernel.store.log.drop_partitions() == 1
@@ -282,13 +282,13 @@ def test_reading_below_the_tail_of_an_empty_queue_is_an_error(broker: Broker, sh
 
 
 def test_a_group_that_works_off_below_the_tail_goes_on_and_says_what_is_gone(
-    broker: Broker, shop: Producer, probe: Probe, caplog: pytest.LogCaptureFixture
+    broker: Broker, seller: Producer, probe: Probe, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sent(shop, 3)
+    sent(seller, 3)
     read_all(broker)
     take_numbers(probe, SPAN)
     assert broker.kernel.store.log.drop_partitions() == 1
-    sent(shop, 1)
+    sent(seller, 1)
     drain(broker.kernel.store)
     (qid,) = broker.kernel.store.registry.topic("short").qids
     broker.kernel.store.queues.create_cursors("late", {qid: 1})
@@ -304,9 +304,9 @@ def test_a_group_that_works_off_below_the_tail_goes_on_and_says_what_is_gone(
 
 
 def test_the_second_look_finds_a_half_whose_number_is_older_than_its_commit(
-    broker: Broker, shop: Producer, probe: Probe
+    broker: Broker, seller: Producer, probe: Probe
 ) -> None:
-    group = shop.group.id
+    group = seller.group.id
     with probe.session() as stopped:
         stopped.execute(
             text(
@@ -324,9 +324,9 @@ def test_the_second_look_finds_a_half_whose_number_is_older_than_its_commit(
 
 
 def test_a_keyed_transaction_is_swept_by_its_row_however_old_its_number_is(
-    broker: Broker, shop: Producer, probe: Probe, books: Engine
+    broker: Broker, seller: Producer, probe: Probe, books: Engine
 ) -> None:
-    tx = shop.transaction(key="order-1").__enter__()
+    tx = seller.transaction(key="order-1").__enter__()
     tx.send("orders", b"a")
     check_back(broker)
     probe.run("UPDATE tick SET at = at - :past", past=SECOND_LOOK)

@@ -11,11 +11,11 @@ from sqlalchemy import make_url, text
 
 import txsaga
 from tests.contracts.samples import COMMIT, PATIENCE, ROLLBACK, end_of, row, start
-from tests.rules.gate import gate
-from tests.rules.patience import eventually
-from tests.rules.probe import Probe
-from tests.rules.proxy import Proxy, proxied
-from tests.rules.scene import OpenBroker, read
+from tests.scene.gate import gate
+from tests.scene.patience import eventually
+from tests.scene.probe import Probe
+from tests.scene.proxy import Proxy, proxied
+from tests.scene.rules import OpenBroker, read
 from txsaga.broker import Broker, JoiningProducer
 from txsaga.core.decision import Decision
 from txsaga.core.records import DecisionOutcome, End, Half
@@ -51,18 +51,18 @@ def far(store_url: str, broker: Broker, wire: Proxy) -> Iterator[Broker]:
 @pytest.fixture
 def far_shop(far: Broker) -> JoiningProducer:
     """Give a producer at the other end of the wire."""
-    shop = far.producer("shop", checker=lambda _: None)
-    shop.commit(shop.prepare_now("orders", b"first"))
-    return shop
+    seller = far.producer("shop", checker=lambda _: None)
+    seller.commit(seller.prepare_now("orders", b"first"))
+    return seller
 
 
 # The order
 
 
 def test_batches_that_overlap_in_another_order_do_not_deadlock(
-    open_broker: OpenBroker, shop: Producer, probe: Probe
+    open_broker: OpenBroker, seller: Producer, probe: Probe
 ) -> None:
-    one, two = (end_of(shop.prepare_now("orders", body), COMMIT) for body in (b"a", b"b"))
+    one, two = (end_of(seller.prepare_now("orders", body), COMMIT) for body in (b"a", b"b"))
     rivals = [open_broker().kernel.store.halves for _ in range(2)]
     with gate(probe, "INSERT", "op", first=False) as second_row:
         deciding = [start(lambda: rivals[0].decide([one, two]))]
@@ -76,10 +76,10 @@ def test_batches_that_overlap_in_another_order_do_not_deadlock(
 
 
 def test_an_open_decision_of_somebody_else_holds_up_its_own_item_only(
-    open_broker: OpenBroker, shop: Producer, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    open_broker: OpenBroker, seller: Producer, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(connection.SESSION, "lock_timeout", "700ms")
-    busy, *receipts = [shop.prepare_now("orders", b"%d" % turn) for turn in range(4)]
+    busy, *receipts = [seller.prepare_now("orders", b"%d" % turn) for turn in range(4)]
     hasty = open_broker().producer("shop", checker=lambda _: None)
     with probe.session() as somebody, gate(probe, "INSERT", "op", when=f"NEW.txid = {busy.txid}") as shut:
         somebody.execute(text(f"INSERT INTO op (txid, decision) VALUES ({receipts[1].txid}, 1)"))
@@ -103,21 +103,21 @@ def true_token(probe: Probe, group: int, txid: int) -> bytes:
     return bytes(token)
 
 
-def test_a_number_that_nobody_has_yet_is_not_decided_beforehand(broker: Broker, shop: Producer, probe: Probe) -> None:
-    known = shop.prepare_now("orders", b"known")
+def test_a_number_that_nobody_has_yet_is_not_decided_beforehand(broker: Broker, seller: Producer, probe: Probe) -> None:
+    known = seller.prepare_now("orders", b"known")
     txid = known.txid + 1
     future = End(txid, known.group, true_token(probe, known.group, txid), COMMIT)
     (refused,) = broker.kernel.store.halves.decide([future])
     assert isinstance(refused, EndRefused)
-    assert shop.prepare_now("orders", b"later").txid == future.txid
+    assert seller.prepare_now("orders", b"later").txid == future.txid
     assert (read(broker), probe.value("SELECT count(*) FROM op")) == ([], 0)
 
 
 @pytest.mark.parametrize("decision", list(Decision))
 def test_a_half_is_decided_with_its_own_group_and_token_only(
-    broker: Broker, shop: Producer, probe: Probe, decision: Decision
+    broker: Broker, seller: Producer, probe: Probe, decision: Decision
 ) -> None:
-    mine, other = shop.prepare_now("orders", b"mine"), shop.prepare_now("orders", b"other")
+    mine, other = seller.prepare_now("orders", b"mine"), seller.prepare_now("orders", b"other")
     stranger = broker.producer("stranger", checker=lambda _: None).group.id
     strange = end_of(mine, decision)._replace(group=stranger, token=true_token(probe, stranger, mine.txid))
     wrong_group, wrong_token, right = broker.kernel.store.halves.decide(
@@ -220,11 +220,11 @@ def test_a_batch_that_could_not_be_looked_up_is_unknown_and_not_stored_item_by_i
     assert probe.value("SELECT count(*) FROM half") == 6
 
 
-def test_an_error_with_a_state_of_somebodys_own_is_told_in_its_words(shop: Producer, probe: Probe) -> None:
+def test_an_error_with_a_state_of_somebodys_own_is_told_in_its_words(seller: Producer, probe: Probe) -> None:
     raising = "BEGIN RAISE EXCEPTION 'not on my table' USING ERRCODE = 'ZZ123'; END"
     probe.run(f"CREATE FUNCTION {probe.namespace}.mine() RETURNS trigger LANGUAGE plpgsql AS $$ {raising} $$")
     probe.run(f"CREATE TRIGGER mine BEFORE INSERT ON half FOR EACH ROW EXECUTE FUNCTION {probe.namespace}.mine()")
     with pytest.raises(StoreError, match="not on my table"):
-        shop.prepare_now("orders", b"a")
+        seller.prepare_now("orders", b"a")
     probe.run("DROP TRIGGER mine ON half")
-    assert shop.commit(shop.prepare_now("orders", b"b")).won
+    assert seller.commit(seller.prepare_now("orders", b"b")).won

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from tests.contracts.samples import read
-from tests.engine.stored import Stored
-from tests.rules.scene import AT_ONCE, OpenBroker
+from tests.scene.rules import AT_ONCE, OpenBroker
+from tests.scene.stored import Stored
 from txsaga import Broker
 from txsaga.checkback.by_hand import ByHand
 from txsaga.checkback.doubt_context import DoubtContext

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.rules.probe import Probe
-from tests.rules.scene import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
+from tests.scene.probe import Probe
+from tests.scene.rules import AT_ONCE, OpenBroker, check_back, entries_in, read, write_entry
 from txsaga.broker import Broker
 from txsaga.checkback.role import CheckBack
 from txsaga.core.decision import Decision, LocalState
@@ -33,9 +33,9 @@ def bodies_in(books: Engine, body: bytes) -> int:
 
 
 @pytest.fixture
-def dead(shop: Producer) -> Transaction:
+def dead(seller: Producer) -> Transaction:
     """Give a transaction with a filled slot, killed between its local commit and its decision."""
-    tx = shop.transaction(key="order-1").__enter__()
+    tx = seller.transaction(key="order-1").__enter__()
     tx.send("orders", b"early")
     slot = tx.later("orders", key="k", tag="t", headers={"a": "b"})
     with tx.local("books") as connection:
@@ -70,8 +70,8 @@ def test_the_owner_delivers_it_the_same_way(broker: Broker, dead: Transaction) -
     assert read(broker) == [b"early", b"known late"]
 
 
-def test_a_body_is_there_with_the_local_commit_and_not_before(broker: Broker, shop: Producer, books: Engine) -> None:
-    with shop.transaction() as tx:
+def test_a_body_is_there_with_the_local_commit_and_not_before(broker: Broker, seller: Producer, books: Engine) -> None:
+    with seller.transaction() as tx:
         slot = tx.later("orders")
         with tx.local("books") as connection:
             slot.fill(connection, b"shared fate")
@@ -80,8 +80,8 @@ def test_a_body_is_there_with_the_local_commit_and_not_before(broker: Broker, sh
     assert read(broker) == [b"shared fate"]
 
 
-def test_a_body_goes_with_the_local_rollback(broker: Broker, shop: Producer, books: Engine) -> None:
-    with pytest.raises(ZeroDivisionError), shop.transaction() as tx:
+def test_a_body_goes_with_the_local_rollback(broker: Broker, seller: Producer, books: Engine) -> None:
+    with pytest.raises(ZeroDivisionError), seller.transaction() as tx:
         slot = tx.later("orders")
         with tx.local("books") as connection:
             slot.fill(connection, b"never")
@@ -90,8 +90,8 @@ def test_a_body_goes_with_the_local_rollback(broker: Broker, shop: Producer, boo
     assert (bodies_in(books, b"never"), read(broker)) == (0, [])
 
 
-def test_local_work_that_left_a_place_empty_does_not_commit(broker: Broker, shop: Producer, books: Engine) -> None:
-    with pytest.raises(TransactionError, match="slot"), shop.transaction() as tx:
+def test_local_work_that_left_a_place_empty_does_not_commit(broker: Broker, seller: Producer, books: Engine) -> None:
+    with pytest.raises(TransactionError, match="slot"), seller.transaction() as tx:
         tx.later("orders")
         with tx.local("books") as connection:
             write_entry(connection)
@@ -100,9 +100,9 @@ def test_local_work_that_left_a_place_empty_does_not_commit(broker: Broker, shop
 
 
 def test_a_body_that_went_with_its_savepoint_leaves_its_place_empty(
-    broker: Broker, shop: Producer, books: Engine
+    broker: Broker, seller: Producer, books: Engine
 ) -> None:
-    with pytest.raises(TransactionError, match=r"slots \[1\]"), shop.transaction() as tx:
+    with pytest.raises(TransactionError, match=r"slots \[1\]"), seller.transaction() as tx:
         slots = [tx.later("orders") for _ in range(2)]
         with tx.local("books") as connection:
             with suppress(ZeroDivisionError), connection.begin_nested():
@@ -110,7 +110,7 @@ def test_a_body_that_went_with_its_savepoint_leaves_its_place_empty(
                 raise ZeroDivisionError
             slots[1].fill(connection, b"there")
     assert (tx.decision, read(broker)) == (Decision.ROLLBACK, [])
-    with shop.transaction() as tx:
+    with seller.transaction() as tx:
         slot = tx.later("orders")
         with tx.local("books") as connection:
             with suppress(ZeroDivisionError), connection.begin_nested():
@@ -120,8 +120,8 @@ def test_a_body_that_went_with_its_savepoint_leaves_its_place_empty(
     assert read(broker) == [b"filled again"]
 
 
-def test_a_place_takes_no_body_on_another_connection(broker: Broker, shop: Producer, books: Engine) -> None:
-    with shop.transaction(key="order-1") as tx:
+def test_a_place_takes_no_body_on_another_connection(broker: Broker, seller: Producer, books: Engine) -> None:
+    with seller.transaction(key="order-1") as tx:
         slot = tx.later("orders")
         with tx.local("books") as connection, books.connect() as other:
             with pytest.raises(TransactionError, match="with its connection"):
@@ -131,16 +131,16 @@ def test_a_place_takes_no_body_on_another_connection(broker: Broker, shop: Produ
 
 
 @pytest.mark.parametrize("body", [b"x" * (MAX_BODY + 1), "text", None], ids=["too big", "text", "none"])
-def test_a_late_body_is_checked_like_any_other(broker: Broker, shop: Producer, body: object) -> None:
-    with pytest.raises(InvalidMessage), shop.transaction() as tx:
+def test_a_late_body_is_checked_like_any_other(broker: Broker, seller: Producer, body: object) -> None:
+    with pytest.raises(InvalidMessage), seller.transaction() as tx:
         slot = tx.later("orders")
         with tx.local("books") as connection:
             slot.fill(connection, body)  # type: ignore[arg-type]
     assert (tx.decision, read(broker)) == (Decision.ROLLBACK, [])
 
 
-def test_a_place_is_filled_once(broker: Broker, shop: Producer) -> None:
-    with shop.transaction() as tx:
+def test_a_place_is_filled_once(broker: Broker, seller: Producer) -> None:
+    with seller.transaction() as tx:
         slot = tx.later("orders")
         with tx.local("books") as connection:
             slot.fill(connection, b"first")
@@ -163,8 +163,8 @@ def test_evidence_without_its_body_is_parked_and_never_rolled_back(
     assert (entries_in(books), read(broker)) == (1, [])
 
 
-def test_a_place_is_filled_in_local_work_only(shop: Producer, books: Engine) -> None:
-    with shop.transaction() as tx:
+def test_a_place_is_filled_in_local_work_only(seller: Producer, books: Engine) -> None:
+    with seller.transaction() as tx:
         slot = tx.later("orders")
         with books.connect() as connection, pytest.raises(TransactionError, match=r"inside tx\.local"):
             slot.fill(connection, b"too early")

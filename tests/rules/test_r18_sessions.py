@@ -13,9 +13,9 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 import txsaga
 from tests.contracts.samples import PATIENCE, start
-from tests.rules.gate import gate
-from tests.rules.probe import Probe
-from tests.rules.scene import OpenBroker, read
+from tests.scene.gate import gate
+from tests.scene.probe import Probe
+from tests.scene.rules import OpenBroker, read
 from txsaga.broker import Broker
 from txsaga.core.decision import Decision
 from txsaga.errors import StoreUnavailable, TopicTypeMismatch
@@ -86,7 +86,7 @@ def test_a_joined_commit_is_durable_each_time(loose: Loose) -> None:
 
 
 def test_a_decision_waits_for_a_lock_no_longer_than_it_may(
-    open_broker: OpenBroker, shop: Producer, probe: Probe, monkeypatch: pytest.MonkeyPatch
+    open_broker: OpenBroker, seller: Producer, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(connection.SESSION, "lock_timeout", "300ms")
     hasty = open_broker().producer("shop", checker=lambda _: None)
@@ -139,7 +139,7 @@ def test_a_forked_child_leaves_batches_and_connections_to_its_parent(
     broker: Broker, probe: Probe, store_url: str
 ) -> None:
     broker.create_topic("paid", queues=1)
-    program = [sys.executable, "-m", "tests.rules.forking", store_url]
+    program = [sys.executable, "-m", "tests.scene.forking", store_url]
     with gate(probe, "INSERT", "half", when="NEW.n = 2") as shut:
         running = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with running:

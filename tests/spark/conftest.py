@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.adapters.lake.conftest import books, warehouse
+from tests.lake.conftest import books, warehouse
 from tests.services.absent import ci_or_skip
 from tests.services.databases import fresh_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.adapters.lake.books import Books
+    from tests.lake.books import Books
 
 __all__ = ["books", "warehouse"]
 
@@ -82,7 +82,7 @@ def runtime(spark: "SparkSession") -> "SparkSession":
 def open_books(home_url: str, warehouse: Path) -> "Iterator[Callable[..., Books]]":
     """Give a factory of brokers whose catalog has a name that this JVM has not seen."""
     import txsaga
-    from tests.adapters.lake.books import Books
+    from tests.lake.books import Books
     from txsaga.wiring.connecting import open_store
 
     open_store(home_url).close()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import LEDGER, MONDAY, TUESDAY, Books
-from tests.adapters.lake.branching import Refused, branches
+from tests.lake.books import LEDGER, MONDAY, TUESDAY, Books
+from tests.lake.branching import Refused, branches
 from txsaga.errors import TableMoved
 from txsaga.errors.lake import BranchMissed
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import COLUMNS, LEDGER, POSTING, TUESDAY, Books, rows
-from tests.adapters.lake.branching import branches
-from tests.adapters.lake.test_flows import Opinion
+from tests.lake.books import COLUMNS, LEDGER, POSTING, TUESDAY, Books, rows
+from tests.lake.branching import branches
+from tests.lake.test_flows import Opinion
 from txsaga.errors import ConfigError, NotCarried, TableMoved
 from txsaga.errors import lake as errors
 from txsaga.gate import expect, stop

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import LEDGER, TUESDAY, Books, rows
+from tests.lake.books import LEDGER, TUESDAY, Books, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

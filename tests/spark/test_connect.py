@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.lake.books import COLUMNS, LEDGER, Books, rows
+from tests.lake.books import COLUMNS, LEDGER, Books, rows
 from tests.services.absent import ci_or_skip
 from tests.spark.conftest import JARS, MAKE_JARS, jars
 

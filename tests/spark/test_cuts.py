@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import LEDGER, POSTING, TUESDAY, Books, rows
+from tests.lake.books import LEDGER, POSTING, TUESDAY, Books, rows
 from txsaga.errors.lake import FormatRefused
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import Books
+from tests.lake.books import Books
 from txsaga import Folder
 from txsaga.errors import ConfigError
 from txsaga.errors.lake import ColumnsDiffer, FormatRefused

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import Books
-from tests.adapters.postgres.home_shop import Shop, shop
+from tests.lake.books import Books
+from tests.lake.home_rows.home_shop import Shop, shop
 from txsaga.errors import StoreError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs import ledger, publish_table, reconcile
-from tests.adapters.lake.books import LEDGER, Books, rows
+from tests.lake.books import LEDGER, Books, rows
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.errors import ConfigError, NotCarried
 from txsaga.gate import expect, stop

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adapters.lake.books import LEDGER, Books, rows
+from tests.lake.books import LEDGER, Books, rows
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
 from txsaga.messages.transaction import Transaction

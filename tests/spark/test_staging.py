@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tests.adapters.lake.books import COLUMNS, LEDGER, TUESDAY, Books, rows
+from tests.lake.books import COLUMNS, LEDGER, TUESDAY, Books, rows
 from txsaga.core.decision import Decision
 from txsaga.errors import TxSagaError, lake
 

@@ -1,0 +1,182 @@
+"""Producers: their pluggable roles, the kind of their group, what they refuse before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+import txsaga
+from tests.scene.shop import NEWS, ORDERS, Shop, order, says
+from txsaga import COMMIT, ROLLBACK, UNKNOWN, LocalState, Message
+from txsaga.broker import JoiningProducer
+from txsaga.core.message import MAX_BODY, MAX_HEADERS, MAX_KEY, MAX_TAG
+from txsaga.errors import ConfigError, GroupKindMismatch, InvalidMessage
+
+
+@dataclass
+class Till:
+    """Local work and its checker in one object, as users write them."""
+
+    executed: LocalState | None = COMMIT
+    checked: LocalState | None = COMMIT
+    heard: list[str] = field(default_factory=list)
+
+    def execute(self, message: Message, arg: object) -> LocalState | None:
+        self.heard.append(f"execute {message.body.decode()}")
+        return self.executed
+
+    def check(self, question: object) -> LocalState | None:
+        self.heard.append("check")
+        return self.checked
+
+
+@pytest.mark.req("RMQ-14")
+def test_executor_and_checker_can_be_one_listener(shop: Shop) -> None:
+    till = Till(executed=UNKNOWN, checked=COMMIT)
+    producer = shop.broker.producer("shop", listener=till)
+    producer.send_in_transaction(order("a table"))
+    assert till.heard == ["execute a table"]
+    shop.check()
+    assert till.heard == ["execute a table", "check"]
+    assert shop.bodies() == ["a table"]
+
+
+@pytest.mark.req("RMQ-14")
+@pytest.mark.conf("RC-J10", "RC-C10")
+def test_executor_and_checker_can_be_two(shop: Shop) -> None:
+    heard: list[str] = []
+
+    def local(message: Message, arg: object) -> LocalState:
+        heard.append(f"local {arg}")
+        return UNKNOWN
+
+    def checker(question: object) -> LocalState:
+        heard.append("check")
+        return ROLLBACK
+
+    shop.producer(checker=checker).send_in_transaction(order(), local, 42)
+    shop.check()
+    assert heard == ["local 42", "check"]
+    assert shop.bodies() == []
+
+
+@pytest.mark.req("RMQ-14")
+def test_a_transactional_producer_sends_plain_messages_too(shop: Shop) -> None:
+    till = Till()
+    producer = shop.broker.producer("shop", listener=till)
+    receipt = producer.send(NEWS, b"fresh chairs")
+    assert (till.heard, shop.state(receipt.txid)) == ([], "committed")
+    assert shop.bodies(NEWS) == ["fresh chairs"]
+
+
+@pytest.mark.req("RMQ-38")
+def test_an_executor_wins_over_the_listener(shop: Shop) -> None:
+    till = Till(executed=ROLLBACK)
+    producer = shop.broker.producer("shop", listener=till)
+    result = producer.send_in_transaction(order(), says(COMMIT))
+    assert (result.local_state, till.heard) == (COMMIT, [])
+    assert shop.bodies() == ["a chair"]
+
+
+@pytest.mark.req("RMQ-38")
+def test_a_checker_wins_over_the_listener(shop: Shop) -> None:
+    till = Till(executed=UNKNOWN, checked=ROLLBACK)
+    producer = shop.broker.producer("shop", checker=says(COMMIT), listener=till)
+    producer.send_in_transaction(order("a table"))
+    shop.check()
+    assert till.heard == ["execute a table"]
+    assert shop.bodies() == ["a table"]
+
+
+@pytest.mark.req("RMQ-76")
+@pytest.mark.parametrize("first", ["transactional", "plain"])
+def test_a_group_is_transactional_or_it_is_not(shop: Shop, first: str) -> None:
+    kinds: dict[str, Callable[[], JoiningProducer]] = {
+        "transactional": lambda: shop.producer("app"),
+        "plain": lambda: shop.broker.producer("app"),
+    }
+    other = "plain" if first == "transactional" else "transactional"
+    kinds[first]()
+    with pytest.raises(GroupKindMismatch, match=f"'app' is {first} in this store and can't also be {other}"):
+        kinds[other]()
+    assert kinds[first]().group == kinds[first]().group
+
+
+@pytest.mark.req("RMQ-76")
+def test_the_kind_of_a_group_is_known_to_every_process(shop: Shop, home_url: str) -> None:
+    shop.producer("app")
+    with txsaga.connect(home_url, roles=False, answering=False, env={}) as other, pytest.raises(GroupKindMismatch):
+        other.producer("app")
+
+
+BAD: dict[str, tuple[Message, str]] = {
+    "an empty topic": (Message("", b""), "the topic is empty"),
+    "a topic that is no name": (Message(7, b""), "the topic is int"),  # type: ignore[arg-type]
+    "a topic with a blank": (Message("two words", b""), "letters, digits"),
+    "an oversize body": (Message(ORDERS, bytes(MAX_BODY + 1)), "the body has 4,194,305 bytes"),
+    "a body of text": (Message(ORDERS, "text"), "the body is str, not bytes"),  # type: ignore[arg-type]
+    "an oversize key": (order(key="k" * (MAX_KEY + 1)), "the key has 1,025 bytes"),
+    "an oversize tag": (order(tag="t" * (MAX_TAG + 1)), "the tag has 256 bytes"),
+    "a key that is no text": (order(key=42), "the key is int"),
+    "oversize headers": (order(headers={"a": "x" * MAX_HEADERS}), r"the headers \w+ 32,769 bytes"),
+    "a header that is no text": (order(headers={"a": 1}), "header 'a' is not text"),
+    "a delay that is too long": (order(delay=timedelta(days=41)), "delay is 41 days"),
+}
+
+
+@pytest.mark.req("RMQ-33")
+@pytest.mark.parametrize(("message", "says_why"), BAD.values(), ids=BAD)
+def test_a_bad_message_is_refused_before_anything_is_stored(moody_shop: Shop, message: Message, says_why: str) -> None:
+    producer = moody_shop.producer()
+    ran: list[object] = []
+
+    def in_a_block() -> None:
+        with producer.transaction() as tx:
+            tx.send(order())
+            tx.send(message)
+
+    attempts: list[Callable[[], object]] = [
+        lambda: producer.send_in_transaction(message, ran.append),  # type: ignore[arg-type]
+        lambda: producer.prepare(message),
+        lambda: producer.send(message),
+        in_a_block,
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidMessage, match=says_why):
+            attempt()
+    assert (list(moody_shop.listed()), ran) == ([], [])
+
+
+IMMUNITIES: dict[str, object] = {
+    "a fraction": 7.5,
+    "a whole float": 7.0,
+    "text": "7",
+    "true": True,
+    "negative": -1,
+    "a period": timedelta(seconds=7),
+    "more than a row holds": 2**31,
+}
+
+
+@pytest.mark.req("RMQ-33")
+@pytest.mark.parametrize("immunity", IMMUNITIES.values(), ids=IMMUNITIES)
+def test_an_immunity_is_whole_seconds(moody_shop: Shop, immunity: int) -> None:
+    producer = moody_shop.producer()
+    attempts: list[Callable[[], object]] = [
+        lambda: producer.send_in_transaction(order(), says(COMMIT), immunity=immunity),
+        lambda: producer.prepare(order(), immunity=immunity),
+        lambda: producer.transaction(immunity=immunity),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidMessage, match=r"immunity is .*(whole seconds|lies between 0 and)"):
+            attempt()
+    assert list(moody_shop.listed()) == []
+
+
+@pytest.mark.parametrize("queues", [0, -1, 1025])
+def test_the_number_of_queues_has_bounds(shop: Shop, queues: int) -> None:
+    with pytest.raises(ConfigError, match="1 to 1024 queues"):
+        shop.broker.create_topic("some", queues=queues)

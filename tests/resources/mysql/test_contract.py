@@ -1,0 +1,33 @@
+"""MariaDB keeps every promise of a participant."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.resources.conftest import MakeEngine
+from tests.resources.maria_shelf import MariaShelf
+from txsaga.resources.databases import participant_for
+from txsaga.resources.participant import Participant
+from txsaga.testing import ParticipantContract
+
+pytestmark = pytest.mark.mariadb
+
+
+@pytest.fixture
+def participant(url: str, make_engine: MakeEngine) -> Participant:
+    return participant_for(make_engine(url, pool_size=2, max_overflow=0), "shelf")
+
+
+@pytest.fixture
+def another(url: str, make_engine: MakeEngine) -> Participant:
+    return participant_for(make_engine(url), "shelf")
+
+
+@pytest.fixture
+def next_door(maria_databases: Callable[[], str], make_engine: MakeEngine) -> tuple[Participant, MariaShelf]:
+    beside = maria_databases()
+    return participant_for(make_engine(beside), "next door"), MariaShelf(make_engine(beside)).open()
+
+
+class TestParticipant(ParticipantContract):
+    """The suite."""

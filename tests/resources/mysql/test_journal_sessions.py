@@ -1,0 +1,304 @@
+"""The sessions of journals in MariaDB: stale, lost, cut, silent, and clean when they come back."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+from pymysql.constants import CLIENT
+from sqlalchemy import event, text
+
+from tests.resources.conftest import MakeEngine
+from tests.resources.maria_shelf import MariaShelf
+from tests.resources.mysql.noting import COMMIT, PUT, ROLLBACK, enlisted, journal
+from txsaga.errors import StoreUnavailable, xa
+from txsaga.flows.branch import Finish, Vote
+from txsaga.resources import mysql_protocol as mysql_lent
+from txsaga.resources.mysql import MysqlParticipant
+from txsaga.resources.mysql_protocol import LentSession, MysqlSilent
+from txsaga.resources.participant import LockPatience
+from txsaga.testing.participant_contract import new_branch, patiently
+
+pytestmark = pytest.mark.mariadb
+
+
+def test_an_engine_that_was_opened_for_several_statements_keeps_that(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine
+) -> None:
+    engine = make_engine(url, pool_size=1, connect_args={"client_flag": CLIENT.MULTI_STATEMENTS})
+    branched = enlisted(MysqlParticipant(engine, name="shelf"), new_branch(), PUT, id=4)
+    assert branched.prepare()() is Vote.PREPARED
+    branched.finish(COMMIT)()
+    branched.leave()
+    assert shelf.items() == {4}
+    with engine.connect() as connection:
+        connection.exec_driver_sql("select 1; select 2").close()
+
+
+@pytest.mark.req("IBM-50")
+def test_a_session_that_the_pool_kept_too_long_is_replaced(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine
+) -> None:
+    engine = make_engine(url, pool_size=2)
+    participant = MysqlParticipant(engine, name="shelf")
+    assert participant.database
+    with engine.connect() as one, engine.connect() as two:
+        stale = [each.scalar(text("select connection_id()")) for each in (one, two)]
+    for backend in stale:
+        shelf.end_session(backend)
+    branched = enlisted(participant, new_branch(), PUT, id=4)
+    assert branched.prepare()() is Vote.PREPARED
+    branched.finish(COMMIT)()
+    branched.leave()
+    assert shelf.items() == {4}
+
+
+@pytest.mark.req("IBM-50", "WM-44")
+def test_a_session_that_ended_before_its_vote_is_a_no(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branched = enlisted(participant, new_branch(), PUT, id=4)
+    shelf.end_session(branched.number)
+    with pytest.raises(xa.CommunicationFailed, match="nothing of it was done"):
+        branched.prepare()
+    assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
+
+
+@pytest.mark.req("WM-46")
+def test_a_session_that_ends_while_it_is_asked_is_found_out(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branch = new_branch()
+    with shelf.engine.begin() as holder:
+        holder.exec_driver_sql("insert into item values (4)")
+        branched = enlisted(participant, branch, PUT, id=4)
+        vote = branched.prepare()
+        shelf.end_session(branched.number)
+        with pytest.raises(xa.ResourceManagerFailed, match="lost while it was asked"):
+            vote()
+        with pytest.raises(xa.ResourceManagerFailed, match="recovery finds out"):
+            branched.finish(ROLLBACK)()
+        branched.leave()
+        holder.rollback()
+    assert patiently(lambda: participant.finish(branch, ROLLBACK)) is Finish.DONE
+    assert shelf.items() == set()
+
+
+@pytest.mark.req("WM-46")
+def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine
+) -> None:
+    branch, hasty = new_branch(), MysqlParticipant(make_engine(url), name="shelf", patience=0.2)
+    assert hasty.database
+    branched = enlisted(hasty, branch, PUT, id=4)
+    with shelf.silence():
+        with pytest.raises(xa.ResourceManagerFailed, match="timed out"):
+            branched.prepare()()
+        branched.leave()
+    recovering = MysqlParticipant(make_engine(url), name="shelf")
+    patiently(lambda: recovering.finish(branch, ROLLBACK))
+    assert shelf.items() == set()
+
+
+@pytest.mark.req("WM-46")
+def test_a_server_that_takes_no_decision_is_left_to_recovery(
+    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise MysqlSilent("not all of it was taken")
+
+    branch = new_branch()
+    branched = enlisted(participant, branch, PUT, id=4)
+    branched.prepare()()
+    with monkeypatch.context() as patch:
+        patch.setattr(LentSession, "send", silent)
+        with pytest.raises(xa.ResourceManagerFailed, match="not all of it was taken"):
+            branched.finish(COMMIT)()
+    assert list(participant.prepared(branch.store)) == [branch]
+    branched.leave()
+    assert patiently(lambda: participant.finish(branch, COMMIT)) is Finish.DONE
+    assert shelf.items() == {4}
+
+
+@pytest.mark.req("WM-46")
+def test_one_that_voted_and_lost_its_session_is_finished_from_another(
+    participant: MysqlParticipant, shelf: MariaShelf
+) -> None:
+    branched = enlisted(participant, new_branch(), PUT, id=4)
+    branched.prepare()()
+    shelf.end_session(branched.number)
+    assert branched.finish(COMMIT)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == {4}
+
+
+def test_one_that_voted_and_is_left_stays_prepared(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branch = new_branch()
+    branched = enlisted(participant, branch, PUT, id=4)
+    branched.prepare()()
+    branched.leave()
+    assert patiently(lambda: participant.finish(branch, COMMIT)) is Finish.DONE
+    assert shelf.items() == {4}
+
+
+def test_a_line_that_is_cut_behind_a_no_is_no_fault_of_ours(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
+    with pytest.raises(xa.IntegrityViolated):
+        branched.prepare()()
+    branched._session.cut()
+    assert patiently(branched.finish(ROLLBACK)) is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
+
+
+def test_a_database_that_is_away_is_told_as_that(make_engine: MakeEngine, url: str, shelf: MariaShelf) -> None:
+    engine = make_engine(url)
+    participant = MysqlParticipant(engine, name="shelf")
+    assert participant.database
+    participant._engine = make_engine(engine.url.set(port=1).render_as_string(hide_password=False))
+    with pytest.raises(StoreUnavailable, match="shelf"):
+        enlisted(participant, new_branch(), PUT, id=4)
+
+
+def test_a_server_that_takes_no_option_is_not_misread(
+    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql_lent, "_SEVERAL", b"\x03\x00\x00\x00\x1b\x07\x00")  # an option that there is not
+    branch = new_branch()
+    branched = enlisted(participant, branch, PUT, id=4)
+    with pytest.raises(xa.ResourceManagerFailed, match="one statement at a time"):
+        branched.prepare()()
+    branched.leave()
+    assert patiently(lambda: participant.finish(branch, ROLLBACK)) is Finish.DONE
+    assert shelf.items() == set()
+
+
+def test_a_server_that_falls_silent_does_not_keep_who_leaves(
+    participant: MysqlParticipant, shelf: MariaShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = new_branch()
+    first, second = (enlisted(participant, branch, PUT, id=item) for item in (4, 5))
+    first.prepare()()
+    with pytest.raises(xa.DuplicateBranch):
+        second.prepare()()
+    monkeypatch.setattr(LentSession.run, "__defaults__", (0.001,))
+    second._session._driver._write_bytes = lambda _: None  # nothing arrives
+    second.leave()
+    first.finish(ROLLBACK)()
+    first.leave()
+    assert shelf.items() == set()
+
+
+def test_what_a_listener_left_open_is_rolled_back(url: str, shelf: MariaShelf, make_engine: MakeEngine) -> None:
+    engine = make_engine(url, pool_size=1)
+    event.listen(engine, "checkout", lambda driver, *_: driver.cursor().execute("select count(*) from item"))
+    branched = enlisted(MysqlParticipant(engine, name="shelf"), new_branch(), PUT, id=4)
+    assert branched.prepare()() is Vote.PREPARED
+    branched.finish(COMMIT)()
+    branched.leave()
+    assert shelf.items() == {4}
+
+
+def test_a_clear_no_is_one_while_a_timeout_is_handled(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
+    try:
+        raise TimeoutError
+    except TimeoutError:
+        with pytest.raises(xa.IntegrityViolated):
+            branched.prepare()()
+        assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()
+
+
+def test_one_that_was_lent_and_never_asked_has_nothing_open_when_it_comes_back(
+    url: str, make_engine: MakeEngine
+) -> None:
+    engine = make_engine(url, pool_size=1)
+    participant = MysqlParticipant(engine, name="shelf")
+    assert participant.database
+
+    def look(driver: Any, *_: object) -> None:
+        with driver.cursor() as cursor:
+            cursor.execute("select count(*) from txsaga_evidence")
+
+    event.listen(engine, "checkout", look)
+    enlisted(participant, new_branch(), PUT, id=4).leave()
+    event.remove(engine, "checkout", look)
+    pooled = engine.raw_connection()
+    cursor = pooled.cursor()
+    cursor.execute("select @@in_transaction")
+    found = cursor.fetchone()
+    pooled.rollback()
+    pooled.close()
+    assert found == (0,)
+
+
+class Line:
+    """A socket that notes how long it waits whenever something is sent."""
+
+    def __init__(self, socket: socket.socket) -> None:
+        self._socket = socket
+        self.limits: list[float | None] = []
+
+    def sendall(self, words: bytes) -> None:
+        self.limits.append(self._socket.gettimeout())
+        self._socket.sendall(words)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._socket, name)
+
+
+def test_a_server_that_takes_no_more_is_waited_for_as_for_its_answer(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine
+) -> None:
+    branched = enlisted(
+        MysqlParticipant(make_engine(url, pool_size=1), name="shelf", patience=3.0), new_branch(), PUT, id=4
+    )
+    driver: Any = branched._session._driver
+    driver._sock = line = Line(driver._sock)
+    branched.prepare()()
+    branched.finish(COMMIT)()
+    assert set(line.limits) == {3.0}
+    branched.leave()
+    assert shelf.items() == {4}
+
+
+WAIT = "select @@innodb_lock_wait_timeout"
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["as it is", "with a transaction left in it"])
+@pytest.mark.parametrize("given", [4, None], ids=["done", "refused"])
+def test_a_session_whose_branch_was_shared_waits_for_locks_as_before(
+    url: str, shelf: MariaShelf, make_engine: MakeEngine, given: int | None, looks: bool
+) -> None:
+    engine = make_engine(url)
+    event.listen(engine, "connect", lambda driver, _: driver.cursor().execute("set innodb_lock_wait_timeout = 33"))
+    if looks:
+        event.listen(engine, "checkout", lambda driver, *_: driver.cursor().execute("select count(*) from item"))
+    participant = MysqlParticipant(engine, name="shelf")
+    branched = participant.enlist_journal(new_branch(), journal(PUT, id=given), waits=LockPatience.SHORTLY)
+    if given is None:
+        with pytest.raises(xa.XaError):
+            branched.prepare()()
+    else:
+        branched.prepare()()
+    assert branched.finish(COMMIT if given else ROLLBACK)() is Finish.DONE
+    branched.leave()
+    with engine.connect() as connection:
+        assert connection.scalar(text(WAIT)) == 33
+    assert shelf.items() == ({4} if given else set())
+
+
+def test_what_shares_a_branch_waits_for_a_lock_a_second(participant: MysqlParticipant, shelf: MariaShelf) -> None:
+    with shelf.engine.connect() as holder:
+        holder.execute(text(PUT), {"id": 4})
+        branched = participant.enlist_journal(new_branch(), journal(PUT, id=4), waits=LockPatience.SHORTLY)
+        start = time.monotonic()
+        with pytest.raises(xa.TimedOut):
+            branched.prepare()()
+        assert 0.5 < time.monotonic() - start < 10
+        holder.rollback()
+    assert branched.finish(ROLLBACK)() is Finish.DONE
+    branched.leave()
+    assert shelf.items() == set()

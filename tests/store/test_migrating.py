@@ -1,0 +1,72 @@
+"""A store of an older program comes to the newest schema with all that it holds."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+
+from tests.scene.stored import Stored
+from txsaga.errors import StoreError
+from txsaga.store import migrate
+from txsaga.store.connection import make_engine, parse_url
+from txsaga.wiring.connecting import open_store
+
+pytestmark = pytest.mark.postgres
+
+POLICIES = "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = current_schema"
+FILES = "SELECT relname, relfilenode FROM pg_class WHERE oid IN ('op_0'::regclass, 'branch'::regclass)"
+
+
+@pytest.fixture
+def engine(home_url: str) -> Iterator[Engine]:
+    engine = make_engine(*parse_url(home_url))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def bring_to(engine: Engine, home_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give what migrates the store to a revision that is not the newest one."""
+    upgrade = command.upgrade
+
+    def to(revision: str) -> None:
+        with monkeypatch.context() as before:
+            before.setattr(command, "upgrade", lambda config, _: upgrade(config, revision))
+            migrate.migrate(engine, Stored(home_url).namespace)
+
+    return to
+
+
+@pytest.fixture
+def older(bring_to: Callable[[str], None], home_url: str) -> Stored:
+    """Give a store whose decisions are numbers with a constraint in each table."""
+    stored = Stored(home_url)
+    bring_to("0014")
+    stored.rows("INSERT INTO op (txid, decision) VALUES (1, 1), (2, 2)")
+    return stored
+
+
+def test_decisions_stay_where_they_lie_and_as_they_are(bring_to: Callable[[str], None], older: Stored) -> None:
+    before = set(older.rows(POLICIES)), set(older.rows(FILES))
+    bring_to("0015")
+    assert (set(older.rows(POLICIES)), set(older.rows(FILES))) == before
+    assert older.rows("SELECT txid, decision FROM op ORDER BY txid") == [(1, 1), (2, 2)]
+
+
+def test_a_view_of_the_users_is_named_and_nothing_is_changed(home_url: str, older: Stored) -> None:
+    older.rows("CREATE VIEW mine AS SELECT decision FROM op")
+    with pytest.raises(StoreError, match=r"view mine .*drop that view, run `txsaga db migrate`, and create it again"):
+        open_store(home_url)
+    assert older.value("SELECT version_num FROM alembic_version") == "0014"
+    older.rows("DROP VIEW mine")
+    open_store(home_url).close()
+    assert older.value("SELECT version_num FROM alembic_version") == migrate.newest()
+
+
+@pytest.mark.parametrize("table", ["op", "branch", "flow_unit"])
+def test_what_is_no_decision_is_still_refused(home_url: str, older: Stored, table: str) -> None:
+    open_store(home_url).close()
+    with pytest.raises(IntegrityError, match="decision_check"):
+        older.rows(f"INSERT INTO {table} (decision) VALUES (3)")
