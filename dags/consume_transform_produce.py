@@ -6,7 +6,7 @@ It is an Airflow DAG file. The topics are `readings` and `alarms`.
 
 from airflow.sdk import Param
 
-from txsaga.flows.ballot import Ballot
+from txsaga import Ballot
 from txsaga.provider import ConsumeStep, Publish, message_flow, vote
 
 FAULTS = {"none": "everything is read and written once", "after": "a task fails behind the writing: all comes again"}

@@ -24,11 +24,11 @@ from rich.console import Console
 from sqlalchemy import Engine, create_engine, text
 
 import txsaga
+from txsaga import EmbeddedServer
 from txsaga.airflow_host import processes
 from txsaga.airflow_host.home import LOGIN, AirflowHome, Keys
 from txsaga.airflow_host.rest import Airflow
-from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed
 
 DAGS = Path(__file__).parents[1] / "dags"
 BANKS = ("bank_current", "bank_mortgage", "bank_audit")

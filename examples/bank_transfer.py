@@ -27,10 +27,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import IntegrityError
 
 import txsaga
-from txsaga.checkback.profile import CheckProfile
-from txsaga.consume.stream import Stream
-from txsaga.embedded.server import EmbeddedServer
-from txsaga.messages.producer import Producer
+from txsaga import CheckProfile, EmbeddedServer, Producer, Stream
 
 AMOUNT = 10_000
 TABLES = (

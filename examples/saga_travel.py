@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import IntegrityError
 
 import txsaga
-from txsaga.embedded.server import EmbeddedServer
+from txsaga import EmbeddedServer
 
 PLACES = ("bank", "hotels", "flights")
 TABLES = "CREATE TABLE IF NOT EXISTS stock (name text PRIMARY KEY, n bigint NOT NULL CHECK (n >= 0))"

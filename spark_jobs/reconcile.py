@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_jobs.ledger import ACCOUNTS, POSTINGS, accounts
-from txsaga.errors.root import TxSagaError
+from txsaga.errors import TxSagaError
 from txsaga.spark.job import Job
 
 if TYPE_CHECKING:

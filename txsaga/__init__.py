@@ -20,9 +20,9 @@ if _typing.TYPE_CHECKING:
     from txsaga.consume.consumer import Consumer
     from txsaga.consume.delivery import Delivery
     from txsaga.consume.stream import Stream
-    from txsaga.evidence.inbox import inbox
     from txsaga.core.facts import Fact
     from txsaga.embedded.server import EmbeddedServer
+    from txsaga.evidence.inbox import inbox
     from txsaga.flows.ballot import Ballot
     from txsaga.flows.coordinated import Coordinated, again
     from txsaga.flows.flow import Flow

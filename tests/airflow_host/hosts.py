@@ -151,7 +151,7 @@ def until(found: Callable[[], Any], patience: float = PATIENCE) -> Any:  # what 
 
 
 def _tried(found: Callable[[], Any]) -> Any:  # what is found
-    from txsaga.errors.host import HostFailed
+    from txsaga.errors import HostFailed
 
     try:
         return found()

@@ -13,7 +13,7 @@ from txsaga.airflow_host.followers import PAGE, AirflowFollowers
 from txsaga.airflow_host.instance import run_name
 from txsaga.airflow_host.rest import Airflow
 from txsaga.airflow_host.runs import AirflowRuns
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed
 from txsaga.flows.follow_up import AssetName, FollowUp
 
 pytestmark = pytest.mark.rule("R18")

@@ -15,8 +15,7 @@ from txsaga.airflow_host.parts import AirflowPart
 from txsaga.airflow_host.processes import PartRecord, RunningPart
 from txsaga.airflow_host.running import Host
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors import ConfigError
-from txsaga.errors.host import HostFailed
+from txsaga.errors import ConfigError, HostFailed
 
 
 @pytest.fixture

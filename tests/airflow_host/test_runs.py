@@ -12,8 +12,7 @@ from txsaga.airflow_host.instance import airflow_name, run_name, run_of
 from txsaga.airflow_host.rest import Airflow
 from txsaga.airflow_host.runs import SILENCE, AirflowRuns
 from txsaga.checkback.ports import RunState
-from txsaga.errors import ConfigError
-from txsaga.errors.host import HostFailed
+from txsaga.errors import ConfigError, HostFailed
 
 pytestmark = pytest.mark.rule("R5")
 RUN = "airflow:bank/manual__1"

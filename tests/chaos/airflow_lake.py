@@ -21,7 +21,7 @@ from tests.chaos.holding import HOLD
 from tests.cli.program import run as run_command
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors.lake import UnknownTable
+from txsaga.errors import UnknownTable
 
 DAG = "lake_publish"
 TOPICS = ("lake_transfers", "lake_spoilt", "lake_books")

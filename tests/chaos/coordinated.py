@@ -19,9 +19,7 @@ from sqlalchemy import Connection, text
 from tests.chaos.scenarios import AT_ONCE, CREDITS, HOLD, ORDERS, nobody_knows
 from tests.chaos.world import BANK, MORTGAGE, TILL, World, debit
 from txsaga.broker import Broker
-from txsaga.errors import AlreadyCommitted
-from txsaga.errors.flows import RowsDiffer
-from txsaga.errors.xa import IntegrityViolated, VotedNo
+from txsaga.errors import AlreadyCommitted, IntegrityViolated, RowsDiffer, VotedNo
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.recovery import Recovery
 from txsaga.flows.recovery_cleanup import RecoveryCleanup

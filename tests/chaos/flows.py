@@ -20,8 +20,7 @@ from tests.chaos.scenarios import CREDITS, HOLD, ORDERS
 from tests.chaos.world import BANK, MORTGAGE, World, database
 from txsaga.broker import Broker
 from txsaga.consume.dispatcher import Dispatcher
-from txsaga.errors import AlreadyCommitted
-from txsaga.errors.flows import StepDone
+from txsaga.errors import AlreadyCommitted, StepDone
 from txsaga.flows.flow import Flow
 from txsaga.flows.journal import Journal
 

@@ -16,8 +16,7 @@ from tests.chaos.scenarios import AT_ONCE, CREDITS
 from tests.chaos.world import BANK, MORTGAGE, World, database
 from txsaga.broker import Broker
 from txsaga.core.retry import patiently
-from txsaga.errors import AlreadyCommitted, InDoubt, StoreUnavailable
-from txsaga.errors.saga import NotCompensated
+from txsaga.errors import AlreadyCommitted, InDoubt, NotCompensated, StoreUnavailable
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_code import compensation
 

@@ -13,8 +13,7 @@ from tests.chaos.coordinated import BOTH, teller
 from tests.chaos.till import kept
 from tests.chaos.world import TILL, World, database
 from txsaga.broker import Broker
-from txsaga.errors import InDoubt, OutcomeUnknown, TxSagaError, Unfinished
-from txsaga.errors.xa import RolledBack
+from txsaga.errors import InDoubt, OutcomeUnknown, RolledBack, TxSagaError, Unfinished
 from txsaga.flows.coordinated import Coordinated
 
 UNKNOWN = (OutcomeUnknown, InDoubt, Unfinished)

@@ -23,8 +23,7 @@ from tests.chaos.proxy import Loss, Proxy, network
 from tests.chaos.telling import assert_truth_was_told, attempt, rows
 from tests.chaos.world import BANK, MORTGAGE, World, database, debit, fresh_world
 from txsaga.broker import Broker
-from txsaga.errors import Unfinished
-from txsaga.errors.xa import RolledBack
+from txsaga.errors import RolledBack, Unfinished
 from txsaga.flows.coordinated import Coordinated
 from txsaga.resources.mysql_branch import start
 

@@ -18,7 +18,7 @@ from tests.chaos.saga_matrix import WRONG, lines
 from tests.chaos.sagas import call, call_off, undo, write
 from tests.chaos.world import BANK, MORTGAGE, World, database
 from txsaga.broker import Broker
-from txsaga.errors.flows import StepDone
+from txsaga.errors import StepDone
 from txsaga.flows.flow import Flow
 
 AT_ONCE, LANE, HELD, OUTSIDE = 1, 2, 3, 4

@@ -19,8 +19,7 @@ from tests.store.logins import logins
 from txsaga.cli.tx import os_user
 from txsaga.core.decision import Decision
 from txsaga.core.records import TxRecord
-from txsaga.errors import ConfigError
-from txsaga.errors.xa import ResourceManagerFailed
+from txsaga.errors import ConfigError, ResourceManagerFailed
 from txsaga.flows.branch import BranchState
 from txsaga.store.right import Right
 

@@ -12,8 +12,19 @@ import pytest
 from tests.clusters.town import ORDERS, Town
 from txsaga.core.decision import Decision
 from txsaga.core.records import Row, TxRecord
-from txsaga.errors import ConfigError, InvalidMessage, StoreUnavailable, TransactionClosed, TransactionError, Unfinished
-from txsaga.errors.xa import CommunicationFailed, ProtocolError, ResourceManagerFailed, VotedNo, XaError
+from txsaga.errors import (
+    CommunicationFailed,
+    ConfigError,
+    InvalidMessage,
+    ProtocolError,
+    ResourceManagerFailed,
+    StoreUnavailable,
+    TransactionClosed,
+    TransactionError,
+    Unfinished,
+    VotedNo,
+    XaError,
+)
 from txsaga.flows.branch import BranchState
 from txsaga.resources import broker as handle
 from txsaga.resources.broker_records import BranchLives

@@ -10,8 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from tests.clusters.town import ORDERS, Town
 from txsaga.core.decision import Decision
-from txsaga.errors import TransactionError
-from txsaga.errors.xa import RolledBack
+from txsaga.errors import RolledBack, TransactionError
 from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres

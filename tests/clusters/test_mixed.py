@@ -11,8 +11,7 @@ import txsaga
 from tests.clusters.town import ORDERS, Town
 from txsaga import Broker, LocalState
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, ResourceUnknown, TransactionsRejected, Unfinished
-from txsaga.errors.xa import VotedNo
+from txsaga.errors import ConfigError, ResourceUnknown, TransactionsRejected, Unfinished, VotedNo
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.recovery import Recovery
 from txsaga.resources.broker import BrokerWork, StoreParticipant
@@ -102,7 +101,7 @@ def test_another_process_finds_the_broker_by_its_name_in_the_environment(
 
 
 def _away(*_: object) -> None:
-    from txsaga.errors.xa import ResourceManagerFailed
+    from txsaga.errors import ResourceManagerFailed
 
     raise ResourceManagerFailed("away")
 

@@ -12,8 +12,7 @@ from txsaga.clusters.broker_cluster import BrokerCluster
 from txsaga.clusters.recovery import FoundBranch
 from txsaga.clusters.transaction import ClusterTransaction
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError
-from txsaga.errors.xa import HeuristicCommit, ProtocolError, ResourceManagerFailed, UnknownBranch
+from txsaga.errors import ConfigError, HeuristicCommit, ProtocolError, ResourceManagerFailed, UnknownBranch
 from txsaga.flows.branch import BranchId, BranchState
 from txsaga.resources.broker import BrokerWork, StoreParticipant
 

@@ -11,8 +11,7 @@ from multiprocessing import get_context
 import pytest
 
 from tests.errors.tree import every_error
-from txsaga.errors import TxSagaError
-from txsaga.errors.flows import OwnLock
+from txsaga.errors import OwnLock, TxSagaError
 
 KINDS = sorted({*every_error()}, key=lambda kind: (kind.__module__, kind.__name__))
 SAMPLES = {"Sequence[str]": ["one", "two"], "int": 7, "float": 1.5}

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import iter_modules
 
 from txsaga import errors
-
-for each in iter_modules(errors.__path__, "txsaga.errors."):
-    import_module(each.name)
 
 
 def every_error(base: type[errors.TxSagaError] = errors.TxSagaError) -> Iterator[type[errors.TxSagaError]]:

@@ -9,8 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from tests.evidence.books import Books, enter
-from txsaga.errors import ConfigError
-from txsaga.errors.saga import StepRefused
+from txsaga.errors import ConfigError, StepRefused
 from txsaga.evidence.ports import Ran, Work
 
 TX = 7

@@ -10,8 +10,7 @@ from sqlalchemy import create_engine, text
 from tests.gate.conftest import IDS, NOTES
 from tests.lake.books import LEDGER, MONDAY, POSTING, Books, rows
 from txsaga.core.message import Message
-from txsaga.errors import ConfigError, NotCarried
-from txsaga.errors.gate import UnknownSuite
+from txsaga.errors import ConfigError, NotCarried, UnknownSuite
 from txsaga.flows.ballot import Polled
 from txsaga.gate import every, expect, quorum, report
 from txsaga.messages.transaction import Transaction

@@ -7,8 +7,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 
 from tests.lake.books import COLUMNS, LEDGER, POSTING, Books, rows
 from tests.lake.branching import Refused, add
-from txsaga.errors import ConfigError, TableMoved, TransactionError
-from txsaga.errors import lake as errors
+from txsaga.errors import ColumnsDiffer, ConfigError, FormatRefused, TableMoved, TransactionError, UnknownTable
 from txsaga.lake.lake import MOST, require_readable
 
 pytestmark = pytest.mark.postgres
@@ -53,7 +52,7 @@ def test_what_a_branch_is_not_made_for_is_refused_in_one_line(books: Books, tmp_
             _ = branch.branch
         with pytest.raises(ConfigError, match="give a Spark session"):
             tx.table(LEDGER).branch(tmp_path)
-        with pytest.raises(errors.UnknownTable), tx.table("bank.nothing").branch():
+        with pytest.raises(UnknownTable), tx.table("bank.nothing").branch():
             pytest.fail("it was begun")
         with tx.table(LEDGER).branch() as plain, pytest.raises(ConfigError, match=r"branch\(spark\)"):
             plain.sql("DELETE FROM {table}")
@@ -74,7 +73,7 @@ def test_columns_that_changed_under_a_branch_are_refused(books: Books) -> None:
     from pyiceberg.types import LongType
 
     books.create()
-    with pytest.raises(errors.ColumnsDiffer, match="statement of its own"), books.producer.transaction() as tx:
+    with pytest.raises(ColumnsDiffer, match="statement of its own"), books.producer.transaction() as tx:
         with tx.table(LEDGER).branch() as ledger:
             with books.table().update_schema() as change:
                 change.add_column("more", LongType())
@@ -103,7 +102,7 @@ def test_a_version_that_knows_no_branches_is_refused(books: Books) -> None:
     books.lake.catalog.create_namespace("bank")
     place = f"{books.lake.warehouse}/bank/ledger"
     books.lake.catalog.create_table(LEDGER, rows(1).schema, location=place, properties={"format-version": "1"})
-    with pytest.raises(errors.FormatRefused, match="'format-version'='2'"), books.producer.transaction() as tx:
+    with pytest.raises(FormatRefused, match="'format-version'='2'"), books.producer.transaction() as tx:
         with tx.table(LEDGER).branch():
             pytest.fail("it was begun")
 
@@ -117,5 +116,5 @@ def test_deletes_that_no_gate_can_read_are_refused(books: Books, content: DataFi
         add(books, ledger, 1)
     assert ledger.write is not None
     require_readable(ledger.write, [DataFile.from_args(content=DataFileContent.POSITION_DELETES)], 1)
-    with pytest.raises(errors.FormatRefused, match="let the table copy on write"):
+    with pytest.raises(FormatRefused, match="let the table copy on write"):
         require_readable(ledger.write, [DataFile.from_args(content=content)], size)

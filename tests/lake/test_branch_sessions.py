@@ -5,8 +5,7 @@ import pytest
 from tests.lake.books import LEDGER, TUESDAY, Books, rows
 from tests.lake.branching import Session, add
 from tests.lake.test_flows import Opinion
-from txsaga.errors import TableMoved
-from txsaga.errors.lake import BranchMissed
+from txsaga.errors import BranchMissed, TableMoved
 from txsaga.lake import opening
 from txsaga.lake.branch_names import MARK, mark_of
 from txsaga.lake.table import WriteMode

@@ -7,8 +7,7 @@ import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, TUESDAY, Books, rows
 from txsaga.core.facts import Fact
-from txsaga.errors import EffectConflict, TableMoved
-from txsaga.errors.lake import TableTaken
+from txsaga.errors import EffectConflict, TableMoved, TableTaken
 
 pytestmark = pytest.mark.postgres
 

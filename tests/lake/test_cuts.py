@@ -6,8 +6,7 @@ from threading import Event, Thread
 import pytest
 
 from tests.lake.books import LEDGER, POSTING, Books, rows
-from txsaga.errors import ConfigError, UnknownTopic
-from txsaga.errors.lake import OtherCatalog, UnknownTable
+from txsaga.errors import ConfigError, OtherCatalog, UnknownTable, UnknownTopic
 
 pytestmark = pytest.mark.postgres
 

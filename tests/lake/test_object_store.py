@@ -7,8 +7,7 @@ import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, MONDAY, POSTING, TUESDAY, Books, rows
 from tests.services.objects import ObjectStore, object_store
-from txsaga.errors import TableMoved
-from txsaga.errors.lake import WarehouseAway
+from txsaga.errors import TableMoved, WarehouseAway
 
 pytestmark = pytest.mark.postgres
 

@@ -7,7 +7,20 @@ import pyarrow as pa
 import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, MONDAY, TUESDAY, Books, rows
-from txsaga.errors import ConfigError, TxSagaError, lake
+from txsaga.errors import (
+    ColumnsDiffer,
+    ConfigError,
+    FormatRefused,
+    LakeMissing,
+    NullRefused,
+    OtherCatalog,
+    OutsideOverwrite,
+    PartitionLost,
+    TableExists,
+    TxSagaError,
+    TypeDiffers,
+    UnknownTable,
+)
 from txsaga.messages.transaction import Transaction
 
 pytestmark = pytest.mark.postgres
@@ -23,20 +36,20 @@ def changed(column: str, values: pa.Array) -> pa.Table:
 
 
 REFUSED: list[tuple[pa.Table, type[TxSagaError], str]] = [
-    (without("amount"), lake.ColumnsDiffer, "lack column 'amount'; add it, as NULL"),
-    (without("day"), lake.PartitionLost, "lack 'day', by which it is partitioned"),
-    (rows(1).append_column("extra", pa.array([1])), lake.ColumnsDiffer, "no column 'extra'; leave it out"),
-    (rows(1).append_column("id", pa.array([1])), lake.ColumnsDiffer, "'id' more than once"),
+    (without("amount"), ColumnsDiffer, "lack column 'amount'; add it, as NULL"),
+    (without("day"), PartitionLost, "lack 'day', by which it is partitioned"),
+    (rows(1).append_column("extra", pa.array([1])), ColumnsDiffer, "no column 'extra'; leave it out"),
+    (rows(1).append_column("id", pa.array([1])), ColumnsDiffer, "'id' more than once"),
     (
         changed("id", pa.array(["1"])),
-        lake.TypeDiffers,
+        TypeDiffers,
         "'id' of the rows for bank.ledger is string, the table has long",
     ),
-    (changed("id", pa.array([1.0])), lake.TypeDiffers, "is double, the table has long"),
-    (changed("id", pa.array([2**63], pa.uint64())), lake.TypeDiffers, "does not fit"),
-    (changed("day", pa.array([1], pa.int32())), lake.TypeDiffers, "is int32, the table has date"),
-    (changed("amount", pa.array([1], pa.int64())), lake.TypeDiffers, r"the table has decimal\(12, 2\)"),
-    (changed("id", pa.array([None], pa.int64())), lake.NullRefused, "'id' of bank.ledger is required, and 1 rows"),
+    (changed("id", pa.array([1.0])), TypeDiffers, "is double, the table has long"),
+    (changed("id", pa.array([2**63], pa.uint64())), TypeDiffers, "does not fit"),
+    (changed("day", pa.array([1], pa.int32())), TypeDiffers, "is int32, the table has date"),
+    (changed("amount", pa.array([1], pa.int64())), TypeDiffers, r"the table has decimal\(12, 2\)"),
+    (changed("id", pa.array([None], pa.int64())), NullRefused, "'id' of bank.ledger is required, and 1 rows"),
 ]
 
 
@@ -58,11 +71,11 @@ def test_narrower_types_are_widened(books: Books, kind: pa.DataType | None) -> N
 
 
 MISNAMED: list[tuple[Callable[[Transaction], object], type[TxSagaError], str]] = [
-    (lambda tx: tx.table("bank.nowhere").append(rows(1)), lake.UnknownTable, "no table 'bank.nowhere'; create it"),
-    (lambda tx: tx.table("other.bank.ledger"), lake.OtherCatalog, "in catalog 'other'"),
+    (lambda tx: tx.table("bank.nowhere").append(rows(1)), UnknownTable, "no table 'bank.nowhere'; create it"),
+    (lambda tx: tx.table("other.bank.ledger"), OtherCatalog, "in catalog 'other'"),
     (lambda tx: tx.table("ledger"), ConfigError, "write namespace.table"),
     (lambda tx: tx.table("bank.led ger"), ConfigError, "names no table"),
-    (lambda tx: tx.table(LEDGER).create(COLUMNS), lake.TableExists, "is there already"),
+    (lambda tx: tx.table(LEDGER).create(COLUMNS), TableExists, "is there already"),
     (lambda tx: tx.table("bank.new").create({"id": "number"}), ConfigError, "number"),
     (lambda tx: tx.table("bank.new").create(COLUMNS, partitions=["none"]), ConfigError, "no column 'none'"),
     (lambda tx: tx.table("bank.new").create(COLUMNS, partitions=["day(id)"]), ConfigError, "'id' is long"),
@@ -97,14 +110,14 @@ def test_what_is_asked_for_wrongly_is_refused(
 def test_rows_outside_of_what_an_overwrite_replaces_are_refused(books: Books) -> None:
     books.create()
     books.append(1, day=TUESDAY)
-    with pytest.raises(lake.OutsideOverwrite, match="twice"), books.producer.transaction() as tx:
+    with pytest.raises(OutsideOverwrite, match="twice"), books.producer.transaction() as tx:
         tx.table(LEDGER).overwrite(pa.concat_tables([rows(2), rows(3, day=TUESDAY)]), where={"day": MONDAY})
     assert books.ids() == [1]
 
 
 @pytest.mark.parametrize(("version", "remedy"), [("1", "'format-version'='2'"), ("3", "by Spark on a branch")])
 def test_other_versions_of_the_format_are_refused(books: Books, version: str, remedy: str) -> None:
-    with pytest.raises(lake.FormatRefused, match=remedy), books.producer.transaction() as tx:
+    with pytest.raises(FormatRefused, match=remedy), books.producer.transaction() as tx:
         tx.table(LEDGER).create(COLUMNS, properties={"format-version": version})
     assert not books.is_there(LEDGER)
 
@@ -114,7 +127,7 @@ def test_a_table_of_version_one_is_refused_when_it_is_written_to(books: Books) -
     books.lake.catalog.create_namespace("bank")
     place = f"{books.lake.warehouse}/bank/ledger"
     books.lake.catalog.create_table(LEDGER, schema, location=place, properties={"format-version": "1"})
-    with pytest.raises(lake.FormatRefused, match="version 1"), books.producer.transaction() as tx:
+    with pytest.raises(FormatRefused, match="version 1"), books.producer.transaction() as tx:
         tx.table(LEDGER).append(pa.table({"id": [1]}))
 
 
@@ -123,7 +136,7 @@ def test_without_a_warehouse_nothing_can_be_created(home_url: str, books: Books)
 
     with txsaga.connect(home_url, roles=False, answering=False, env={}) as broker:
         producer = broker.producer("bank", checker=lambda question: books.answer)
-        with pytest.raises(lake.LakeMissing, match="TXSAGA_WAREHOUSE"), producer.transaction() as tx:
+        with pytest.raises(LakeMissing, match="TXSAGA_WAREHOUSE"), producer.transaction() as tx:
             tx.table(LEDGER).create(COLUMNS)
 
 

@@ -15,7 +15,7 @@ from tests.cli.program import TIMEOUT, environment, started
 from tests.lake.books import LEDGER, Books, rows
 from tests.scene.patience import eventually
 from tests.scene.stored import Stored
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import LakeMissing
 from txsaga.store.doctor import examine
 from txsaga.store.finding import Finding, Severity
 

@@ -51,7 +51,7 @@ def kept(lake: House, table: str) -> int | None:
         try:
             with broker.cut(tables=[table]) as cut:
                 return int(cut.scan(table).to_arrow().num_rows)
-        except txsaga.errors.lake.UnknownTable:
+        except txsaga.errors.UnknownTable:
             return None
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.contracts.samples import start
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import RetryLater
 from txsaga.flows.branch import BranchId
 from txsaga.resources.mysql import FORMAT
 from txsaga.testing.participant_contract import patiently
@@ -62,7 +62,7 @@ class MariaShelf:
         try:
             self.outside(f"XA {decision.name} {self.xid(branch)}")
         except DBAPIError as error:
-            raise xa.RetryLater(str(error)) from error
+            raise RetryLater(str(error)) from error
 
     def kept(self, branch: BranchId) -> bool:
         question = text("select exists (select 1 from txsaga_evidence where store = :store and branch = :branch)")
@@ -114,7 +114,7 @@ class MariaShelf:
         def look() -> None:
             with self.engine.connect() as connection:
                 if connection.scalar(listed, {"backend": backend}):
-                    raise xa.RetryLater("it is still there")
+                    raise RetryLater("it is still there")
 
         patiently(look)
 

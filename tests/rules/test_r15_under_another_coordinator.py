@@ -16,8 +16,7 @@ from txsaga.checkback.exhaustion import Exhaustion
 from txsaga.checkback.profile import Exhausted
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.errors import InDoubt
-from txsaga.errors.xa import ProtocolError, VotedNo
+from txsaga.errors import InDoubt, ProtocolError, VotedNo
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.broker import BrokerWork, StoreParticipant
 from txsaga.resources.participant import EnlistedBranch

@@ -9,8 +9,7 @@ import pytest
 
 from tests.lake.books import LEDGER, MONDAY, TUESDAY, Books
 from tests.lake.branching import Refused, branches
-from txsaga.errors import TableMoved
-from txsaga.errors.lake import BranchMissed
+from txsaga.errors import BranchMissed, TableMoved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,7 @@ import pytest
 from tests.lake.books import COLUMNS, LEDGER, POSTING, TUESDAY, Books, rows
 from tests.lake.branching import branches
 from tests.lake.test_flows import Opinion
-from txsaga.errors import ConfigError, NotCarried, TableMoved
-from txsaga.errors import lake as errors
+from txsaga.errors import ConfigError, FormatRefused, LakeMissing, NotCarried, OtherCatalog, TableMoved
 from txsaga.gate import expect, stop
 from txsaga.lake.table import WriteMode
 from txsaga.spark.branching import MARKED
@@ -155,7 +154,7 @@ def test_version_three_is_published_as_it_is_or_not_at_all(runtime: "SparkSessio
             ledger.sql("INSERT INTO {table} VALUES (5, date'2025-03-04', 5.00, '')")
         runtime.sql(f"DELETE FROM {table} WHERE id = 1")
     assert books.ids() == [3, 4]
-    with pytest.raises(errors.FormatRefused, match="by Spark on a branch"), books.producer.transaction() as tx:
+    with pytest.raises(FormatRefused, match="by Spark on a branch"), books.producer.transaction() as tx:
         tx.table(LEDGER).append(rows(6))
 
 
@@ -244,17 +243,17 @@ def test_a_session_that_would_write_elsewhere_is_refused_before_anything_is_begu
             with tx.table(LEDGER).branch(other):
                 pytest.fail("it was begun")
 
-    refused(errors.LakeMissing, "make jars")
+    refused(LakeMissing, "make jars")
     other.conf.set(key, "org.nowhere.SparkCatalog")
-    refused(errors.LakeMissing, "lacks Iceberg's runtime")
+    refused(LakeMissing, "lacks Iceberg's runtime")
     elsewhere = runtime.newSession()
     place = books.lake.warehouse + "/elsewhere"
     for each, value in {key: settings[key], f"{key}.type": "hadoop", f"{key}.warehouse": place}.items():
         elsewhere.conf.set(each, value)
     other = elsewhere
-    refused(errors.OtherCatalog, "not the home catalog")
+    refused(OtherCatalog, "not the home catalog")
     elsewhere.sql(f"CREATE TABLE {catalog}.{LEDGER} (id bigint) USING iceberg")
-    refused(errors.OtherCatalog, "not the home catalog")
+    refused(OtherCatalog, "not the home catalog")
 
 
 def test_what_leads_a_statement_elsewhere_is_refused(runtime: "SparkSession", books: Books, catalog: str) -> None:

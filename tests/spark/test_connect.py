@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.
 WITHOUT = """
 import sys
 sys.modules["grpc_status"] = None
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import LakeMissing
 from txsaga.spark import session
 try:
     session(master="sc://127.0.0.1:1")

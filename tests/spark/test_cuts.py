@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lake.books import LEDGER, POSTING, TUESDAY, Books, rows
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import FormatRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,7 @@ import pytest
 
 from tests.lake.books import Books
 from txsaga import Folder
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import ColumnsDiffer, FormatRefused
+from txsaga.errors import ColumnsDiffer, ConfigError, FormatRefused
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

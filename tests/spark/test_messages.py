@@ -7,7 +7,7 @@ import pytest
 
 from tests.lake.books import LEDGER, Books, rows
 from txsaga.consume.dispatcher import Dispatcher
-from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ModeRefused, TypeDiffers
 from txsaga.messages.transaction import Transaction
 from txsaga.spark import Messages, each_batch, read, read_stream, send
 

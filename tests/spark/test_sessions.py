@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import LakeMissing
 from txsaga.spark import daemon, sessions
 from txsaga.spark import sessions as java
 

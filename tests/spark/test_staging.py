@@ -10,7 +10,7 @@ import pytest
 
 from tests.lake.books import COLUMNS, LEDGER, TUESDAY, Books, rows
 from txsaga.core.decision import Decision
-from txsaga.errors import TxSagaError, lake
+from txsaga.errors import ColumnsDiffer, FormatRefused, NullRefused, PartitionLost, TxSagaError, TypeDiffers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,10 +77,10 @@ def test_staged_files_are_pruned_by_what_they_are_partitioned_by(spark: "SparkSe
 
 
 REFUSED: dict[str, tuple[Callable[["DataFrame"], "DataFrame"], type[TxSagaError]]] = {
-    "missing column": (lambda f: f.drop("note"), lake.ColumnsDiffer),
-    "other column": (lambda f: f.withColumnRenamed("note", "memo"), lake.ColumnsDiffer),
-    "partition column dropped": (lambda f: f.drop("day"), lake.PartitionLost),
-    "other type": (lambda f: f.withColumn("id", f["id"].cast("string")), lake.TypeDiffers),
+    "missing column": (lambda f: f.drop("note"), ColumnsDiffer),
+    "other column": (lambda f: f.withColumnRenamed("note", "memo"), ColumnsDiffer),
+    "partition column dropped": (lambda f: f.drop("day"), PartitionLost),
+    "other type": (lambda f: f.withColumn("id", f["id"].cast("string")), TypeDiffers),
 }
 
 
@@ -96,7 +96,7 @@ def test_a_frame_that_does_not_fit_is_refused(spark: "SparkSession", books: Book
 def test_null_in_a_required_column_is_refused(spark: "SparkSession", books: Books) -> None:
     books.create()
     frame = spark.createDataFrame(rows(1, 2)).selectExpr("if(id = 2, null, id) AS id", "day", "amount", "note")
-    with pytest.raises(lake.NullRefused, match="1 rows"), books.producer.transaction() as tx:
+    with pytest.raises(NullRefused, match="1 rows"), books.producer.transaction() as tx:
         tx.table(LEDGER).append(frame)
     assert books.ids() == []
 
@@ -132,7 +132,7 @@ def test_structs_keep_their_field_ids(spark: "SparkSession", books: Books) -> No
 def test_lists_are_refused_with_a_way_out(spark: "SparkSession", books: Books) -> None:
     columns = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
     given = pa.table({"id": [1], "tags": [["a"]]}, columns)
-    with pytest.raises(lake.FormatRefused, match="from Arrow"), books.producer.transaction() as tx:
+    with pytest.raises(FormatRefused, match="from Arrow"), books.producer.transaction() as tx:
         tx.table(LEDGER).create(columns).append(spark.createDataFrame(given))
     with books.producer.transaction() as tx:
         tx.table(LEDGER).create(columns).append(given)

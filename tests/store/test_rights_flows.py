@@ -24,8 +24,7 @@ from txsaga.broker import Broker
 from txsaga.checkback.heartbeat import AT_WORK
 from txsaga.checkback.profile import LEASE
 from txsaga.core.decision import Decision
-from txsaga.errors import RightsMissing
-from txsaga.errors.flows import FlowUnknown
+from txsaga.errors import FlowUnknown, RightsMissing
 from txsaga.flows.budgets import OVER, Budgets
 from txsaga.flows.flow import Flow
 from txsaga.flows.recovery import Recovery

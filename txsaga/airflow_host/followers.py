@@ -19,7 +19,7 @@ from txsaga.airflow_host.instance import Strangers, airflow_name, run_of
 from txsaga.airflow_host.rest import Airflow
 from txsaga.airflow_host.runs import AirflowRuns
 from txsaga.checkback.ports import Runs, RunState
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed
 from txsaga.flows.follow_up import SKEW, AssetName, FollowUp, carries
 
 logger = logging.getLogger("txsaga")

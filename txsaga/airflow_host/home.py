@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from txsaga.config import AIRFLOW_HOME
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed
 
 SETTING = AIRFLOW_HOME.name
 FIRST_PORT = 8080

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from txsaga.config import AIRFLOW_URL
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed
 
 PATIENCE = 5.0
 REFUSED = (401, 403)

@@ -29,8 +29,7 @@ from txsaga.airflow_host.rest import Airflow
 from txsaga.core.clock import wall_clock
 from txsaga.embedded.launch import is_free
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors import ConfigError, EmbeddedDatabaseError
-from txsaga.errors.host import HostFailed
+from txsaga.errors import ConfigError, EmbeddedDatabaseError, HostFailed
 
 METADATA = "airflow"
 """The database of Airflow's own."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from txsaga.airflow_host.instance import Strangers, run_of
 from txsaga.airflow_host.rest import Airflow
 from txsaga.checkback.ports import RunState
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed
 
 logger = logging.getLogger("txsaga")
 SILENCE = 10.0

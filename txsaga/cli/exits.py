@@ -7,7 +7,16 @@ The table below is the only place that says which error leads to which code.
 from __future__ import annotations
 
 from txsaga import errors
-from txsaga.errors import host, lake, saga, xa
+from txsaga.errors import (
+    CodeMissing,
+    HostFailed,
+    ResourceManagerFailed,
+    ServiceFailed,
+    TableTaken,
+    UnknownBranch,
+    UnknownStep,
+    WarehouseAway,
+)
 
 OK = 0
 UNEXPECTED = 1
@@ -28,16 +37,16 @@ PIPE_CLOSED = 141
 CODES: dict[type[errors.TxSagaError], int] = {
     errors.TxSagaError: MISTAKE,
     errors.TransactionError: STANDS,
-    host.HostFailed: UNAVAILABLE,
-    lake.TableTaken: STANDS,
-    lake.WarehouseAway: UNAVAILABLE,
+    HostFailed: UNAVAILABLE,
+    TableTaken: STANDS,
+    WarehouseAway: UNAVAILABLE,
     errors.UnknownTransaction: NOT_FOUND,
     errors.TransactionsRejected: REFUSED,
-    saga.UnknownStep: NOT_FOUND,
-    saga.ServiceFailed: UNAVAILABLE,
-    saga.CodeMissing: MISTAKE,
-    xa.UnknownBranch: NOT_FOUND,
-    xa.ResourceManagerFailed: UNAVAILABLE,
+    UnknownStep: NOT_FOUND,
+    ServiceFailed: UNAVAILABLE,
+    CodeMissing: MISTAKE,
+    UnknownBranch: NOT_FOUND,
+    ResourceManagerFailed: UNAVAILABLE,
     errors.SendFailed: UNAVAILABLE,
     errors.TooFewBrokers: UNAVAILABLE,
     errors.EvidenceMissing: REFUSED,

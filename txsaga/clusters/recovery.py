@@ -17,7 +17,7 @@ from typing import NamedTuple
 from txsaga.clusters.members import AWAY, Members
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import ConfigError, UnknownTransaction, xa
+from txsaga.errors import ConfigError, ProtocolError, ResourceManagerFailed, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import BRANCH, HEURISTIC, BranchEvent, BranchId, BranchState
 from txsaga.flows.ports import NONE, BranchOutcome
 
@@ -60,11 +60,11 @@ class Recovering:
     def forget(self, found: FoundBranch) -> None:
         """Forget one branch that was decided over its coordinator's head; any other is refused."""
         if found.state not in HEURISTIC:
-            raise xa.ProtocolError(
+            raise ProtocolError(
                 f"branch {found.branch.gid} of {found.broker!r} is {found.state}; only heuristic ones are forgotten"
             )
         if not any(each == found for each in self._of(found.broker, Mode.GLOBAL)):
-            raise xa.UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
+            raise UnknownBranch(f"broker {found.broker!r} keeps no branch {found.branch.gid}")
         _, participant = self._kernel.participant(found.broker)
         participant.forget(found.branch)
         self._note(found.branch)
@@ -107,7 +107,7 @@ class Recovering:
     def _missed(self, name: str, mode: Mode, away: Exception) -> None:
         """Raise for a broker that takes part; one in which nothing of this client's waits is only logged."""
         if mode is Mode.GLOBAL or self._takes_part(name):
-            raise xa.ResourceManagerFailed(
+            raise ResourceManagerFailed(
                 f"broker {name!r} takes part and can't be asked: {away}; this list would miss its branches"
             ) from away
         logger.warning("broker %r can't be asked, and nothing waits for it: %s", name, away)
@@ -141,7 +141,7 @@ class Scan:
     def next(self) -> list[FoundBranch]:
         """Return the next page; an empty one is the end."""
         if self._found is None:
-            raise xa.ProtocolError("this scan has ended; start another")
+            raise ProtocolError("this scan has ended; start another")
         return list(islice(self._found, self._page))
 
     def end(self) -> None:

@@ -32,13 +32,17 @@ from txsaga.core.message import Message
 from txsaga.core.records import Group
 from txsaga.errors import (
     ClusterError,
+    CommunicationFailed,
     ConfigError,
+    ProtocolError,
+    ResourceManagerFailed,
     StoreUnavailable,
+    TimedOut,
     TransactionClosed,
     TransactionError,
     TransactionsRejected,
+    TransientFailure,
     TxSagaError,
-    xa,
 )
 from txsaga.flows.branch import Vote
 from txsaga.flows.coordinated import Coordinated
@@ -52,7 +56,7 @@ logger = logging.getLogger("txsaga")
 
 CLEANING = 5.0
 """Seconds that a commit waits for brokers that take no part."""
-RETRIED = (xa.CommunicationFailed, xa.TransientFailure, xa.TimedOut, xa.ResourceManagerFailed)
+RETRIED = (CommunicationFailed, TransientFailure, TimedOut, ResourceManagerFailed)
 """Votes that say nothing against the message."""
 
 
@@ -183,7 +187,7 @@ class ClusterTransaction(Coordinated):
     def prepare(self) -> None:
         """Ask those that take part for their votes; any no is raised, and the transaction can only roll back."""
         if not self._ended:
-            raise xa.ProtocolError("the transaction takes messages still; end() comes before prepare()")
+            raise ProtocolError("the transaction takes messages still; end() comes before prepare()")
         self._require_ours()
         work = self._owner.work
         answers = work.ask(work.used)
@@ -209,7 +213,7 @@ class ClusterTransaction(Coordinated):
         if told.against:
             raise told.against[0]
         if told.silent:
-            raise xa.ResourceManagerFailed(
+            raise ResourceManagerFailed(
                 f"transaction {self.txid} is rolled back, but {', '.join(told.silent)} did not answer; "
                 "recovery tells it"
             )
@@ -266,7 +270,7 @@ class ClusterTransaction(Coordinated):
     def _require_enough(self, answers: dict[str, Vote | Exception], refused: dict[str, Exception]) -> None:
         """Raise a vote of no, unless enough of those that got a copy each accepted it."""
         for name, error in refused.items():
-            if isinstance(error, xa.ResourceManagerFailed | xa.CommunicationFailed):
+            if isinstance(error, ResourceManagerFailed | CommunicationFailed):
                 self._members.failed(name, error)
             error.add_note(f"this was the vote of broker {name!r}")
         many = self._selection.guaranteed and not self._must & set(refused)

@@ -24,8 +24,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from txsaga.core.decision import Decision
 from txsaga.core.stored_json import as_json
-from txsaga.errors import TransactionClosed
-from txsaga.errors.saga import StepRefused
+from txsaga.errors import StepRefused, TransactionClosed
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import edge, is_blocked, reached
 from txsaga.evidence.local_transaction import committing, in_its_process, mark_work

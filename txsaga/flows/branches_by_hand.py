@@ -14,8 +14,7 @@ from typing import NamedTuple
 from txsaga.checkback.by_hand import require_reason
 from txsaga.core import facts
 from txsaga.core.kernel import Kernel
-from txsaga.errors import TxSagaError, UnknownTransaction
-from txsaga.errors.xa import ProtocolError, UnknownBranch
+from txsaga.errors import ProtocolError, TxSagaError, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, Branch, BranchId
 from txsaga.flows.ports import NONE
 

@@ -40,8 +40,16 @@ from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.records import Group, Row, TxRecord
-from txsaga.errors import DecidedOtherwise, EffectConflict, InDoubt, TransactionError, TxSagaError, Unfinished, xa
-from txsaga.errors.xa import TransientFailure
+from txsaga.errors import (
+    DecidedOtherwise,
+    EffectConflict,
+    Heuristic,
+    InDoubt,
+    TransactionError,
+    TransientFailure,
+    TxSagaError,
+    Unfinished,
+)
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import BlockLane
@@ -330,7 +338,7 @@ class Coordinated(MessageBuffer):
         if self._stage is BlockStage.OPEN and error is None:
             try:
                 self._commit()
-            except (DecidedOtherwise, InDoubt, Unfinished, xa.Heuristic):
+            except (DecidedOtherwise, InDoubt, Unfinished, Heuristic):
                 raise
             except BaseException as reason:
                 if self._has_gone():

@@ -27,8 +27,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.message import Message
 from txsaga.core.records import Group, TxRecord
-from txsaga.errors import BrokerClosed, ConfigError, TransactionError
-from txsaga.errors.saga import NotCompensated
+from txsaga.errors import BrokerClosed, ConfigError, NotCompensated, TransactionError
 from txsaga.flows.ballot import Ballot, CastVote, Rule, rule_of
 from txsaga.flows.ballots import vote
 from txsaga.flows.block_lane import able

@@ -16,9 +16,15 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Group, TxRecord
-from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, OutcomeUnknown, TransactionClosed
-from txsaga.errors.flows import FlowUnknown
-from txsaga.errors.saga import NotCompensated
+from txsaga.errors import (
+    AlreadyCommitted,
+    ConfigError,
+    DecidedOtherwise,
+    FlowUnknown,
+    NotCompensated,
+    OutcomeUnknown,
+    TransactionClosed,
+)
 from txsaga.flows.block_lane import able
 from txsaga.flows.ports import Entered
 from txsaga.flows.saga import undo

@@ -17,9 +17,18 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import Doubt, Group, Row, TxRecord
-from txsaga.errors import AlreadyCommitted, ConfigError, DecidedOtherwise, Superseded
-from txsaga.errors.flows import FlowUnknown, OwnLock, StepsOpen
-from txsaga.errors.xa import ProtocolError, RetryLater, RolledBack
+from txsaga.errors import (
+    AlreadyCommitted,
+    ConfigError,
+    DecidedOtherwise,
+    FlowUnknown,
+    OwnLock,
+    ProtocolError,
+    RetryLater,
+    RolledBack,
+    StepsOpen,
+    Superseded,
+)
 from txsaga.flows.branch import BranchId, BranchState, Finish, Vote
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.outcome_writer import noted

@@ -16,9 +16,17 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import RegisteredResource, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import OutcomeUnknown, Superseded, TransactionError, TxSagaError, Unfinished
-from txsaga.errors.flows import OwnLock, StepsOpen
-from txsaga.errors.xa import RetryLater, VotedNo
+from txsaga.errors import (
+    OutcomeUnknown,
+    OwnLock,
+    RetryLater,
+    StepsOpen,
+    Superseded,
+    TransactionError,
+    TxSagaError,
+    Unfinished,
+    VotedNo,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.flow_begin import locked, require_joined
 from txsaga.flows.flow_end import do_journal

@@ -25,10 +25,16 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
 from txsaga.core.topic import SendKind
-from txsaga.errors import OutcomeUnknown, StoreUnavailable, TransactionClosed, TransactionError, TxSagaError
-from txsaga.errors.flows import OwnLock
-from txsaga.errors.saga import StepLeftOut
-from txsaga.errors.xa import RetryLater
+from txsaga.errors import (
+    OutcomeUnknown,
+    OwnLock,
+    RetryLater,
+    StepLeftOut,
+    StoreUnavailable,
+    TransactionClosed,
+    TransactionError,
+    TxSagaError,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.journal import Journal, taken

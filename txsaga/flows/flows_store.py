@@ -18,8 +18,7 @@ from txsaga.checkback.questions import kept
 from txsaga.core.decision import Decision
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
-from txsaga.errors import EffectConflict, TransactionClosed
-from txsaga.errors.xa import VotedNo
+from txsaga.errors import EffectConflict, TransactionClosed, VotedNo
 from txsaga.flows import declared_store as declaring
 from txsaga.flows.branch import BRANCH, BranchEvent, BranchState, Vote
 from txsaga.flows.declaration import Hold

@@ -18,8 +18,7 @@ from txsaga.consume.delivery import Delivery
 from txsaga.consume.groups import create_group
 from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
-from txsaga.errors import RightsMissing, UnknownTopic
-from txsaga.errors.host import HostFailed
+from txsaga.errors import HostFailed, RightsMissing, UnknownTopic
 from txsaga.flows.follow_up import TOPIC, FollowUp
 from txsaga.flows.ports import Followers
 

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 from txsaga.core.decision import Decision
 from txsaga.core.fibers import current_fiber
-from txsaga.errors import ConfigError, TransactionError, xa
+from txsaga.errors import ConfigError, Deadlocked, TimedOut, TransactionError
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.journal import Journal, only_adds, taken
 from txsaga.flows.ports import Journals
@@ -27,7 +27,7 @@ from txsaga.flows.step_records import MAIN, Journalled
 from txsaga.resources.participant import EnlistedBranch, LockPatience, Participant
 
 NO_STEP = 0
-WAITED = (xa.TimedOut, xa.Deadlocked)
+WAITED = (TimedOut, Deadlocked)
 
 
 class SwiftJournal(EnlistedBranch, Protocol):

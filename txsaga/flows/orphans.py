@@ -19,8 +19,7 @@ from itertools import chain
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
-from txsaga.errors import StoreUnavailable, UnknownTransaction
-from txsaga.errors.xa import RetryLater
+from txsaga.errors import RetryLater, StoreUnavailable, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, Branch, BranchId, BranchState
 from txsaga.flows.ports import BranchesWritten, Fence
 from txsaga.resources.participant import Participant

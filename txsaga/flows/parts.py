@@ -13,7 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import HeuristicCommit, HeuristicHazard, HeuristicMixed, HeuristicRollback, XaError
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.flows.outcome_writer import noted
 from txsaga.flows.ports import BranchOutcome
@@ -23,10 +23,10 @@ from txsaga.resources.participant import EnlistedBranch, Participant
 logger = logging.getLogger("txsaga")
 
 AGAINST = {
-    Finish.COMMITTED: xa.HeuristicCommit,
-    Finish.ROLLED_BACK: xa.HeuristicRollback,
-    Finish.HAZARD: xa.HeuristicHazard,
-    Finish.MIXED: xa.HeuristicMixed,
+    Finish.COMMITTED: HeuristicCommit,
+    Finish.ROLLED_BACK: HeuristicRollback,
+    Finish.HAZARD: HeuristicHazard,
+    Finish.MIXED: HeuristicMixed,
 }
 
 
@@ -57,7 +57,7 @@ class PhaseTwoResult(NamedTuple):
 
     notes: list[BranchOutcome]
     silent: dict[str, Exception]
-    against: list[xa.XaError]  # somebody had decided over our head
+    against: list[XaError]  # somebody had decided over our head
 
     def note(self, txid: int, part: BranchPart, decision: Decision, found: Finish) -> None:
         """Keep what one of them said."""

@@ -27,12 +27,14 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.role_loop import Pace
 from txsaga.errors import (
     BrokerClosed,
+    CommunicationFailed,
     NotPrimary,
     OutcomeUnknown,
+    ResourceManagerFailed,
     ResourceUnknown,
+    RetryLater,
     StoreUnavailable,
     TxSagaError,
-    xa,
 )
 from txsaga.flows.branch import HEURISTIC_EVENTS, Branch, BranchEvent, BranchId, BranchState, Finish
 from txsaga.flows.orphans import LONE, Orphans
@@ -51,7 +53,7 @@ TOGETHER = 200
 """Branches that a resource is told of together; what it answered is kept, should the next ones fail."""
 SCAN = 30.0
 """Seconds between two looks for prepared branches that no transaction waits for."""
-AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, xa.ResourceManagerFailed, xa.CommunicationFailed, BrokerClosed)
+AWAY = (StoreUnavailable, OutcomeUnknown, NotPrimary, ResourceManagerFailed, CommunicationFailed, BrokerClosed)
 """After these nothing else is asked of a resource for a while; any other error is that of one branch."""
 
 Told = tuple[Branch, Decision]
@@ -69,7 +71,7 @@ class ResourceAnswer:
         """Keep why one was refused; what is a failure of the resource is raised."""
         if isinstance(reason, AWAY):
             raise reason
-        if isinstance(reason, xa.RetryLater):
+        if isinstance(reason, RetryLater):
             self.busy += 1
         else:
             self.refused.append(str(reason))

@@ -40,8 +40,15 @@ from txsaga.core.forking import this_process
 from txsaga.core.kernel import Kernel
 from txsaga.core.layout import Batch
 from txsaga.core.records import Group, TxRecord
-from txsaga.errors import ConfigError, DecidedOtherwise, TransactionError, TxSagaError
-from txsaga.errors.saga import NotCompensated, ReservationExpired, SagaError
+from txsaga.errors import (
+    ConfigError,
+    DecidedOtherwise,
+    NotCompensated,
+    ReservationExpired,
+    SagaError,
+    TransactionError,
+    TxSagaError,
+)
 from txsaga.flows.saga_code import Doing, name_of
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_owner import SagaOwner

@@ -18,8 +18,7 @@ from txsaga.core.layout import lay_out_one
 from txsaga.core.message import Message
 from txsaga.core.records import Half, Row
 from txsaga.core.topic import SendKind
-from txsaga.errors import ConfigError
-from txsaga.errors.saga import AnswerLost, ServiceFailed, ServiceRefused, StepTimedOut
+from txsaga.errors import AnswerLost, ConfigError, ServiceFailed, ServiceRefused, StepTimedOut
 from txsaga.evidence.ports import Ran
 from txsaga.flows.saga_code import CODE, ID, OUTPUT, called
 from txsaga.flows.saga_values import Action

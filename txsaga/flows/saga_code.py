@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from txsaga.core.arguments import check_function, check_kind, check_seconds
-from txsaga.errors import ConfigError
-from txsaga.errors.saga import CodeMissing
+from txsaga.errors import CodeMissing, ConfigError
 from txsaga.flows.saga_values import Action, Http, Send, Undo
 from txsaga.flows.step import StepKind
 

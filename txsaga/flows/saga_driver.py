@@ -30,16 +30,20 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.stored_json import as_json
 from txsaga.errors import (
+    AnswerLost,
+    CodeMissing,
+    CompensationFailed,
     ConfigError,
+    NotCompensated,
     NotPrimary,
     OutcomeUnknown,
+    ResourceManagerFailed,
     ResourceUnknown,
+    RetryLater,
     StoreBusy,
     StoreUnavailable,
     TxSagaError,
 )
-from txsaga.errors.saga import AnswerLost, CodeMissing, CompensationFailed, NotCompensated
-from txsaga.errors.xa import ResourceManagerFailed, RetryLater
 from txsaga.evidence.ports import Ran
 from txsaga.flows.ports import Close, Mark, Rest
 from txsaga.flows.presence import at_work

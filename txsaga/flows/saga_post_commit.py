@@ -14,7 +14,7 @@ from typing import Any
 
 from txsaga.core.kernel import Kernel
 from txsaga.core.stored_json import as_json
-from txsaga.errors.saga import SagaError
+from txsaga.errors import SagaError
 from txsaga.flows.ports import Start
 from txsaga.flows.saga_code import Doing, action_of
 from txsaga.flows.step import StepState

@@ -20,8 +20,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxState
 from txsaga.core.records import TxRecord
 from txsaga.core.role_loop import Pace
-from txsaga.errors import EffectConflict, TxSagaError
-from txsaga.errors.saga import NotCompensated
+from txsaga.errors import EffectConflict, NotCompensated, TxSagaError
 from txsaga.flows.ports import DecisionRequest, Settle
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_step import impatient

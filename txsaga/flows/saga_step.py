@@ -17,8 +17,16 @@ from txsaga.consume.dead_letter import short_cause
 from txsaga.core.arguments import check_kind, check_text
 from txsaga.core.kernel import Kernel
 from txsaga.core.stored_json import as_json
-from txsaga.errors import OutcomeUnknown, TransactionClosed, TxSagaError
-from txsaga.errors.saga import AnswerLost, ServiceRefused, StepLeftOut, StepRefused, StepTimedOut
+from txsaga.errors import (
+    AnswerLost,
+    OutcomeUnknown,
+    ServiceRefused,
+    StepLeftOut,
+    StepRefused,
+    StepTimedOut,
+    TransactionClosed,
+    TxSagaError,
+)
 from txsaga.evidence.ports import Ran
 from txsaga.flows.ports import Start
 from txsaga.flows.saga_actions import StepActions, Turn

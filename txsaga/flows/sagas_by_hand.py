@@ -13,8 +13,7 @@ from txsaga.checkback.by_hand import require_reason
 from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
-from txsaga.errors import IllegalTransition, UnknownTransaction
-from txsaga.errors.saga import UnknownStep
+from txsaga.errors import IllegalTransition, UnknownStep, UnknownTransaction
 from txsaga.flows.step import STEP, StepEvent, StepRecord, StepState
 
 WORDS = {StepEvent.RESUME: "STEP RESUMED", StepEvent.SKIP: "STEP SKIPPED"}

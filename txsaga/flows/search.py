@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Group
-from txsaga.errors import TxSagaError, UnknownTransaction
-from txsaga.errors.xa import ResourceManagerFailed
+from txsaga.errors import ResourceManagerFailed, TxSagaError, UnknownTransaction
 from txsaga.flows.branch import HEURISTIC, BranchId, BranchState
 from txsaga.flows.ports import NONE
 

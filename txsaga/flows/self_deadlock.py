@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, cast
 from uuid import UUID
 
-from txsaga.errors import TxSagaError
-from txsaga.errors.flows import OwnLock
+from txsaga.errors import OwnLock, TxSagaError
 from txsaga.flows.ports import FlowWaits
 from txsaga.resources.participant import Crowded, EnlistedBranch, LockView, Participant
 

@@ -26,7 +26,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.fibers import current_fiber
 from txsaga.core.forking import this_process
 from txsaga.core.records import Row
-from txsaga.errors import BrokerClosed, OutcomeUnknown, xa
+from txsaga.errors import BrokerClosed, OutcomeUnknown, RolledBack
 from txsaga.flows.journal import is_plain
 from txsaga.flows.journals import waited
 from txsaga.flows.parts import PhaseTwoResult
@@ -291,7 +291,7 @@ def _undone(first: BlockOwner, failed: Exception | None = None) -> Exception | N
     """Take back what it holds for all; what may still be there by its name can't be done again under it."""
     if first.work.undo():
         return None
-    return failed or xa.RolledBack(  # why it failed may be about another's journal
+    return failed or RolledBack(  # why it failed may be about another's journal
         "the branch that it shared could not be taken back at once; nothing of it stands: try again"
     )
 

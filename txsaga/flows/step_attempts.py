@@ -18,8 +18,7 @@ from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import DecidedOtherwise, OutcomeUnknown, Superseded
-from txsaga.errors.flows import StepDone
+from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StepDone, Superseded
 from txsaga.flows.branch import Vote
 from txsaga.flows.declaration import Hold
 from txsaga.flows.flow_begin import entered, require_joined

@@ -17,8 +17,7 @@ from txsaga.core.arguments import check_kind
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import Doubt, TxRecord
 from txsaga.core.stored_json import as_json
-from txsaga.errors import ConfigError, TxSagaError
-from txsaga.errors.flows import StepDone
+from txsaga.errors import ConfigError, StepDone, TxSagaError
 from txsaga.flows.ports import Start
 from txsaga.flows.presence import Presence
 from txsaga.flows.saga_actions import Turn

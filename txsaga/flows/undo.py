@@ -12,8 +12,7 @@ from txsaga.core import facts
 from txsaga.core.decision import Decision
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
-from txsaga.errors import Superseded, TxSagaError
-from txsaga.errors.saga import CompensationFailed, NotCompensated
+from txsaga.errors import CompensationFailed, NotCompensated, Superseded, TxSagaError
 from txsaga.flows.ports import DecisionRequest, Settle
 from txsaga.flows.saga_driver import SagaDriver
 from txsaga.flows.saga_step import patience

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from txsaga.config import SUITES
-from txsaga.errors import ConfigError
-from txsaga.errors.gate import UnknownSuite
+from txsaga.errors import ConfigError, UnknownSuite
 
 FOLDER = "gx/expectations"
 """Where a project of Great Expectations keeps its suites."""

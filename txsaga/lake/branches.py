@@ -15,8 +15,7 @@ from uuid import uuid4
 from pyiceberg.manifest import DataFile
 
 from txsaga.core.clock import Clock
-from txsaga.errors import PointerMoved, TableMoved
-from txsaga.errors.lake import BranchMissed, ColumnsDiffer, UnknownTable
+from txsaga.errors import BranchMissed, ColumnsDiffer, PointerMoved, TableMoved, UnknownTable
 from txsaga.lake import differences, manifests
 from txsaga.lake.branch_names import APPLICATION, MARK, branch_name, mark_of
 from txsaga.lake.differences import Difference

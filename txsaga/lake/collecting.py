@@ -25,8 +25,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.errors import PointerMoved, UnknownTransaction
-from txsaga.errors.lake import UnknownTable, WarehouseAway
+from txsaga.errors import PointerMoved, UnknownTable, UnknownTransaction, WarehouseAway
 from txsaga.flows.ballot import Polled
 from txsaga.lake import collecting as objects
 from txsaga.lake.branch_names import transaction_of

@@ -13,8 +13,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import ColumnsDiffer, NullRefused, PartitionLost, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ConfigError, NullRefused, PartitionLost, TypeDiffers
 from txsaga.lake.table import TableName
 
 

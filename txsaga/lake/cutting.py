@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from txsaga.core.arguments import list_of
 from txsaga.core.kernel import Kernel
-from txsaga.errors import UnknownTopic
-from txsaga.errors.lake import UnknownTable
+from txsaga.errors import UnknownTable, UnknownTopic
 from txsaga.lake.cut import Cut
 from txsaga.lake.table import TableName
 

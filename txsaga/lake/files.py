@@ -24,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
-from txsaga.errors.lake import TypeDiffers
+from txsaga.errors import TypeDiffers
 from txsaga.lake.columns import fitted, require_columns, require_no_null
 from txsaga.lake.partition_values import split
 from txsaga.lake.storage import Storage

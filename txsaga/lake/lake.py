@@ -22,8 +22,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import FormatRefused, OutsideOverwrite, TableExists, UnknownTable
+from txsaga.errors import ConfigError, FormatRefused, OutsideOverwrite, TableExists, UnknownTable
 from txsaga.lake import differences, files, manifests, partition_values
 from txsaga.lake.catalog import HomeCatalog
 from txsaga.lake.columns import mapping_of

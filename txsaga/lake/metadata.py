@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import FormatRefused
 from txsaga.lake.branch_names import transaction_of
 from txsaga.lake.storage import Storage
 

@@ -20,8 +20,7 @@ from sqlalchemy import URL, make_url, text
 from txsaga.config import WAREHOUSE, Settings
 from txsaga.core.clock import wall_clock
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors import ConfigError, InDoubt
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import ConfigError, InDoubt, LakeMissing
 from txsaga.lake.gates import Subject
 from txsaga.lake.jdbc import jdbc_address
 from txsaga.lake.ports import BranchWriter, TablePlace, TableStaging

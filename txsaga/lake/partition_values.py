@@ -23,8 +23,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType, UUIDType
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import ConfigError, FormatRefused
 from txsaga.lake.table import TableName
 
 Where = Mapping[str, Sequence[str | None]]

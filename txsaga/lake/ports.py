@@ -109,7 +109,7 @@ class Tables(TableReader, Protocol):
     def stage(self, name: TableName, rows: object, place: TablePlace, staging: TableStaging) -> TableWrite | None:
         """Write rows as files of a table and name them in one manifest; None when there is nothing to write.
 
-        One clear error of `errors.lake` for what does not fit the table: then nothing is left to publish.
+        One clear error of `txsaga.errors` for what does not fit the table: then nothing is left to publish.
         """
 
     def begin_branch(self, name: TableName, place: TablePlace, move: Callable[[Swap], None]) -> BranchStart:

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from txsaga.errors import ConfigError, EffectConflict, InDoubt, RightsMissing
-from txsaga.errors.lake import ColumnsDiffer
+from txsaga.errors import ColumnsDiffer, ConfigError, EffectConflict, InDoubt, RightsMissing
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite
 
 PREFIX = "txsaga_staged_"

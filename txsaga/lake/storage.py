@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyiceberg.io import FileIO, load_file_io
 
-from txsaga.errors.lake import WarehouseAway
+from txsaga.errors import WarehouseAway
 
 SYNCS = 8
 COMPRESSED = ".gz.metadata.json"

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import OtherCatalog
+from txsaga.errors import ConfigError, OtherCatalog
 
 TABLE_EFFECT = "table"
 """The kind of a home effect that swaps a table's pointer."""

@@ -24,8 +24,7 @@ from txsaga.core import facts
 from txsaga.core.arguments import check_kind
 from txsaga.core.kernel import Kernel
 from txsaga.core.records import TxRecord
-from txsaga.errors import ConfigError, TransactionError
-from txsaga.errors.lake import TableTaken
+from txsaga.errors import ConfigError, TableTaken, TransactionError
 from txsaga.flows.ballot import Result
 from txsaga.lake import gate_votes as gates
 from txsaga.lake.gates import Gate, Judged, Subject

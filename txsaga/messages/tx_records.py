@@ -20,12 +20,12 @@ from txsaga.errors import (
     ConfigError,
     DecidedOtherwise,
     InDoubt,
+    NotCompensated,
     OutcomeUnknown,
     Superseded,
     TransactionClosed,
     UnknownTransaction,
 )
-from txsaga.errors.saga import NotCompensated
 from txsaga.messages.ports import Ledger
 
 

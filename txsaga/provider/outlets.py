@@ -15,8 +15,7 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
 from txsaga.core.topic import TopicType
-from txsaga.errors import ConfigError, RightsMissing, UnknownTopic
-from txsaga.errors.flows import StepDone
+from txsaga.errors import ConfigError, RightsMissing, StepDone, UnknownTopic
 from txsaga.flows.follow_up import SKEW, TOPIC, AssetName, FollowUp, carries
 from txsaga.provider.reference import run_name_of
 

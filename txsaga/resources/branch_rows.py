@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from txsaga.core.decision import Decision
-from txsaga.errors import DecidedOtherwise, RightsMissing, UnknownTransaction, xa
+from txsaga.errors import DecidedOtherwise, RetryLater, RightsMissing, UnknownTransaction
 from txsaga.evidence import statements
 from txsaga.evidence.driver_errors import is_blocked, is_forbidden
 from txsaga.evidence.location import EvidenceTables, Whereabouts
@@ -111,7 +111,7 @@ class BranchRows:
                 connection.rollback()
                 if not is_blocked(error):
                     raise
-                raise xa.RetryLater(f"branch {branch.gid} is being committed at this moment") from error
+                raise RetryLater(f"branch {branch.gid} is being committed at this moment") from error
             return Finish.COMMITTED if self.is_committed(connection, branch) else Finish.DONE
 
     def is_committed(self, connection: Connection, branch: BranchId) -> bool:

@@ -24,19 +24,26 @@ from txsaga.core.timeboxed_calls import sent
 from txsaga.errors import (
     BrokerClosed,
     ClaimLost,
+    CommunicationFailed,
     ConfigError,
     DecidedOtherwise,
     EffectConflict,
+    IntegrityViolated,
     LeaseLost,
+    OtherReason,
     OutcomeUnknown,
+    ProtocolError,
+    ResourceManagerFailed,
     StoreBusy,
     StoreUnavailable,
+    TimedOut,
     TransactionClosed,
     TransactionError,
     TransactionsRejected,
+    TransientFailure,
     TxSagaError,
     UnknownTransaction,
-    xa,
+    XaError,
 )
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.ports import Guest
@@ -132,7 +139,7 @@ class StoreBranch:
     def prepare(self) -> Callable[[], Vote]:
         """Ask for the vote; a branch that did nothing leaves."""
         if self._stage is not _Stage.OPEN:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._stage = _Stage.ASKED
         rows = self._work.close()
         self._vote = sent(lambda: self._voted(rows)) if self._work.used else sent(self._left)
@@ -141,19 +148,19 @@ class StoreBranch:
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Tell what was decided; a branch that has not voted yes can only be rolled back."""
         if self._stage is _Stage.ASKED:
-            with suppress(xa.XaError):
+            with suppress(XaError):
                 self._vote()
         if decision is Decision.COMMIT and self._stage is _Stage.UNKNOWN:
-            raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+            raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
         if decision is Decision.COMMIT and self._stage is not _Stage.PREPARED:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is _Stage.OVER:
             return lambda: Finish.DONE  # its store rolls back what has not voted
         return sent(lambda: self._finished(decision))
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse: a broker holds no evidence of another store's transaction."""
-        raise xa.ProtocolError(f"branch {self._branch.gid} of {transaction} can't decide; a broker votes")
+        raise ProtocolError(f"branch {self._branch.gid} of {transaction} can't decide; a broker votes")
 
     def leave(self) -> None:
         """Let it go: what was not asked is rolled back."""
@@ -171,7 +178,7 @@ class StoreBranch:
             return Vote.PREPARED
         except OutcomeUnknown as lost:
             after = _Stage.UNKNOWN
-            raise xa.ResourceManagerFailed(f"the vote of branch {self._branch.gid} is not known: {lost}") from lost
+            raise ResourceManagerFailed(f"the vote of branch {self._branch.gid} is not known: {lost}") from lost
         except TxSagaError as refused:
             raise code_of(refused)(f"branch {self._branch.gid} votes no: {refused}") from refused
         finally:
@@ -206,19 +213,19 @@ class StoreBranch:
         return found
 
 
-def code_of(refused: TxSagaError) -> type[xa.XaError]:
+def code_of(refused: TxSagaError) -> type[XaError]:
     """Return what an error of the broker means for a branch that was asked for its vote: a no, with its reason."""
     for kinds, code in _CODES:
         if isinstance(refused, kinds):
             return code
-    return xa.OtherReason
+    return OtherReason
 
 
-_CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[xa.XaError]]] = (
-    ((StoreUnavailable, BrokerClosed), xa.CommunicationFailed),
-    ((StoreBusy,), xa.TransientFailure),
-    ((DecidedOtherwise,), xa.TimedOut),  # its broker took the owner for dead
-    ((LeaseLost, ClaimLost, EffectConflict), xa.IntegrityViolated),
+_CODES: Sequence[tuple[tuple[type[TxSagaError], ...], type[XaError]]] = (
+    ((StoreUnavailable, BrokerClosed), CommunicationFailed),
+    ((StoreBusy,), TransientFailure),
+    ((DecidedOtherwise,), TimedOut),  # its broker took the owner for dead
+    ((LeaseLost, ClaimLost, EffectConflict), IntegrityViolated),
 )
 
 

@@ -18,7 +18,7 @@ from txsaga.core.kernel import Kernel
 from txsaga.core.lifecycle import TxEvent, TxState
 from txsaga.core.records import Row, TxRecord
 from txsaga.core.retry import patiently
-from txsaga.errors import OutcomeUnknown, RightsMissing, xa
+from txsaga.errors import DuplicateBranch, OutcomeUnknown, ProtocolError, RightsMissing
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.messages.decide import DecidedBy
 from txsaga.messages.ports import Ledger
@@ -45,7 +45,7 @@ class BranchLives:
         except OutcomeUnknown:  # nobody else uses this attempt's name
             life = patiently(lambda: self._find(branch) or self._create(branch), PATIENCE)
         if life is None:
-            raise xa.DuplicateBranch(f"branch {branch.gid} is open here already")
+            raise DuplicateBranch(f"branch {branch.gid} is open here already")
         return life
 
     def add(self, life: TxRecord, rows: Sequence[Row]) -> None:
@@ -82,7 +82,7 @@ class BranchLives:
             if life is None or life.coordinator is None:
                 return
             if ledger.standing(life.txid) is None:
-                raise xa.ProtocolError(f"branch {branch.gid} is {life.state}: only what is decided can be forgotten")
+                raise ProtocolError(f"branch {branch.gid} is {life.state}: only what is decided can be forgotten")
             ledger.release(life.txid)
 
     def _create(self, branch: BranchId) -> TxRecord | None:
@@ -108,7 +108,7 @@ class BranchLives:
 
     def _decide(self, ledger: Ledger, life: TxRecord, branch: BranchId, decision: Decision) -> None:
         if decision is Decision.COMMIT and not life.voted:
-            raise xa.ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
+            raise ProtocolError(f"branch {branch.gid} is {life.state}: it holds no yes that could be committed")
         by = DecidedBy(who=f"store {life.coordinator}", why=f"it decided {branch.transaction}", told=True)
         self._kernel.decider.within(ledger, life.txid, decision, by)
 

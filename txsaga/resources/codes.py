@@ -10,39 +10,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from txsaga.errors import xa
+from txsaga.errors import (
+    CommunicationFailed,
+    Deadlocked,
+    DuplicateBranch,
+    IntegrityViolated,
+    InvalidArguments,
+    OtherReason,
+    OutsideTransaction,
+    ResourceManagerError,
+    RolledBack,
+    TimedOut,
+    TransientFailure,
+    UnknownBranch,
+    VotedNo,
+    XaError,
+)
 
 DUPLICATE_KEY = "23505"
 GONE = "42704"
 BUSY = "55000"
 CANCELLED = frozenset({"57014", 1317})
 
-_STATES: Mapping[str, type[xa.XaError]] = MappingProxyType(
+_STATES: Mapping[str, type[XaError]] = MappingProxyType(
     {
-        "25P02": xa.RolledBack,
-        "40001": xa.Deadlocked,
-        "40P01": xa.Deadlocked,
-        "40002": xa.IntegrityViolated,
-        "55P03": xa.TimedOut,
-        "57014": xa.TimedOut,
-        "25P03": xa.TimedOut,
-        "25P04": xa.TimedOut,
-        "57P05": xa.TimedOut,
-        "42710": xa.DuplicateBranch,
+        "25P02": RolledBack,
+        "40001": Deadlocked,
+        "40P01": Deadlocked,
+        "40002": IntegrityViolated,
+        "55P03": TimedOut,
+        "57014": TimedOut,
+        "25P03": TimedOut,
+        "25P04": TimedOut,
+        "57P05": TimedOut,
+        "42710": DuplicateBranch,
     }
 )
-_CLASSES: Mapping[str, type[xa.XaError]] = MappingProxyType(
+_CLASSES: Mapping[str, type[XaError]] = MappingProxyType(
     {
-        "08": xa.CommunicationFailed,
-        "23": xa.IntegrityViolated,
-        "53": xa.TransientFailure,  # as for room among the prepared transactions
+        "08": CommunicationFailed,
+        "23": IntegrityViolated,
+        "53": TransientFailure,  # as for room among the prepared transactions
     }
 )
 
 
-def of_state(state: str) -> type[xa.XaError]:
+def of_state(state: str) -> type[XaError]:
     """Return what an SQLSTATE of PostgreSQL means for a branch that was asked for its vote."""
-    return _STATES.get(state) or _CLASSES.get(state[:2]) or xa.OtherReason
+    return _STATES.get(state) or _CLASSES.get(state[:2]) or OtherReason
 
 
 UNKNOWN_XID = 1397
@@ -52,42 +67,42 @@ DUPLICATE_ENTRY = 1062
 BEGUN_BEFORE = frozenset({OUTSIDE, 1568})
 ROLLED_BACK_BY_SERVER = frozenset({1402, 1613, 1614})
 
-_NUMBERS: Mapping[int, type[xa.XaError]] = MappingProxyType(
+_NUMBERS: Mapping[int, type[XaError]] = MappingProxyType(
     {
-        1397: xa.UnknownBranch,
-        1398: xa.InvalidArguments,
-        1399: xa.RolledBack,  # at XA END: it is not the open branch any more
-        1400: xa.OutsideTransaction,
-        1401: xa.ResourceManagerError,
-        1402: xa.RolledBack,
-        1440: xa.DuplicateBranch,
-        1613: xa.TimedOut,
-        1614: xa.Deadlocked,
-        1213: xa.Deadlocked,
-        5: xa.TimedOut,  # SQLite's own have one or two digits
-        6: xa.TimedOut,
-        19: xa.IntegrityViolated,
-        1048: xa.IntegrityViolated,
-        1062: xa.IntegrityViolated,
-        1216: xa.IntegrityViolated,
-        1217: xa.IntegrityViolated,
-        1451: xa.IntegrityViolated,
-        1452: xa.IntegrityViolated,
-        3819: xa.IntegrityViolated,
-        4025: xa.IntegrityViolated,
-        1205: xa.TimedOut,
-        1969: xa.TimedOut,
-        3024: xa.TimedOut,
+        1397: UnknownBranch,
+        1398: InvalidArguments,
+        1399: RolledBack,  # at XA END: it is not the open branch any more
+        1400: OutsideTransaction,
+        1401: ResourceManagerError,
+        1402: RolledBack,
+        1440: DuplicateBranch,
+        1613: TimedOut,
+        1614: Deadlocked,
+        1213: Deadlocked,
+        5: TimedOut,  # SQLite's own have one or two digits
+        6: TimedOut,
+        19: IntegrityViolated,
+        1048: IntegrityViolated,
+        1062: IntegrityViolated,
+        1216: IntegrityViolated,
+        1217: IntegrityViolated,
+        1451: IntegrityViolated,
+        1452: IntegrityViolated,
+        3819: IntegrityViolated,
+        4025: IntegrityViolated,
+        1205: TimedOut,
+        1969: TimedOut,
+        3024: TimedOut,
     }
 )
 
 
-def of_number(number: object) -> type[xa.XaError]:
+def of_number(number: object) -> type[XaError]:
     """Return what an error number of MariaDB or MySQL means for a branch."""
-    return _NUMBERS.get(number, xa.OtherReason) if isinstance(number, int) else xa.OtherReason
+    return _NUMBERS.get(number, OtherReason) if isinstance(number, int) else OtherReason
 
 
-def of_code(code: object) -> type[xa.XaError]:
+def of_code(code: object) -> type[XaError]:
     """Return what either of them means for a statement: a no in any case."""
     kind = of_state(code) if isinstance(code, str) else of_number(code)
-    return kind if issubclass(kind, xa.VotedNo) else xa.OtherReason
+    return kind if issubclass(kind, VotedNo) else OtherReason

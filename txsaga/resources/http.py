@@ -22,7 +22,16 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from txsaga.core.arguments import check_kind
-from txsaga.errors import ConfigError, SignatureRefused, UnknownTransaction, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    ConfigError,
+    OtherReason,
+    ResourceManagerError,
+    ResourceManagerFailed,
+    RolledBack,
+    SignatureRefused,
+    UnknownTransaction,
+)
 from txsaga.flows.branch import PREFIX, BranchId, Finish
 from txsaga.resources.capabilities import ResourceKind
 from txsaga.resources.participant import HomeStore
@@ -137,13 +146,13 @@ class HttpService:
         try:
             answer = self._call(CallPhase.TRY, branch, arguments)
         except OSError as lost:
-            raise xa.CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
+            raise CommunicationFailed(f"the try of branch {branch.gid} was not answered: {lost}") from lost
         if answer.status == NO:
-            raise xa.RolledBack(f"the service says no to branch {branch.gid}: {answer}")
+            raise RolledBack(f"the service says no to branch {branch.gid}: {answer}")
         if not answer.is_yes:
-            raise xa.OtherReason(f"the try of branch {branch.gid} failed: {answer}")
+            raise OtherReason(f"the try of branch {branch.gid} failed: {answer}")
         if answer.cut:
-            raise xa.OtherReason(f"the try of branch {branch.gid} was answered with {answer.cut}")
+            raise OtherReason(f"the try of branch {branch.gid} was answered with {answer.cut}")
         try:
             return json.loads(answer.body) if answer.body else None
         except ValueError:
@@ -161,14 +170,14 @@ class HttpService:
         try:
             answer = self._call(phase, branch, reserved.arguments)
         except OSError as lost:
-            raise xa.ResourceManagerFailed(f"{phase} of branch {branch.gid} was not answered: {lost}") from lost
+            raise ResourceManagerFailed(f"{phase} of branch {branch.gid} was not answered: {lost}") from lost
         if answer.is_yes:
             return Finish.DONE
         if answer.status == UNKNOWN:
             return Finish.HAZARD if reserved.tried else Finish.DONE
         if answer.status >= 500 or answer.status in BUSY:
-            raise xa.ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
-        raise xa.ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
+            raise ResourceManagerFailed(f"{phase} of branch {branch.gid} failed: {answer}")
+        raise ResourceManagerError(f"{phase} of branch {branch.gid} was refused, it is asked again: {answer}")
 
     def _call(self, phase: CallPhase, branch: BranchId, arguments: Mapping[str, object]) -> HttpReply:
         url, body = self._urls[phase], json.dumps(arguments, sort_keys=True).encode()

@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 from sqlalchemy import Connection, Dialect, text
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from txsaga.errors import xa
-from txsaga.errors.flows import RowsDiffer
+from txsaga.errors import OtherReason, RowsDiffer
 from txsaga.evidence.driver_errors import code_of
 from txsaga.flows.journal import of_short, read
 from txsaga.flows.step_records import Journalled
@@ -80,7 +79,7 @@ def rendered(session: Writes, statement: Journalled, form: JournalDialect, place
         whole = session.literal(form.text, read(statement.parameters)) if form.open else form.text
         session.encode(whole)
     except session.unwritable as error:
-        raise xa.OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
+        raise OtherReason(f"{named(statement, place)} can't be done: {' '.join(str(error).split())}") from error
     return whole
 
 

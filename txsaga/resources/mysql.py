@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, EvidenceMissing, UnknownTransaction, xa
+from txsaga.errors import ConfigError, DuplicateBranch, EvidenceMissing, RetryLater, UnknownTransaction
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.location import Whereabouts, missing
 from txsaga.evidence.sessions import commit_each, settle_level, short_waits
@@ -116,7 +116,7 @@ class MysqlParticipant:
                 raise
             except IntegrityError as error:
                 session.end()
-                raise xa.DuplicateBranch(f"branch {branch.gid} has its evidence already") from error
+                raise DuplicateBranch(f"branch {branch.gid} has its evidence already") from error
             except DBAPIError:
                 session.end()
                 raise
@@ -262,7 +262,7 @@ class MysqlParticipant:
             if error.connection_invalidated and not last:
                 return None
             if not error.connection_invalidated and code_of(error) == codes.DUPLICATE_XID:
-                raise xa.DuplicateBranch(f"branch {xid} exists already") from error
+                raise DuplicateBranch(f"branch {xid} exists already") from error
             raise
         return MysqlSession(connection)
 
@@ -277,7 +277,7 @@ class MysqlParticipant:
             if number != codes.UNKNOWN_XID:
                 raise
             if branch in self._listed(connection):
-                raise xa.RetryLater(f"the session that prepared branch {branch.gid} still holds it") from error
+                raise RetryLater(f"the session that prepared branch {branch.gid} still holds it") from error
             return False
         return True
 

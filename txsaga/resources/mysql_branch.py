@@ -28,7 +28,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from txsaga.core.decision import Decision
-from txsaga.errors import OutcomeUnknown, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    OutcomeUnknown,
+    ProtocolError,
+    ResourceManagerFailed,
+    RetryLater,
+    RolledBack,
+    XaError,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources import codes
 from txsaga.resources.mysql_protocol import LentSession
@@ -123,7 +131,7 @@ class MysqlBranch:
     def prepare(self) -> Callable[[], Vote]:
         """Begin to ask for the vote; a branch whose session was lost or ended is refused before."""
         if self._vote is not None:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._last = self._vote = vote = self._started(self._ask)
         return lambda: self._waited(vote)
@@ -131,7 +139,7 @@ class MysqlBranch:
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Begin to do what was decided; a branch that has not voted yes can only be rolled back."""
         if decision is Decision.COMMIT and self._stage is not MysqlStage.PREPARED:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         self._last = end = self._started(lambda: self._end(decision))
         return lambda: self._waited(end)
 
@@ -154,7 +162,7 @@ class MysqlBranch:
             raise self._lost_early()
         if not self._session.in_first_transaction:
             self._stage = MysqlStage.NO
-            raise xa.RolledBack(
+            raise RolledBack(
                 f"the step tried to commit or roll back the transaction of branch {self._branch.gid} itself; "
                 "leave both to the coordinator"
             )
@@ -207,7 +215,7 @@ class MysqlBranch:
             case MysqlStage.PREPARED:
                 return self._second_phase(decision)
             case MysqlStage.UNKNOWN:
-                raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+                raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
             case MysqlStage.OPEN | MysqlStage.NO if not self._session.lost:
                 return self._roll_back()
         return Finish.DONE  # the server rolls back what lost its session
@@ -247,7 +255,7 @@ class MysqlBranch:
         while True:
             try:
                 return self._elsewhere(decision)
-            except xa.RetryLater:
+            except RetryLater:
                 if time.monotonic() > until:
                     raise
             time.sleep(LOOK)
@@ -270,13 +278,13 @@ class MysqlBranch:
         else:
             self._session.end()
 
-    def _no(self, refused: Refused) -> xa.XaError:
+    def _no(self, refused: Refused) -> XaError:
         return codes.of_number(refused.number)(f"branch {self._branch.gid} votes no: {refused}")
 
-    def _lost_early(self) -> xa.CommunicationFailed:
-        return xa.CommunicationFailed(
+    def _lost_early(self) -> CommunicationFailed:
+        return CommunicationFailed(
             f"the session of branch {self._branch.gid} was lost before its vote: it is rolled back"
         )
 
-    def _lost_while_asked(self, why: object) -> xa.ResourceManagerFailed:
-        return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {why}")
+    def _lost_while_asked(self, why: object) -> ResourceManagerFailed:
+        return ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {why}")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sqlalchemy.dialects.mysql import pymysql as pymysql_dialect
 
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import CommunicationFailed, DuplicateBranch, ProtocolError, ResourceManagerFailed, RolledBack
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.flows.step_records import Journalled
 from txsaga.resources import codes
@@ -82,10 +82,10 @@ class MysqlJournal(MysqlBranch):
     def prepare(self) -> Callable[[], Vote]:
         """Send all of it; the function that is returned waits for the vote."""
         if self._stage is not MysqlStage.OPEN:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         if self._session.gone:
             self._stage = MysqlStage.LOST
-            raise xa.CommunicationFailed(
+            raise CommunicationFailed(
                 f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
             )
         if len(self._work) > AT_ONCE:
@@ -112,7 +112,7 @@ class MysqlJournal(MysqlBranch):
             self._stage = MysqlStage.OVER
             return lambda: Finish.DONE
         if self._against and decision is Decision.COMMIT:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is not MysqlStage.PREPARED or self._session.lost:
             return super().finish(decision)
         try:
@@ -126,7 +126,7 @@ class MysqlJournal(MysqlBranch):
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Do it in an ordinary session, which looks at what was done before it commits."""
         if self._stage is not MysqlStage.OPEN:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         return self._in_session().commit(transaction)
 
     def take_back(self) -> Callable[[], None]:
@@ -134,12 +134,12 @@ class MysqlJournal(MysqlBranch):
         if self._stage is MysqlStage.OPEN:
             return lambda: None
         if self._stage not in (MysqlStage.PREPARED, MysqlStage.NO) or self._session.lost:
-            raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
+            raise ProtocolError(f"branch {self._branch.gid} can't be asked again")
         done = self.finish(Decision.ROLLBACK)
 
         def taken_back() -> None:
             if done() is not Finish.DONE or self._session.lost:
-                raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back")
+                raise ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back")
             self._stage = MysqlStage.OPEN
 
         return taken_back
@@ -176,7 +176,7 @@ class MysqlJournal(MysqlBranch):
         self._unset = False
         counts = answers.counts[self._before : -_BEHIND - self._shortly]
         if len(counts) != len(self._statements):
-            raise xa.RolledBack(
+            raise RolledBack(
                 f"the journal for {self._place!r} holds other statements than it seems to; "
                 "give each to an execute of its own, and values as parameters"
             )
@@ -191,7 +191,7 @@ class MysqlJournal(MysqlBranch):
         at = len(answers.counts)
         self._stage = MysqlStage.OVER if at < self._begun else MysqlStage.NO
         if at < self._before and refused.number in (codes.DUPLICATE_XID, codes.DUPLICATE_ENTRY):
-            raise xa.DuplicateBranch(f"branch {self._branch.gid} exists already")
+            raise DuplicateBranch(f"branch {self._branch.gid} exists already")
         kind, which, why = codes.of_code(refused.number), f"branch {self._branch.gid} votes no", untold(str(refused))
         if at < self._before or at - self._before >= len(self._statements):
             raise kind(f"{which}: {why}")

@@ -2,7 +2,7 @@
 A participant: one resource that votes on a transaction and then does what is decided.
 
 What is sent to a resource and what is waited for are two calls, so that one thread has many resources at work at the
-same time. Errors: `VotedNo` and the other codes of `errors.xa`; `StoreUnavailable` and `ResourceManagerFailed` when
+same time. Errors: `VotedNo` and the other `XaError`s; `StoreUnavailable` and `ResourceManagerFailed` when
 the resource can't be reached. Whoever calls holds nothing of the home database meanwhile.
 """
 

@@ -24,12 +24,12 @@ from txsaga.errors import (
     ConfigError,
     EvidenceMissing,
     NotPrimary,
+    RetryLater,
     RightsMissing,
     StoreError,
     StoreUnavailable,
     TxSagaError,
     UnknownTransaction,
-    xa,
 )
 from txsaga.evidence.driver_errors import code_of, edge, reached
 from txsaga.evidence.libpq import ServerAnswer, SessionLost, ask_each
@@ -302,7 +302,7 @@ def _refusal(state: str, resource: str, branch: BranchId) -> TxSagaError | None:
     """Say what it means that a prepared transaction could not be finished."""
     match state:
         case codes.BUSY:
-            return xa.RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
+            return RetryLater(f"branch {branch.gid} is being finished by another session of {resource!r}")
         case "0A000":
             return EvidenceMissing(f"branch {branch.gid} was prepared in another database than {resource!r}")
         case "25006":

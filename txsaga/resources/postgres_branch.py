@@ -22,7 +22,16 @@ from typing import Any
 from psycopg.pq import TransactionStatus
 
 from txsaga.core.decision import Decision
-from txsaga.errors import DecidedOtherwise, OutcomeUnknown, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    DecidedOtherwise,
+    DuplicateBranch,
+    OutcomeUnknown,
+    ProtocolError,
+    ResourceManagerFailed,
+    RolledBack,
+    VotedNo,
+)
 from txsaga.evidence import libpq
 from txsaga.evidence.libpq import ServerAnswer, ServerSilent, SessionLost
 from txsaga.evidence.schema import EVIDENCE
@@ -76,7 +85,7 @@ class PostgresBranch:
     def prepare(self) -> Callable[[], Vote]:
         """Send the evidence row and PREPARE; a branch that is rolled back already is refused before."""
         if self._stage is not PostgresStage.OPEN:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = PostgresStage.ASKED
         self._word = f"PREPARE TRANSACTION '{self._branch.gid}'"
@@ -90,9 +99,9 @@ class PostgresBranch:
         if self._stage is PostgresStage.PREPARED:
             return self._second_phase(decision)
         if self._stage is PostgresStage.UNKNOWN:
-            raise xa.ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
+            raise ResourceManagerFailed(f"nobody knows how branch {self._branch.gid} voted; recovery finds out")
         if decision is Decision.COMMIT:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if self._stage is PostgresStage.OPEN and not self._session.gone:
             self._stage = PostgresStage.OVER
             self._send("ROLLBACK")
@@ -102,7 +111,7 @@ class PostgresBranch:
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Send the evidence and COMMIT; with the transaction's own row, that commit is the decision."""
         if self._stage is not PostgresStage.OPEN:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._refuse_broken()
         self._stage = PostgresStage.UNKNOWN
         try:
@@ -135,17 +144,17 @@ class PostgresBranch:
     def _refuse_broken(self) -> None:
         gid, session = self._branch.gid, self._session
         if session.gone:
-            raise xa.CommunicationFailed(
+            raise CommunicationFailed(
                 f"the session of branch {gid} was lost or closed before its vote: what was not committed in it is "
                 "rolled back"
             )
         if session.state == TransactionStatus.INERROR:
-            raise xa.RolledBack(
+            raise RolledBack(
                 f"a statement of branch {gid} failed and its error was dropped, so the database rolls all of it back; "
                 "let the error leave the step, or fence the statement off with begin_nested()"
             )
         if session.state == TransactionStatus.ACTIVE:
-            raise xa.RolledBack(f"a statement of branch {gid} is still under way; wait for it before the block ends")
+            raise RolledBack(f"a statement of branch {gid} is still under way; wait for it before the block ends")
         if not session.in_first_transaction:
             raise ended_inside(self._branch)
 
@@ -166,7 +175,7 @@ class PostgresBranch:
         if answer.state:
             raise codes.of_state(answer.state)(f"branch {self._branch.gid} can't commit: {answer.why}")
         if answer.tag != "COMMIT":  # so a failed transaction answers, without an error
-            raise xa.RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
+            raise RolledBack(f"branch {self._branch.gid} was rolled back instead of committed: {answer.tag}")
 
     def _unknown(self, lost: SessionLost) -> OutcomeUnknown:
         return OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {lost}")
@@ -198,12 +207,12 @@ class PostgresBranch:
         self._send(self._ending(Decision.COMMIT))
         answer = self._receive()[-1]
         if answer.state:
-            raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be ended: {answer.why}")
+            raise ResourceManagerFailed(f"branch {self._branch.gid} can't be ended: {answer.why}")
         self._stage = PostgresStage.OVER
 
     def _hear_out(self) -> None:
         """Take the answer to PREPARE that nobody waited for."""
-        with suppress(xa.VotedNo, xa.DuplicateBranch):
+        with suppress(VotedNo, DuplicateBranch):
             self._vote()
 
     def _second_phase(self, decision: Decision) -> Callable[[], Finish]:
@@ -255,10 +264,10 @@ class PostgresBranch:
         except SessionLost as lost:
             raise self._lost(lost) from lost
 
-    def _lost(self, lost: SessionLost) -> xa.ResourceManagerFailed:
+    def _lost(self, lost: SessionLost) -> ResourceManagerFailed:
         if self._stage is PostgresStage.ASKED:
             self._stage = PostgresStage.UNKNOWN
-        return xa.ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {lost}")
+        return ResourceManagerFailed(f"the session of branch {self._branch.gid} was lost while it was asked: {lost}")
 
 
 _OF_OURS = {
@@ -271,19 +280,19 @@ _OF_OURS = {
 def refuse_no(answer: ServerAnswer, branch: BranchId) -> None:
     """Raise what the answer to PREPARE means, unless it is a yes."""
     if answer.state == codes.DUPLICATE_KEY and answer.table == EVIDENCE:
-        raise xa.DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
+        raise DuplicateBranch(f"branch {branch.gid} has its evidence already: {answer.why}")
     if ELSEWHERE in answer.why:
         raise ended_inside(branch)
     if answer.state:
         why = _OF_OURS.get(answer.state, "")
         raise codes.of_state(answer.state)(f"branch {branch.gid} votes no: {answer.why}{why}")
     if answer.tag != "PREPARE TRANSACTION":  # so a failed transaction answers, without an error
-        raise xa.RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
+        raise RolledBack(f"branch {branch.gid} was rolled back instead of prepared: {answer.tag}")
 
 
-def ended_inside(branch: BranchId) -> xa.RolledBack:
+def ended_inside(branch: BranchId) -> RolledBack:
     """Say that a session is not where its branch began any more."""
-    return xa.RolledBack(
+    return RolledBack(
         f"branch {branch.gid} is not where it began: its transaction was committed or rolled back inside the step, "
         "or its session leads to another database; what a COMMIT took along is durable, so look before it is done "
         "again; leave both to the coordinator"

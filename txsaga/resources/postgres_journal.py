@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import CommunicationFailed, ProtocolError, ResourceManagerFailed, RolledBack
 from txsaga.evidence import libpq
 from txsaga.evidence.libpq import ServerAnswer, SessionLost
 from txsaga.flows.branch import BranchId, Finish, Vote
@@ -74,14 +74,14 @@ class PostgresJournal(PostgresBranch):
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Do the statements, look at what they did, and send the evidence and COMMIT behind them."""
         if self._stage is not PostgresStage.OPEN:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._stage = PostgresStage.OVER
         try:
             self._session.begin(self._texts, self._branch)
             self._session.send(f"set local lock_timeout = '{LONGEST[LockPatience.PATIENTLY]}'; {self._work}")
             self._refuse_undone(_untold(self._session.receive()))
         except SessionLost as lost:
-            raise xa.CommunicationFailed(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
+            raise CommunicationFailed(f"the session of branch {self._branch.gid} was lost: {lost}") from lost
         return PostgresBranch(self._session, self._branch, self._texts, self._elsewhere).commit(transaction)
 
     def take_back(self) -> Callable[[], None]:
@@ -89,19 +89,19 @@ class PostgresJournal(PostgresBranch):
         if self._stage is PostgresStage.OPEN:
             return lambda: None
         if self._escaped or self._stage not in (PostgresStage.PREPARED, PostgresStage.OVER) or self._session.lost:
-            raise xa.ProtocolError(f"branch {self._branch.gid} can't be asked again")
+            raise ProtocolError(f"branch {self._branch.gid} can't be asked again")
         self._send(self._ending(Decision.ROLLBACK) if self._stage is PostgresStage.PREPARED else _ROLLBACK)
         return self._taken_back
 
     def _taken_back(self) -> None:
         answer = self._receive()[-1]
         if answer.state:
-            raise xa.ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back: {answer.why}")
+            raise ResourceManagerFailed(f"branch {self._branch.gid} can't be rolled back: {answer.why}")
         self._stage, self._wait = PostgresStage.OPEN, LONGEST[LockPatience.PATIENTLY]
 
     def _refuse_broken(self) -> None:
         if self._session.gone:
-            raise xa.CommunicationFailed(
+            raise CommunicationFailed(
                 f"the session of branch {self._branch.gid} was lost before its vote: nothing of it was done"
             )
 
@@ -155,9 +155,9 @@ class PostgresJournal(PostgresBranch):
         for statement, count in zip(self._statements, counts, strict=True):
             require_rows(statement, self._place, count)
 
-    def _more_than_written(self) -> xa.RolledBack:
+    def _more_than_written(self) -> RolledBack:
         self._escaped = True
-        return xa.RolledBack(
+        return RolledBack(
             f"the journal for {self._place!r} holds other statements than it seems to, as by a backslash in a text; "
             "what they committed by themselves stays: give each to an execute of its own, and values as parameters"
         )

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, OutcomeUnknown, xa
+from txsaga.errors import ConfigError, OutcomeUnknown, ProtocolError, RolledBack
 from txsaga.evidence.driver_errors import edge, is_blocked, is_forbidden, reached, refuses_commit
 from txsaga.evidence.local_transaction import allow_commits, refuse_commits
 from txsaga.evidence.location import Whereabouts, missing
@@ -154,12 +154,12 @@ class SqliteBranch:
 
     def prepare(self) -> Callable[[], Vote]:
         """Refuse: a file that is left alone rolls back whatever it was asked to hold."""
-        raise xa.ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
+        raise ProtocolError(f"branch {self._branch.gid} is in a SQLite file, which can't vote")
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Roll back; it holds no yes that could be committed."""
         if decision is Decision.COMMIT:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         return self._rolled_back
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
@@ -177,13 +177,13 @@ class SqliteBranch:
             if decides:
                 self._rows.write_main(self.connection, self._branch)
         except DBAPIError as error:
-            raise xa.RolledBack(f"branch {self._branch.gid} can't leave its evidence: {error.orig}") from error
+            raise RolledBack(f"branch {self._branch.gid} can't leave its evidence: {error.orig}") from error
         allow_commits(self.connection)
         try:
             self._opened.commit()
         except DBAPIError as error:
             if refuses_commit(error):
-                raise xa.RolledBack(f"branch {self._branch.gid} can't commit: {error.orig}") from error
+                raise RolledBack(f"branch {self._branch.gid} can't commit: {error.orig}") from error
             raise OutcomeUnknown(f"whether branch {self._branch.gid} has committed is not known: {error}") from error
 
     def _rolled_back(self) -> Finish:
@@ -195,7 +195,7 @@ class SqliteBranch:
         try:
             self.connection.exec_driver_sql(f"RELEASE {_mark(self._branch)}").close()
         except SQLAlchemyError as error:
-            raise xa.RolledBack(
+            raise RolledBack(
                 f"the transaction of branch {self._branch.gid} was committed or rolled back inside the step, by an "
                 "error that was dropped too, or its connection was closed; what a COMMIT took along is durable, so "
                 "look before it is done again; leave these to the coordinator"

@@ -18,7 +18,18 @@ from txsaga.core.arguments import check_function
 from txsaga.core.decision import Decision
 from txsaga.core.stored_json import as_json
 from txsaga.core.timeboxed_calls import sent
-from txsaga.errors import ConfigError, StoreUnavailable, TransactionClosed, TxSagaError, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    ConfigError,
+    OtherReason,
+    ProtocolError,
+    ResourceManagerError,
+    RolledBack,
+    StoreUnavailable,
+    TransactionClosed,
+    TxSagaError,
+    XaError,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.participant import Ages, HomeStore, Over
@@ -33,7 +44,7 @@ class Calls(Protocol):
         """Reserve; any error is a no. What is returned is the user's."""
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
-        """Do what was reserved: DONE, or HAZARD when it is not known there. An error of `errors.xa` is asked again."""
+        """Do what was reserved: DONE, or HAZARD when it is not known there. After an `XaError` it is asked again."""
 
     def cancel(self, branch: BranchId, reserved: Reservation) -> Finish:
         """Give back what was reserved, also where the try never came through."""
@@ -61,10 +72,10 @@ class TccWork:
             raise TransactionClosed(f"{self._name!r} was tried in this transaction; give one try all it has to reserve")
         kept: dict[str, object] = json.loads(as_json(arguments, f"the arguments of {self._name!r}"))
         self.begun = True
-        self.refusal = xa.RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
+        self.refusal = RolledBack(f"the try of branch {self.id} in {self._name!r} did not end")
         try:
             if not self._reservations.begin(self._branch, self._name, kept):
-                raise xa.RolledBack(f"branch {self.id} is closed in {self._name!r}: its try comes too late")
+                raise RolledBack(f"branch {self.id} is closed in {self._name!r}: its try comes too late")
             answer = self._calls.attempt(self._branch, kept)
         except BaseException as error:
             self.refusal = error
@@ -85,7 +96,7 @@ class TccBranch:
     def prepare(self) -> Callable[[], Vote]:
         """Ask for the vote; a branch that tried nothing leaves."""
         if self._vote is not None:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self.handle.closed = True
         self._vote = sent(self._voted)
         return self._vote
@@ -94,17 +105,17 @@ class TccBranch:
         """Confirm or cancel; a branch that has not voted yes can only be cancelled."""
         self.handle.closed = True
         if self._vote is not None:
-            with suppress(xa.XaError):
+            with suppress(XaError):
                 self._vote()
         if decision is Decision.COMMIT and not self._prepared:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         if not self.handle.begun:
             return lambda: Finish.DONE
         return sent(lambda: self._finished(decision))
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse: what only reserves decides for nobody."""
-        raise xa.ProtocolError(f"branch {self._branch.gid} of {transaction} reserves, so it can't decide; it votes")
+        raise ProtocolError(f"branch {self._branch.gid} of {transaction} reserves, so it can't decide; it votes")
 
     def leave(self) -> None:
         """Let it go; what did not vote is cancelled."""
@@ -117,15 +128,15 @@ class TccBranch:
         if not self.handle.begun:
             return Vote.READ_ONLY
         if self.handle.refusal is not None:
-            raise xa.RolledBack(f"branch {self._branch.gid} votes no: {self.handle.refusal}") from self.handle.refusal
+            raise RolledBack(f"branch {self._branch.gid} votes no: {self.handle.refusal}") from self.handle.refusal
         try:
             held = self._reservations.hold(self._branch)
         except StoreUnavailable as lost:
-            raise xa.CommunicationFailed(f"branch {self._branch.gid} can't be held: {lost}") from lost
+            raise CommunicationFailed(f"branch {self._branch.gid} can't be held: {lost}") from lost
         except TxSagaError as lost:
-            raise xa.OtherReason(f"branch {self._branch.gid} can't be held: {lost}") from lost
+            raise OtherReason(f"branch {self._branch.gid} can't be held: {lost}") from lost
         if not held:
-            raise xa.RolledBack(f"branch {self._branch.gid} votes no: it was cancelled meanwhile")
+            raise RolledBack(f"branch {self._branch.gid} votes no: it was cancelled meanwhile")
         self._prepared = True
         return Vote.PREPARED
 
@@ -190,7 +201,7 @@ class TccParticipant:
             case ReservationState.CONFIRMED:
                 return Finish.DONE
             case ReservationState.OPEN:
-                raise xa.ProtocolError(f"branch {branch.gid} holds no yes that could be committed")
+                raise ProtocolError(f"branch {branch.gid} holds no yes that could be committed")
             case ReservationState.HELD:
                 assert found is not None
                 finish = self._calls.confirm(branch, found)
@@ -240,7 +251,7 @@ class Callables:
         """Call the try."""
         answer = self._try(branch.gid, **arguments)
         if isawaitable(answer):
-            raise xa.OtherReason(_never_run("try_", branch, answer))
+            raise OtherReason(_never_run("try_", branch, answer))
         return answer
 
     def confirm(self, branch: BranchId, reserved: Reservation) -> Finish:
@@ -256,11 +267,9 @@ def _done(what: str, function: Callable[..., object], branch: BranchId, reserved
     try:
         answer = function(branch.gid, **reserved.arguments)
     except Exception as error:  # whatever it is: the user's function is asked again
-        raise xa.ResourceManagerError(
-            f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}"
-        ) from error
+        raise ResourceManagerError(f"{what} of branch {branch.gid} raised {type(error).__name__}: {error}") from error
     if isawaitable(answer):
-        raise xa.ResourceManagerError(_never_run(what, branch, answer))
+        raise ResourceManagerError(_never_run(what, branch, answer))
     return Finish.DONE
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import LakeMissing, OtherCatalog
+from txsaga.errors import ConfigError, LakeMissing, OtherCatalog
 from txsaga.lake.branch_names import APPLICATION, MARK, mark_of
 from txsaga.lake.table import BranchStart, TableName
 

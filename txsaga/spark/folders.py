@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # as everybody calls them
 
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import FormatRefused
 from txsaga.resources.files.parquet import CODEC, require_columns
 
 if TYPE_CHECKING:

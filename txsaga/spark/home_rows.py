@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from txsaga.errors import StoreError
-from txsaga.errors.lake import FormatRefused, LakeMissing
+from txsaga.errors import FormatRefused, LakeMissing, StoreError
 
 if TYPE_CHECKING:
     from txsaga.lake.home_rows_store import Access

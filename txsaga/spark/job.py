@@ -22,8 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import UnknownTable
+from txsaga.errors import ConfigError, UnknownTable
 from txsaga.lake.gates import Gate
 
 if TYPE_CHECKING:

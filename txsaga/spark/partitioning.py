@@ -36,7 +36,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import FormatRefused
 from txsaga.lake.table import TableName
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import StaticTable
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import ConfigError, FormatRefused
 from txsaga.lake.table import TableName, read_name
 from txsaga.spark.staging import with_ids
 

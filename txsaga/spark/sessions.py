@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txsaga.config import SPARK_JARS, SPARK_MASTER
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import LakeMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

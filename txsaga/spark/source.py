@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from txsaga.errors.lake import ColumnsDiffer, ModeRefused, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ModeRefused, TypeDiffers
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -33,7 +33,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from txsaga.errors.lake import FormatRefused
+from txsaga.errors import FormatRefused
 from txsaga.lake.columns import require_columns, require_type
 from txsaga.lake.files import Staged
 from txsaga.lake.storage import files_below

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, text
 
 from txsaga.checkback.profile import PROFILES, Exhausted
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import LakeMissing
 from txsaga.store import granting, schema
 from txsaga.store.doctor_rows import ROWS
 from txsaga.store.finding import Finding, error, ok, warning

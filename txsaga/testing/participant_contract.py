@@ -33,7 +33,7 @@ import pytest
 
 from txsaga.core.decision import Decision
 from txsaga.core.identity import StoreId
-from txsaga.errors import xa
+from txsaga.errors import CommunicationFailed, ProtocolError, RetryLater, VotedNo
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.participant import Ages, EnlistedBranch, Participant
 from txsaga.testing.shelf import Shelf
@@ -69,7 +69,7 @@ def patiently(call: Callable[[], Answer]) -> Answer:
     while True:
         try:
             return call()
-        except xa.RetryLater:
+        except RetryLater:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE)
@@ -127,7 +127,7 @@ class ParticipantContract:
 
     def test_what_did_not_vote_yes_is_never_committed(self, participant: Participant, shelf: Shelf) -> None:
         enlisted = begun(participant, shelf, new_branch())
-        with pytest.raises(xa.ProtocolError, match="committed"):
+        with pytest.raises(ProtocolError, match="committed"):
             enlisted.finish(COMMIT)
         enlisted.leave()
         assert shelf.items() == set()
@@ -171,7 +171,7 @@ class ParticipantContract:
         enlisted = begun(participant, shelf, branch)
         shelf.cut(enlisted.handle)
         if participant.capabilities.sessions:
-            with pytest.raises(xa.CommunicationFailed):
+            with pytest.raises(CommunicationFailed):
                 enlisted.prepare()()
         else:  # what was done is kept outside of this process: there is nothing to lose
             assert enlisted.prepare()() is Vote.PREPARED
@@ -185,7 +185,7 @@ class ParticipantContract:
         branch = new_branch()
         enlisted = begun(participant, shelf, branch)
         shelf.spoil(enlisted.handle)
-        with pytest.raises(xa.VotedNo):
+        with pytest.raises(VotedNo):
             enlisted.prepare()()
         assert enlisted.finish(ROLLBACK)() is Finish.DONE
         enlisted.leave()
@@ -195,7 +195,7 @@ class ParticipantContract:
     def test_after_a_no_the_next_branch_is_as_good_as_any(self, participant: Participant, shelf: Shelf) -> None:
         enlisted = begun(participant, shelf, new_branch())
         shelf.spoil(enlisted.handle)
-        with pytest.raises(xa.VotedNo):
+        with pytest.raises(VotedNo):
             enlisted.prepare()()
         enlisted.leave()
         following = voted(participant, shelf, new_branch(), item=2)

@@ -16,8 +16,15 @@ from txsaga import Callables, Folder
 from txsaga.consume.delivery import Delivery
 from txsaga.consume.dispatcher import Dispatcher
 from txsaga.core.decision import Decision
-from txsaga.errors import AlreadyCommitted, ConfigError, NotCarried, TransactionClosed, TransactionError
-from txsaga.errors.xa import IntegrityViolated, VotedNo
+from txsaga.errors import (
+    AlreadyCommitted,
+    ConfigError,
+    IntegrityViolated,
+    NotCarried,
+    TransactionClosed,
+    TransactionError,
+    VotedNo,
+)
 from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres

@@ -9,8 +9,16 @@ import pytest
 from tests.flows.coordinated.bank import START, TRANSFERS, Bank, pay
 from txsaga.core.decision import Decision
 from txsaga.core.records import Doubt
-from txsaga.errors import AlreadyCommitted, ConfigError, ResourceUnknown, TransactionClosed, TransactionError
-from txsaga.errors.xa import HeuristicRollback, IntegrityViolated, VotedNo
+from txsaga.errors import (
+    AlreadyCommitted,
+    ConfigError,
+    HeuristicRollback,
+    IntegrityViolated,
+    ResourceUnknown,
+    TransactionClosed,
+    TransactionError,
+    VotedNo,
+)
 from txsaga.flows.branch import BranchState
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner

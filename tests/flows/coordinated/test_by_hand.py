@@ -8,8 +8,7 @@ import pytest
 
 from tests.flows.coordinated.fakes import Desk, FakeResource, desk
 from txsaga.core.records import TxRecord
-from txsaga.errors import ConfigError, StoreUnavailable, UnknownTransaction
-from txsaga.errors.xa import ProtocolError, UnknownBranch
+from txsaga.errors import ConfigError, ProtocolError, StoreUnavailable, UnknownBranch, UnknownTransaction
 from txsaga.flows.branch import BranchState
 from txsaga.flows.branches_by_hand import BranchesByHand
 

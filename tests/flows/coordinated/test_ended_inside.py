@@ -13,8 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tests.flows.coordinated.bank import START
 from tests.flows.coordinated.conftest import OpenBank
-from txsaga.errors import ConfigError, TransactionError
-from txsaga.errors.xa import RolledBack
+from txsaga.errors import ConfigError, RolledBack, TransactionError
 from txsaga.flows.owner import BlockOwner
 
 pytestmark = [pytest.mark.postgres, pytest.mark.req("IBM-50")]

@@ -17,9 +17,7 @@ from tests.flows.coordinated.conftest import OpenBank
 from tests.flows.coordinated.looped import LoopedBank, move
 from txsaga import Callables
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, TransactionClosed, TransactionError
-from txsaga.errors.flows import RowsDiffer
-from txsaga.errors.xa import IntegrityViolated, OtherReason
+from txsaga.errors import ConfigError, IntegrityViolated, OtherReason, RowsDiffer, TransactionClosed, TransactionError
 from txsaga.flows.branch import BranchState, Vote
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.work import Work

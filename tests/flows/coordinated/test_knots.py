@@ -15,8 +15,7 @@ from sqlalchemy.exc import OperationalError
 from tests.flows.coordinated.bank import START, TRANSFERS
 from tests.flows.coordinated.conftest import OpenBank
 from txsaga.core.decision import Decision
-from txsaga.errors import StoreUnavailable, TransactionError
-from txsaga.errors.flows import OwnLock
+from txsaga.errors import OwnLock, StoreUnavailable, TransactionError
 from txsaga.flows.branch import BranchId
 from txsaga.flows.self_deadlock import SelfDeadlockDetector
 from txsaga.resources.sqlite import SqliteBranch, SqliteParticipant

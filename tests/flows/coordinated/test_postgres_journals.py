@@ -15,9 +15,7 @@ from sqlalchemy import Engine, create_engine, event
 
 from tests.flows.coordinated.bank import START, TRANSFERS, Bank
 from txsaga.core.decision import Decision
-from txsaga.errors import InDoubt
-from txsaga.errors.flows import RowsDiffer
-from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, OtherReason, RolledBack, TimedOut
+from txsaga.errors import CommunicationFailed, InDoubt, IntegrityViolated, OtherReason, RolledBack, RowsDiffer, TimedOut
 from txsaga.flows.branch import BranchId, BranchState, Finish
 from txsaga.flows.step_records import Journalled
 from txsaga.flows.work import Work

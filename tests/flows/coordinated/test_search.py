@@ -8,8 +8,7 @@ import pytest
 
 from tests.flows.coordinated.fakes import ROLLBACK, Desk, FakeResource, desk
 from txsaga.core.identity import StoreId
-from txsaga.errors import StoreUnavailable
-from txsaga.errors.xa import ResourceManagerFailed
+from txsaga.errors import ResourceManagerFailed, StoreUnavailable
 from txsaga.flows.branch import BranchId, BranchState
 from txsaga.flows.search import Search
 

@@ -15,8 +15,7 @@ from tests.flows.coordinated.conftest import OpenBank
 from tests.flows.coordinated.ending import OPEN, Work, accounts, at_once, branches, line_of, opening, run
 from tests.flows.coordinated.looped import LoopedBank
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError
-from txsaga.errors.xa import IntegrityViolated, RolledBack
+from txsaga.errors import ConfigError, IntegrityViolated, RolledBack
 from txsaga.flows import sharing
 from txsaga.flows.coordinated import Coordinated
 from txsaga.resources import postgres_journal

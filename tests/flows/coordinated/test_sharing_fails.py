@@ -15,8 +15,16 @@ from tests.flows.coordinated.bank import TRANSFERS, Bank
 from tests.flows.coordinated.conftest import OpenBank
 from tests.flows.coordinated.ending import OPEN, Work, accounts, at_once, line_of, opening, run
 from txsaga.core.decision import Decision
-from txsaga.errors import DecidedOtherwise, OutcomeUnknown, StoreError, StoreUnavailable, Unfinished
-from txsaga.errors.xa import CommunicationFailed, IntegrityViolated, RolledBack
+from txsaga.errors import (
+    CommunicationFailed,
+    DecidedOtherwise,
+    IntegrityViolated,
+    OutcomeUnknown,
+    RolledBack,
+    StoreError,
+    StoreUnavailable,
+    Unfinished,
+)
 from txsaga.flows.branch import Finish, Vote
 from txsaga.flows.branches_store import PostgresJoint
 from txsaga.flows.coordinated import Coordinated

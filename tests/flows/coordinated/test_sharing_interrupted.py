@@ -17,8 +17,7 @@ from tests.flows.coordinated.ending import OPEN, Left, Work, accounts, branches,
 from tests.flows.coordinated.looped import LoopedBank
 from tests.scene.members import until
 from txsaga.core.batch_future import BatchFuture
-from txsaga.errors import NumberLapsed, OutcomeUnknown, TransactionError
-from txsaga.errors.xa import IntegrityViolated
+from txsaga.errors import IntegrityViolated, NumberLapsed, OutcomeUnknown, TransactionError
 from txsaga.flows.branch import Vote
 from txsaga.flows.coordinated import Coordinated
 from txsaga.flows.owner import BlockOwner

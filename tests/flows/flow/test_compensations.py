@@ -23,10 +23,11 @@ from tests.flows.flow.undone import (
 from txsaga import Decision, Undo
 from txsaga.errors import (
     AlreadyCommitted,
+    CompensationFailed,
     ConfigError,
+    NotCompensated,
     ResourceUnknown,
 )
-from txsaga.errors.saga import CompensationFailed, NotCompensated
 from txsaga.flows.sagas_by_hand import SagasByHand
 from txsaga.flows.step import Left
 from txsaga.flows.step_records import FlowStepState

@@ -7,8 +7,7 @@ import pytest
 from tests.flows.coordinated.bank import START
 from tests.flows.flow.conftest import OpenDesks
 from tests.flows.flow.desks import BOTH, Desks, pay_by_update
-from txsaga.errors import DecidedOtherwise
-from txsaga.errors.flows import StepsOpen
+from txsaga.errors import DecidedOtherwise, StepsOpen
 from txsaga.flows.branch import BranchState
 from txsaga.flows.flow import Flow
 from txsaga.flows.flow_step import FlowStepWork

@@ -12,9 +12,7 @@ from sqlalchemy import event
 from tests.flows.coordinated.bank import START, TRANSFERS
 from tests.flows.flow.conftest import OpenDesks
 from tests.flows.flow.desks import BOTH, CHANGE, Desks, pay_by_update
-from txsaga.errors import ConfigError, TxSagaError
-from txsaga.errors.flows import OwnLock, RowsDiffer
-from txsaga.errors.xa import IntegrityViolated
+from txsaga.errors import ConfigError, IntegrityViolated, OwnLock, RowsDiffer, TxSagaError
 from txsaga.flows.branch import BranchState
 from txsaga.flows.flow import Flow
 from txsaga.flows.flow_end import FlowEnding

@@ -11,8 +11,7 @@ from tests.flows.coordinated.bank import START, TRANSFERS
 from tests.flows.flow.conftest import OpenDesks
 from tests.flows.flow.desks import BOTH, Desks, pay_by_update
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, TxSagaError
-from txsaga.errors.flows import RowsDiffer, StepsOpen
+from txsaga.errors import ConfigError, RowsDiffer, StepsOpen, TxSagaError
 from txsaga.flows.branch import BranchState
 
 pytestmark = pytest.mark.postgres

@@ -15,10 +15,10 @@ from txsaga import Broker
 from txsaga.checkback.heartbeat import Heartbeat
 from txsaga.errors import (
     DecidedOtherwise,
+    NotCompensated,
     TransactionError,
     TxSagaError,
 )
-from txsaga.errors.saga import NotCompensated
 from txsaga.flows.flow import Flow
 
 pytestmark = pytest.mark.postgres

@@ -14,13 +14,15 @@ from txsaga.errors import (
     AlreadyCommitted,
     ConfigError,
     DecidedOtherwise,
+    FlowUnknown,
     InvalidMessage,
+    RolledBack,
+    StepDone,
+    StepsOpen,
     Superseded,
     TransactionClosed,
     TransactionError,
 )
-from txsaga.errors.flows import FlowUnknown, StepDone, StepsOpen
-from txsaga.errors.xa import RolledBack
 from txsaga.flows.branch import BranchState
 from txsaga.flows.step_records import FlowStepState
 

@@ -16,8 +16,7 @@ from txsaga.broker import Broker
 from txsaga.consume.consumer import Consumer
 from txsaga.consume.delivery import Delivery
 from txsaga.consume.stream import Stream
-from txsaga.errors import ClaimLost, LeaseLost, Superseded, TransactionError
-from txsaga.errors.flows import StepsOpen
+from txsaga.errors import ClaimLost, LeaseLost, StepsOpen, Superseded, TransactionError
 
 pytestmark = pytest.mark.postgres
 

@@ -17,10 +17,10 @@ from txsaga.checkback.by_hand import ByHand
 from txsaga.errors import (
     DecidedOtherwise,
     OutcomeUnknown,
+    RetryLater,
     StoreUnavailable,
     Unfinished,
 )
-from txsaga.errors.xa import RetryLater
 from txsaga.flows.flow_end import FlowEnding, FlowOwner
 from txsaga.inspect.preview import preview_of
 

@@ -12,7 +12,7 @@ from tests.oracle import MemoryStore
 from txsaga.core.announcer import Announcer
 from txsaga.core.facts import Fact
 from txsaga.core.kernel import Kernel
-from txsaga.errors.saga import StepRefused
+from txsaga.errors import StepRefused
 from txsaga.evidence.ports import Announce, Ran
 from txsaga.testing import FakeClock
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.flows.saga.agency import Agency, Stop, call, call_off, done
 from txsaga import Http
-from txsaga.errors.saga import AnswerLost, ServiceFailed, ServiceRefused
+from txsaga.errors import AnswerLost, ServiceFailed, ServiceRefused
 from txsaga.flows.step import Left
 from txsaga.resources.services import HttpReply
 

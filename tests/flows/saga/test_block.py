@@ -11,8 +11,15 @@ from sqlalchemy.exc import DBAPIError
 from tests.flows.saga.agency import BOOK, CANCEL, TRIPS, Agency, Stop, book, call, call_off, cancel, done, mail
 from txsaga import Decision
 from txsaga.core.lifecycle import TxState
-from txsaga.errors import AlreadyCommitted, ConfigError, InvalidMessage, TransactionClosed, TransactionError
-from txsaga.errors.saga import SagaError, ServiceRefused
+from txsaga.errors import (
+    AlreadyCommitted,
+    ConfigError,
+    InvalidMessage,
+    SagaError,
+    ServiceRefused,
+    TransactionClosed,
+    TransactionError,
+)
 from txsaga.flows.saga_code import compensation
 
 pytestmark = pytest.mark.postgres

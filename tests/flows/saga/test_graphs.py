@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.flows.saga.shelves import Killed, Shelf, Town
 from txsaga import Decision, Undo
 from txsaga.core.kernel import Kernel
-from txsaga.errors import TxSagaError
-from txsaga.errors.saga import ServiceRefused
+from txsaga.errors import ServiceRefused, TxSagaError
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_code import compensation
 from txsaga.flows.saga_role import SagaRole

@@ -13,8 +13,7 @@ import pytest
 
 from tests.flows.saga.agency import BOOK, CANCEL, Agency, Stop, book, call, call_off, cancel, done, mail
 from txsaga import Decision, Http, Send, Undo, compensation
-from txsaga.errors import ConfigError
-from txsaga.errors.saga import ReservationExpired, ServiceFailed, ServiceRefused, StepTimedOut
+from txsaga.errors import ConfigError, ReservationExpired, ServiceFailed, ServiceRefused, StepTimedOut
 
 pytestmark = pytest.mark.postgres
 

@@ -12,8 +12,16 @@ from tests.flows.saga.agency import BOOK, CANCEL, LONG_AGO, Agency, Stop, call, 
 from txsaga import Decision, Undo, compensation
 from txsaga.checkback.ports import RunState
 from txsaga.checkback.profile import CheckProfile
-from txsaga.errors import ConfigError, IllegalTransition, InDoubt, Superseded
-from txsaga.errors.saga import CompensationFailed, NotCompensated, StepRefused, UnknownStep
+from txsaga.errors import (
+    CompensationFailed,
+    ConfigError,
+    IllegalTransition,
+    InDoubt,
+    NotCompensated,
+    StepRefused,
+    Superseded,
+    UnknownStep,
+)
 from txsaga.flows.ports import Start
 from txsaga.flows.saga import Saga
 from txsaga.flows.saga_actions import StepActions, Turn

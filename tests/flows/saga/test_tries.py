@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txsaga.errors import OutcomeUnknown, StoreUnavailable
-from txsaga.errors.saga import ServiceFailed, ServiceRefused, StepTimedOut
+from txsaga.errors import OutcomeUnknown, ServiceFailed, ServiceRefused, StepTimedOut, StoreUnavailable
 from txsaga.flows.saga_step import Tries
 from txsaga.flows.saga_values import Action
 from txsaga.flows.step import Left, StepKind

@@ -15,8 +15,7 @@ from tests.services.databases import fresh_name
 from tests.store.logins import logins
 from txsaga.checkback.profile import CheckProfile
 from txsaga.core.decision import LocalState
-from txsaga.errors import ConfigError, EffectConflict, InDoubt, StoreError
-from txsaga.errors.lake import ColumnsDiffer
+from txsaga.errors import ColumnsDiffer, ConfigError, EffectConflict, InDoubt, StoreError
 from txsaga.lake import home_rows_store as arrow_rows
 from txsaga.lake import staging_tables
 from txsaga.lake.home_rows import RowsMode, RowsWay, RowsWrite

@@ -8,7 +8,15 @@ import pytest
 from tests.oracle import MemoryStore
 from tests.resources.callables.tills import Till
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, StoreUnavailable, TransactionClosed, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    ConfigError,
+    OtherReason,
+    ResourceManagerError,
+    RolledBack,
+    StoreUnavailable,
+    TransactionClosed,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.reservations import ReservationState
 from txsaga.resources.tcc import Callables, TccParticipant
@@ -46,7 +54,7 @@ def test_an_error_of_the_try_is_a_no_even_if_it_is_dropped(participant: TccParti
     enlisted = participant.enlist(new_branch())
     with pytest.raises(ValueError, match="no money"):
         enlisted.handle(item=1)
-    with pytest.raises(xa.RolledBack, match="no money"):
+    with pytest.raises(RolledBack, match="no money"):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     assert till.cancelled == [enlisted.handle.id]
@@ -75,7 +83,7 @@ def test_a_cancel_without_a_try_calls_nothing_and_refuses_the_late_try(participa
     enlisted = participant.enlist(branch)
     assert participant.finish(branch, ROLLBACK) is Finish.DONE
     assert till.cancelled == []
-    with pytest.raises(xa.RolledBack, match="too late"):
+    with pytest.raises(RolledBack, match="too late"):
         enlisted.handle(item=1)
     assert till.reserved == {}
 
@@ -85,7 +93,7 @@ def test_a_try_that_ends_behind_its_cancel_votes_no(participant: TccParticipant,
     enlisted = participant.enlist(branch)
     enlisted.handle(item=1)
     participant.finish(branch, ROLLBACK)
-    with pytest.raises(xa.RolledBack, match="cancelled meanwhile"):
+    with pytest.raises(RolledBack, match="cancelled meanwhile"):
         enlisted.prepare()()
     assert participant.finish(branch, COMMIT) is Finish.ROLLED_BACK
 
@@ -94,7 +102,7 @@ def test_a_try_that_ends_behind_its_cancel_votes_no(participant: TccParticipant,
 def test_a_second_phase_that_fails_is_asked_again(participant: TccParticipant, till: Till, decision: Decision) -> None:
     branch, till.broken = held(participant), 2
     for _ in range(2):
-        with pytest.raises(xa.ResourceManagerError, match="closed"):
+        with pytest.raises(ResourceManagerError, match="closed"):
             participant.finish(branch, decision)
         assert list(participant.prepared(branch.store)) == [branch]
     assert participant.finish(branch, decision) is Finish.DONE
@@ -139,7 +147,7 @@ def test_a_store_that_is_away_is_a_no(
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(store.reservations, "hold", hold)
-    with pytest.raises(xa.CommunicationFailed, match="away"):
+    with pytest.raises(CommunicationFailed, match="away"):
         enlisted.prepare()()
 
 
@@ -171,9 +179,9 @@ def test_an_async_function_is_refused(which: str, function: Callable[..., object
 def test_an_awaitable_from_the_try_is_a_no(store: MemoryStore, till: Till) -> None:
     calls = Callables(try_=lambda id, **_: later(id), confirm=till.confirm, cancel=till.cancel)
     enlisted = calls.participant("till", store).enlist(new_branch())
-    with pytest.raises(xa.OtherReason, match=r"try_ of branch .* returned coroutine, .* nobody awaits"):
+    with pytest.raises(OtherReason, match=r"try_ of branch .* returned coroutine, .* nobody awaits"):
         enlisted.handle(item=1)
-    with pytest.raises(xa.RolledBack, match="nobody awaits"):
+    with pytest.raises(RolledBack, match="nobody awaits"):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     assert till.cancelled == [enlisted.handle.id]
@@ -183,6 +191,6 @@ def test_an_awaitable_from_the_try_is_a_no(store: MemoryStore, till: Till) -> No
 def test_an_awaitable_from_the_second_phase_is_no_end(store: MemoryStore, till: Till, decision: Decision) -> None:
     calls = Callables(try_=till.reserve, confirm=lambda id, **_: later(id), cancel=lambda id, **_: later(id))
     branch = held(calls.participant("till", store))
-    with pytest.raises(xa.ResourceManagerError, match=r"returned coroutine, .* nobody awaits"):
+    with pytest.raises(ResourceManagerError, match=r"returned coroutine, .* nobody awaits"):
         calls.participant("till", store).finish(branch, decision)
     assert till.callables.participant("till", store).finish(branch, decision) is Finish.DONE

@@ -16,7 +16,15 @@ from tests.resources.callables.service import SECRET, Till
 from tests.scene.answering import EARLY, answering
 from tests.scene.dripping import certified, dripping
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    ConfigError,
+    OtherReason,
+    ResourceManagerError,
+    ResourceManagerFailed,
+    RolledBack,
+    XaError,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.http import HttpService
 from txsaga.resources.reservations import Reservation, ReservationState
@@ -70,15 +78,13 @@ def test_each_call_names_branch_and_phase(participant: TccParticipant, till: Til
     assert SECRET not in str(till.headers)
 
 
-@pytest.mark.parametrize(("status", "code"), [(409, xa.RolledBack), (500, xa.OtherReason), (302, xa.OtherReason)])
-def test_whatever_is_no_yes_is_a_no(
-    participant: TccParticipant, till: Till, status: int, code: type[xa.XaError]
-) -> None:
+@pytest.mark.parametrize(("status", "code"), [(409, RolledBack), (500, OtherReason), (302, OtherReason)])
+def test_whatever_is_no_yes_is_a_no(participant: TccParticipant, till: Till, status: int, code: type[XaError]) -> None:
     till.answers.append(status)
     enlisted = participant.enlist(new_branch())
     with pytest.raises(code):
         enlisted.handle(item=1)
-    with pytest.raises(xa.RolledBack):
+    with pytest.raises(RolledBack):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     assert [called.phase.value for called in till.seen] == ["try", "cancel"]
@@ -88,16 +94,16 @@ def test_a_service_that_is_not_there_is_a_no(participant: TccParticipant) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     enlisted = participant_at(port).enlist(new_branch())
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.handle(item=1)
-    with pytest.raises(xa.ResourceManagerFailed):
+    with pytest.raises(ResourceManagerFailed):
         enlisted.finish(ROLLBACK)()
 
 
 def test_a_service_that_says_nothing_keeps_nobody_for_long() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         enlisted = participant_at(silent.getsockname()[1], timeout=0.1).enlist(new_branch())
-        with pytest.raises(xa.CommunicationFailed, match="timed out"):
+        with pytest.raises(CommunicationFailed, match="timed out"):
             enlisted.handle(item=1)
 
 
@@ -105,14 +111,14 @@ def test_a_service_that_says_nothing_keeps_nobody_for_long() -> None:
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (503, xa.ResourceManagerFailed),
-        (429, xa.ResourceManagerFailed),
-        (409, xa.ResourceManagerError),
-        (302, xa.ResourceManagerError),
+        (503, ResourceManagerFailed),
+        (429, ResourceManagerFailed),
+        (409, ResourceManagerError),
+        (302, ResourceManagerError),
     ],
 )
 def test_what_is_not_done_is_asked_again(
-    participant: TccParticipant, till: Till, decision: Decision, status: int, code: type[xa.XaError]
+    participant: TccParticipant, till: Till, decision: Decision, status: int, code: type[XaError]
 ) -> None:
     branch = held(participant)
     till.answers.append(status)
@@ -137,14 +143,14 @@ def test_a_try_that_never_came_through_may_be_unknown_to_its_cancel(participant:
     branch = new_branch()
     till.answers += [500, 404]
     enlisted = participant.enlist(branch)
-    with pytest.raises(xa.OtherReason):
+    with pytest.raises(OtherReason):
         enlisted.handle(item=1)
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
 
 
 def test_a_service_with_another_secret_does_nothing(till: Till) -> None:
     participant = participant_at(till.server_port, secret="another secret, also long enough")
-    with pytest.raises(xa.OtherReason, match="401"):
+    with pytest.raises(OtherReason, match="401"):
         participant.enlist(new_branch()).handle(item=1)
     assert till.seen == []
 
@@ -174,10 +180,10 @@ def test_a_service_that_drips_keeps_nobody_for_longer_than_the_timeout(phase: st
     with dripping(where) as port:
         begun, slow = monotonic(), service_at(port, timeout=1)
         if phase == "try":
-            with pytest.raises(xa.CommunicationFailed, match="timed out"):
+            with pytest.raises(CommunicationFailed, match="timed out"):
                 slow.attempt(new_branch(), {"item": 1})
         else:
-            with pytest.raises(xa.ResourceManagerFailed, match="timed out"):
+            with pytest.raises(ResourceManagerFailed, match="timed out"):
                 slow.confirm(new_branch(), Reservation(ReservationState.HELD, True, {"item": 1}))
         assert 0.9 < monotonic() - begun < 5
 
@@ -185,7 +191,7 @@ def test_a_service_that_drips_keeps_nobody_for_longer_than_the_timeout(phase: st
 def test_a_service_that_takes_nothing_keeps_nobody_for_longer_than_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         begun = monotonic()
-        with pytest.raises(xa.CommunicationFailed, match="timed out"):
+        with pytest.raises(CommunicationFailed, match="timed out"):
             participant_at(deaf.getsockname()[1], timeout=1).enlist(new_branch()).handle(item="x" * 30_000_000)
         assert monotonic() - begun < 5
 
@@ -195,7 +201,7 @@ def test_a_service_that_drips_over_tls_keeps_nobody_either(tmp_path: Path) -> No
     with dripping("body", server) as port:
         begun, at = monotonic(), f"https://localhost:{port}/"
         service = HttpService(try_=at, confirm=at, cancel=at, secret=SECRET, timeout=1, tls=client)
-        with pytest.raises(xa.CommunicationFailed, match="timed out"):
+        with pytest.raises(CommunicationFailed, match="timed out"):
             service.participant("till", MemoryStore()).enlist(new_branch()).handle(item=1)
         assert monotonic() - begun < 5
 
@@ -217,16 +223,16 @@ def test_a_timeout_is_more_than_nothing(timeout: float) -> None:
 def test_an_answer_that_is_too_long_is_not_cut(participant: TccParticipant, till: Till) -> None:
     till.padding = " " * 1_000_000
     enlisted = participant.enlist(new_branch())
-    with pytest.raises(xa.OtherReason, match="more than 1,000,000 bytes; answer with less"):
+    with pytest.raises(OtherReason, match="more than 1,000,000 bytes; answer with less"):
         enlisted.handle(item=1)
-    with pytest.raises(xa.RolledBack, match="answer with less"):
+    with pytest.raises(RolledBack, match="answer with less"):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
 
 
 def test_an_answer_that_ends_early_is_no_answer_to_a_try_and_one_to_a_confirm() -> None:
     branch = new_branch()
-    with answering(EARLY) as port, pytest.raises(xa.OtherReason, match="answered with fewer bytes than it announced"):
+    with answering(EARLY) as port, pytest.raises(OtherReason, match="answered with fewer bytes than it announced"):
         service_at(port).attempt(branch, {"item": 1})
     with answering(EARLY) as port:
         held = Reservation(ReservationState.HELD, True, {"item": 1})

@@ -8,7 +8,7 @@ from threading import Barrier
 import pytest
 
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import IntegrityViolated, TransientFailure
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.files import branch as placing
 from txsaga.resources.files.branch import FolderBranch
@@ -40,7 +40,7 @@ def ended(enlisted: FolderBranch) -> Finish | None:
     try:
         assert enlisted.prepare()() is Vote.PREPARED
         return enlisted.finish(Decision.COMMIT)()
-    except (xa.TransientFailure, xa.IntegrityViolated):
+    except (TransientFailure, IntegrityViolated):
         return None
     finally:
         enlisted.leave()
@@ -54,7 +54,7 @@ def test_a_file_and_a_folder_of_its_name_are_not_both_promised(
     branch, earlier = writing(folder, first)
     _, later = writing(folder, "beside", second)
     assert earlier.prepare()() is Vote.PREPARED
-    with pytest.raises(xa.TransientFailure, match=f"votes no: '{second}' waits for another .* end; try again"):
+    with pytest.raises(TransientFailure, match=f"votes no: '{second}' waits for another .* end; try again"):
         later.prepare()()
     later.leave()
     earlier.leave()
@@ -91,7 +91,7 @@ def test_what_was_placed_just_before_a_target_was_reserved_is_a_no(
         reserve(layout, branch, targets)
 
     monkeypatch.setattr(placing, "reserve", late)
-    with pytest.raises(xa.IntegrityViolated, match=f"votes no: '{second}'"):
+    with pytest.raises(IntegrityViolated, match=f"votes no: '{second}'"):
         later.prepare()()
     later.leave()
 

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, StoreUnavailable, xa
+from txsaga.errors import (
+    ConfigError,
+    DuplicateBranch,
+    IntegrityViolated,
+    RetryLater,
+    StoreUnavailable,
+    TransientFailure,
+)
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.files.folder import FolderParticipant
 from txsaga.resources.files.layout import Layout
@@ -174,7 +181,7 @@ def test_a_file_that_came_where_a_folder_must_be_is_a_no(folder: FolderParticipa
     enlisted = folder.enlist(new_branch())
     enlisted.handle.write(path, b"mine")
     (root / "n").write_bytes(b"theirs")
-    with pytest.raises(xa.IntegrityViolated, match=r"votes no: .* 'n' is there and is no folder"):
+    with pytest.raises(IntegrityViolated, match=r"votes no: .* 'n' is there and is no folder"):
         enlisted.prepare()()
     enlisted.leave()
     assert (root / "n").read_bytes() == b"theirs"
@@ -192,7 +199,7 @@ def test_two_that_want_one_place_do_not_both_vote_yes(folder: FolderParticipant,
     voted(folder, first, ("a", b"first", "xb"))
     later = folder.enlist(second)
     later.handle.write("a", b"second")
-    with pytest.raises(xa.TransientFailure, match="another transaction"):
+    with pytest.raises(TransientFailure, match="another transaction"):
         later.prepare()()
     later.leave()
     assert folder.finish(first, Decision.ROLLBACK) is Finish.DONE
@@ -240,7 +247,7 @@ def test_nobody_finishes_what_its_owner_holds(folder: FolderParticipant, root: P
     enlisted = folder.enlist(branch)
     enlisted.handle.write("a", b"mine")
     enlisted.prepare()()
-    with pytest.raises(xa.RetryLater):
+    with pytest.raises(RetryLater):
         FolderParticipant(root, name="reports").finish(branch, Decision.ROLLBACK)
     enlisted.finish(Decision.COMMIT)()
     enlisted.leave()
@@ -250,7 +257,7 @@ def test_nobody_finishes_what_its_owner_holds(folder: FolderParticipant, root: P
 def test_one_branch_is_opened_once(folder: FolderParticipant) -> None:
     branch = new_branch()
     enlisted = folder.enlist(branch)
-    with pytest.raises(xa.DuplicateBranch):
+    with pytest.raises(DuplicateBranch):
         folder.enlist(branch)
     enlisted.leave()
 

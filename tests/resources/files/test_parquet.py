@@ -11,8 +11,7 @@ from pyarrow import dataset
 
 from txsaga import Folder
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, TransactionClosed, xa
-from txsaga.errors.lake import ColumnsDiffer, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ConfigError, IntegrityViolated, TransactionClosed, TypeDiffers
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.files.folder import FolderParticipant
 from txsaga.resources.files.staging import FolderWork
@@ -180,7 +179,7 @@ def test_rows_of_others_that_came_meanwhile_are_a_no(folder: FolderParticipant, 
     enlisted.handle.append("daily", pa.table({"id": ["one"]}))
     append(folder, rows(1))
     vote = enlisted.prepare()
-    with pytest.raises(xa.IntegrityViolated, match="votes no: directory 'daily' has columns id, day"):
+    with pytest.raises(IntegrityViolated, match="votes no: directory 'daily' has columns id, day"):
         vote()
     enlisted.leave()
     assert ids(tmp_path) == [1]

@@ -10,7 +10,14 @@ from sqlalchemy import Engine, create_engine, event, inspect
 from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import BACKEND, MariaShelf
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, EvidenceMissing, StoreUnavailable, xa
+from txsaga.errors import (
+    ConfigError,
+    DuplicateBranch,
+    EvidenceMissing,
+    ResourceManagerFailed,
+    RetryLater,
+    StoreUnavailable,
+)
 from txsaga.evidence.database import SqlEvidence
 from txsaga.evidence.location import create
 from txsaga.flows.branch import Finish, Vote
@@ -28,7 +35,7 @@ def test_nobody_else_finishes_a_branch_while_the_session_that_voted_lives(
 ) -> None:
     branch, another = new_branch(), MysqlParticipant(make_engine(url), name="shelf")
     enlisted = voted(participant, shelf, branch)
-    with pytest.raises(xa.RetryLater, match="still holds it"):
+    with pytest.raises(RetryLater, match="still holds it"):
         another.finish(branch, COMMIT)
     enlisted.leave()
     assert patiently(lambda: another.finish(branch, COMMIT)) is Finish.DONE
@@ -41,14 +48,14 @@ def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
     branch, hasty = new_branch(), MysqlParticipant(make_engine(url), name="shelf", patience=0.2)
     enlisted = begun(hasty, shelf, branch)
     with shelf.silence():
-        with pytest.raises(xa.ResourceManagerFailed, match="no answer"):
+        with pytest.raises(ResourceManagerFailed, match="no answer"):
             enlisted.prepare()()
         enlisted.leave()  # it is closed when the answer is there
     recovering = MysqlParticipant(make_engine(url), name="shelf")
 
     def roll_back_what_is_listed() -> None:
         if branch not in recovering.prepared(branch.store):
-            raise xa.RetryLater("it has not voted yet")
+            raise RetryLater("it has not voted yet")
         assert recovering.finish(branch, ROLLBACK) is Finish.DONE
 
     patiently(roll_back_what_is_listed)
@@ -61,21 +68,21 @@ def test_a_rollback_behind_a_vote_that_nobody_waited_for_is_recoverys(engine: En
     enlisted = hasty.enlist(branch)
     shelf.put(enlisted.handle, 1)
     with shelf.silence():
-        with pytest.raises(xa.ResourceManagerFailed, match="no answer"):
+        with pytest.raises(ResourceManagerFailed, match="no answer"):
             enlisted.prepare()()
-        with pytest.raises(xa.ResourceManagerFailed, match="recovery finds out"):  # its line was broken off
+        with pytest.raises(ResourceManagerFailed, match="recovery finds out"):  # its line was broken off
             enlisted.finish(ROLLBACK)()
         enlisted.leave()
 
     def wait_for_the_session() -> None:
         if engine.pool.checkedout():  # type: ignore[attr-defined]  # only pools with a queue count
-            raise xa.RetryLater("it is still at work")
+            raise RetryLater("it is still at work")
 
     patiently(wait_for_the_session)
 
     def roll_back_what_is_listed() -> None:
         if branch not in hasty.prepared(branch.store):
-            raise xa.RetryLater("the server has not done it yet")
+            raise RetryLater("the server has not done it yet")
         assert hasty.finish(branch, ROLLBACK) is Finish.DONE
 
     patiently(roll_back_what_is_listed)
@@ -108,12 +115,12 @@ def test_what_takes_the_name_of_a_committed_branch_is_not_believed(
 def test_a_branch_can_not_begin_twice(participant: MysqlParticipant, shelf: MariaShelf) -> None:
     branch = new_branch()
     enlisted = begun(participant, shelf, branch)
-    with pytest.raises(xa.DuplicateBranch, match="exists already"):
+    with pytest.raises(DuplicateBranch, match="exists already"):
         participant.enlist(branch)
     enlisted.prepare()()
     enlisted.finish(COMMIT)()
     enlisted.leave()
-    with pytest.raises(xa.DuplicateBranch, match="evidence"):
+    with pytest.raises(DuplicateBranch, match="evidence"):
         participant.enlist(branch)
     assert shelf.items() == {1}
 

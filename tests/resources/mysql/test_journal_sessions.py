@@ -13,7 +13,15 @@ from sqlalchemy import event, text
 from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
 from tests.resources.mysql.noting import COMMIT, PUT, ROLLBACK, enlisted, journal
-from txsaga.errors import StoreUnavailable, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    DuplicateBranch,
+    IntegrityViolated,
+    ResourceManagerFailed,
+    StoreUnavailable,
+    TimedOut,
+    XaError,
+)
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources import mysql_protocol as mysql_lent
 from txsaga.resources.mysql import MysqlParticipant
@@ -59,7 +67,7 @@ def test_a_session_that_the_pool_kept_too_long_is_replaced(
 def test_a_session_that_ended_before_its_vote_is_a_no(participant: MysqlParticipant, shelf: MariaShelf) -> None:
     branched = enlisted(participant, new_branch(), PUT, id=4)
     shelf.end_session(branched.number)
-    with pytest.raises(xa.CommunicationFailed, match="nothing of it was done"):
+    with pytest.raises(CommunicationFailed, match="nothing of it was done"):
         branched.prepare()
     assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
@@ -74,9 +82,9 @@ def test_a_session_that_ends_while_it_is_asked_is_found_out(participant: MysqlPa
         branched = enlisted(participant, branch, PUT, id=4)
         vote = branched.prepare()
         shelf.end_session(branched.number)
-        with pytest.raises(xa.ResourceManagerFailed, match="lost while it was asked"):
+        with pytest.raises(ResourceManagerFailed, match="lost while it was asked"):
             vote()
-        with pytest.raises(xa.ResourceManagerFailed, match="recovery finds out"):
+        with pytest.raises(ResourceManagerFailed, match="recovery finds out"):
             branched.finish(ROLLBACK)()
         branched.leave()
         holder.rollback()
@@ -92,7 +100,7 @@ def test_a_server_that_falls_silent_at_the_vote_leaves_it_to_recovery(
     assert hasty.database
     branched = enlisted(hasty, branch, PUT, id=4)
     with shelf.silence():
-        with pytest.raises(xa.ResourceManagerFailed, match="timed out"):
+        with pytest.raises(ResourceManagerFailed, match="timed out"):
             branched.prepare()()
         branched.leave()
     recovering = MysqlParticipant(make_engine(url), name="shelf")
@@ -112,7 +120,7 @@ def test_a_server_that_takes_no_decision_is_left_to_recovery(
     branched.prepare()()
     with monkeypatch.context() as patch:
         patch.setattr(LentSession, "send", silent)
-        with pytest.raises(xa.ResourceManagerFailed, match="not all of it was taken"):
+        with pytest.raises(ResourceManagerFailed, match="not all of it was taken"):
             branched.finish(COMMIT)()
     assert list(participant.prepared(branch.store)) == [branch]
     branched.leave()
@@ -143,7 +151,7 @@ def test_one_that_voted_and_is_left_stays_prepared(participant: MysqlParticipant
 
 def test_a_line_that_is_cut_behind_a_no_is_no_fault_of_ours(participant: MysqlParticipant, shelf: MariaShelf) -> None:
     branched = enlisted(participant, new_branch(), "insert into item (id) values (-1)")
-    with pytest.raises(xa.IntegrityViolated):
+    with pytest.raises(IntegrityViolated):
         branched.prepare()()
     branched._session.cut()
     assert patiently(branched.finish(ROLLBACK)) is Finish.DONE
@@ -166,7 +174,7 @@ def test_a_server_that_takes_no_option_is_not_misread(
     monkeypatch.setattr(mysql_lent, "_SEVERAL", b"\x03\x00\x00\x00\x1b\x07\x00")  # an option that there is not
     branch = new_branch()
     branched = enlisted(participant, branch, PUT, id=4)
-    with pytest.raises(xa.ResourceManagerFailed, match="one statement at a time"):
+    with pytest.raises(ResourceManagerFailed, match="one statement at a time"):
         branched.prepare()()
     branched.leave()
     assert patiently(lambda: participant.finish(branch, ROLLBACK)) is Finish.DONE
@@ -179,7 +187,7 @@ def test_a_server_that_falls_silent_does_not_keep_who_leaves(
     branch = new_branch()
     first, second = (enlisted(participant, branch, PUT, id=item) for item in (4, 5))
     first.prepare()()
-    with pytest.raises(xa.DuplicateBranch):
+    with pytest.raises(DuplicateBranch):
         second.prepare()()
     monkeypatch.setattr(LentSession.run, "__defaults__", (0.001,))
     second._session._driver._write_bytes = lambda _: None  # nothing arrives
@@ -204,7 +212,7 @@ def test_a_clear_no_is_one_while_a_timeout_is_handled(participant: MysqlParticip
     try:
         raise TimeoutError
     except TimeoutError:
-        with pytest.raises(xa.IntegrityViolated):
+        with pytest.raises(IntegrityViolated):
             branched.prepare()()
         assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
@@ -279,7 +287,7 @@ def test_a_session_whose_branch_was_shared_waits_for_locks_as_before(
     participant = MysqlParticipant(engine, name="shelf")
     branched = participant.enlist_journal(new_branch(), journal(PUT, id=given), waits=LockPatience.SHORTLY)
     if given is None:
-        with pytest.raises(xa.XaError):
+        with pytest.raises(XaError):
             branched.prepare()()
     else:
         branched.prepare()()
@@ -295,7 +303,7 @@ def test_what_shares_a_branch_waits_for_a_lock_a_second(participant: MysqlPartic
         holder.execute(text(PUT), {"id": 4})
         branched = participant.enlist_journal(new_branch(), journal(PUT, id=4), waits=LockPatience.SHORTLY)
         start = time.monotonic()
-        with pytest.raises(xa.TimedOut):
+        with pytest.raises(TimedOut):
             branched.prepare()()
         assert 0.5 < time.monotonic() - start < 10
         holder.rollback()

@@ -14,8 +14,17 @@ from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
 from tests.resources.mysql.noting import COMMIT, PUT, ROLLBACK, enlisted, journal, lent_again
 from txsaga.core.decision import Decision
-from txsaga.errors import EvidenceMissing, xa
-from txsaga.errors.flows import RowsDiffer
+from txsaga.errors import (
+    Deadlocked,
+    DuplicateBranch,
+    EvidenceMissing,
+    IntegrityViolated,
+    OtherReason,
+    ProtocolError,
+    RolledBack,
+    RowsDiffer,
+    VotedNo,
+)
 from txsaga.evidence.location import create
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.mysql import MysqlParticipant
@@ -73,7 +82,7 @@ def test_a_no_can_not_be_committed(participant: MysqlParticipant, shelf: MariaSh
     branched = enlisted(participant, new_branch(), PUT, "delete from item where id = 7 and :id", id=4)
     with pytest.raises(RowsDiffer):
         branched.prepare()()
-    with pytest.raises(xa.ProtocolError):
+    with pytest.raises(ProtocolError):
         branched.finish(COMMIT)
     assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
@@ -83,9 +92,9 @@ def test_a_no_can_not_be_committed(participant: MysqlParticipant, shelf: MariaSh
 @pytest.mark.parametrize(
     ("statement", "error", "said"),
     [
-        ("insert into item (id) values (-1)", xa.IntegrityViolated, "statement 2 of the journal for 'shelf'"),
-        ("insert into item (id) valves (7)", xa.OtherReason, "statement 2 of the journal for 'shelf'"),
-        ("insert into nowhere (id) values (7)", xa.OtherReason, "statement 2 of the journal for 'shelf'"),
+        ("insert into item (id) values (-1)", IntegrityViolated, "statement 2 of the journal for 'shelf'"),
+        ("insert into item (id) valves (7)", OtherReason, "statement 2 of the journal for 'shelf'"),
+        ("insert into nowhere (id) values (7)", OtherReason, "statement 2 of the journal for 'shelf'"),
         ("delete from item where id = 7", RowsDiffer, "changed 0 rows"),
     ],
 )
@@ -109,7 +118,7 @@ def test_a_branch_that_is_there_already_is_refused_and_stays_as_it_is(
     first = enlisted(participant, branch, PUT, id=4)
     first.prepare()()
     second = enlisted(participant, branch, PUT, id=5)
-    with pytest.raises(xa.DuplicateBranch):
+    with pytest.raises(DuplicateBranch):
         second.prepare()()
     assert second.finish(ROLLBACK)() is Finish.DONE
     second.leave()
@@ -126,7 +135,7 @@ def test_a_branch_that_committed_before_is_refused(participant: MysqlParticipant
         if finish is COMMIT:
             branched.prepare()()
         else:
-            with pytest.raises(xa.DuplicateBranch):
+            with pytest.raises(DuplicateBranch):
                 branched.prepare()()
         branched.finish(finish)()
         branched.leave()
@@ -138,7 +147,7 @@ def test_a_statement_that_hides_others_is_no_vote(
     participant: MysqlParticipant, notes: MariaShelf, engine: Engine
 ) -> None:
     branched = enlisted(participant, new_branch(), HIDDEN)
-    with pytest.raises(xa.RolledBack, match="holds other statements than it seems to"):
+    with pytest.raises(RolledBack, match="holds other statements than it seems to"):
         branched.prepare()()
     assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
@@ -151,7 +160,7 @@ def test_a_statement_that_hides_others_is_no_vote(
 def test_the_server_lets_nothing_end_the_branch(participant: MysqlParticipant, notes: MariaShelf, end: str) -> None:
     hidden = rf"insert into note values ('\''); {end}; insert into note values ('x') -- '"
     branched = enlisted(participant, new_branch(), hidden)
-    with pytest.raises(xa.VotedNo):
+    with pytest.raises(VotedNo):
         branched.prepare()()
     assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
@@ -175,7 +184,7 @@ def test_one_that_is_taken_back_can_be_asked_again(
     branched = enlisted(participant, new_branch(), PUT, id=4)
     if no:
         shelf.outside("insert into item values (4)")
-        with pytest.raises(xa.IntegrityViolated):
+        with pytest.raises(IntegrityViolated):
             branched.prepare()()
     else:
         branched.prepare()()
@@ -225,7 +234,7 @@ def test_an_isolation_that_there_is_not_is_a_no(url: str, shelf: MariaShelf, mak
     assert participant.database
     participant._engine = participant._engine.execution_options(isolation_level="NONE AT ALL")
     branched = enlisted(participant, new_branch(), PUT, id=4)
-    with pytest.raises(xa.OtherReason):
+    with pytest.raises(OtherReason):
         branched.prepare()()
     assert branched.finish(ROLLBACK)() is Finish.DONE
     branched.leave()
@@ -261,7 +270,7 @@ def test_values_arrive_as_they_are(url: str, shelf: MariaShelf, make_engine: Mak
 def test_a_value_that_is_missing_is_refused_before_anything_is_sent(
     participant: MysqlParticipant, engine: Engine
 ) -> None:
-    with pytest.raises(xa.OtherReason, match="statement 1 of the journal"):
+    with pytest.raises(OtherReason, match="statement 1 of the journal"):
         enlisted(participant, new_branch(), PUT)
     lent_again(engine)
 
@@ -290,7 +299,7 @@ def test_it_waits_for_a_lock_and_a_deadlock_is_a_no(
         other.exec_driver_sql("select id from item where id = -1 for update")
         vote = branched.prepare()
         crossing = start(lambda: other.exec_driver_sql("select id from item where id = -2 for update"))
-        with pytest.raises(xa.Deadlocked):
+        with pytest.raises(Deadlocked):
             vote()
         crossing.result(20)
         other.rollback()

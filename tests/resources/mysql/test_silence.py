@@ -9,7 +9,7 @@ from tests.resources.conftest import MakeEngine
 from tests.resources.maria_shelf import MariaShelf
 from tests.resources.mysql.noting import PUT, enlisted
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import ResourceManagerFailed
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.mysql import MysqlParticipant
 from txsaga.resources.participant import EnlistedBranch
@@ -49,7 +49,7 @@ def branches(
 
 def until_refused(vote: Callable[[], object]) -> float:
     started = time.monotonic()
-    with pytest.raises(xa.ResourceManagerFailed, match=r"no answer|timed out"):
+    with pytest.raises(ResourceManagerFailed, match=r"no answer|timed out"):
         vote()
     return time.monotonic() - started
 

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.resources.maria_shelf import BACKEND, MariaShelf
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import CommunicationFailed, RolledBack
 from txsaga.flows.branch import Finish
 from txsaga.resources.mysql import MysqlParticipant
 from txsaga.testing.participant_contract import new_branch
@@ -29,7 +29,7 @@ def test_a_step_that_tries_to_end_its_transaction_itself_is_a_no(
     shelf.put(enlisted.handle, 1)
     with pytest.raises(DBAPIError, match="XAER_RMFAIL"):
         end(enlisted.handle)
-    with pytest.raises(xa.RolledBack, match="leave both to the coordinator"):
+    with pytest.raises(RolledBack, match="leave both to the coordinator"):
         enlisted.prepare()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()
@@ -47,7 +47,7 @@ def test_a_step_that_commits_its_branch_past_us_is_a_no_and_is_found_out(
     xid = shelf.xid(branch)
     for statement in (f"XA END {xid}", f"XA COMMIT {xid} ONE PHASE"):
         enlisted.handle.exec_driver_sql(statement)
-    with pytest.raises(xa.RolledBack):
+    with pytest.raises(RolledBack):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.COMMITTED
     enlisted.leave()
@@ -65,7 +65,7 @@ def test_a_driver_that_connects_again_inside_the_branch_is_a_no(
     driver.close()
     driver.connect()
     shelf.put(enlisted.handle, 2)
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.prepare()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()
@@ -83,7 +83,7 @@ def test_a_session_that_is_opened_again_inside_the_branch_is_a_no(
         shelf.put(enlisted.handle, 2)
     enlisted.handle.rollback()
     shelf.put(enlisted.handle, 3)  # SQLAlchemy has opened another session for it
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.prepare()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()
@@ -96,7 +96,7 @@ def test_a_session_that_the_server_ended_is_a_no(participant: MysqlParticipant, 
     enlisted = participant.enlist(branch)
     shelf.put(enlisted.handle, 1)
     shelf.end_session(enlisted.handle.scalar(BACKEND))
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()

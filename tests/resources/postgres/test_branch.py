@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.resources.conftest import MakeEngine
 from tests.resources.postgres_shelf import BACKEND, PostgresShelf
 from txsaga.core.decision import Decision
-from txsaga.errors import StoreUnavailable, xa
+from txsaga.errors import ResourceManagerFailed, RetryLater, RolledBack, StoreUnavailable, VotedNo
 from txsaga.evidence import libpq
 from txsaga.evidence.database import SqlEvidence
 from txsaga.flows.branch import Finish, Vote
@@ -55,9 +55,9 @@ def test_a_session_that_falls_silent_at_the_vote_leaves_it_to_recovery(
         connection.exec_driver_sql(SLOW_END)
     branch = new_branch()
     enlisted = begun(PostgresParticipant(engine, name="shelf", patience=0.7), shelf, branch)
-    with pytest.raises(xa.ResourceManagerFailed, match="no answer"):
+    with pytest.raises(ResourceManagerFailed, match="no answer"):
         enlisted.prepare()()
-    with pytest.raises(xa.ResourceManagerFailed, match="recovery"):
+    with pytest.raises(ResourceManagerFailed, match="recovery"):
         enlisted.finish(ROLLBACK)
     enlisted.leave()
     recovering = PostgresParticipant(make_engine(url), name="shelf")
@@ -76,7 +76,7 @@ def test_a_server_that_takes_no_decision_is_left_to_recovery(
     assert enlisted.prepare()() is Vote.PREPARED
     with monkeypatch.context() as patch:
         patch.setattr(libpq, "send", _silent)
-        with pytest.raises(xa.ResourceManagerFailed, match="not all of it was taken"):
+        with pytest.raises(ResourceManagerFailed, match="not all of it was taken"):
             enlisted.finish(COMMIT)()
     enlisted.leave()
     assert list(participant.prepared(branch.store)) == [branch]
@@ -213,7 +213,7 @@ def wait_until_idle(shelf: PostgresShelf) -> None:
     def look() -> None:
         with shelf.engine.connect() as connection:
             if connection.scalar(busy):
-                raise xa.RetryLater("somebody is at work")
+                raise RetryLater("somebody is at work")
 
     patiently(look)
 
@@ -262,7 +262,7 @@ def test_a_session_of_another_database_is_refused_however_its_statements_come(
     engine.dispose()  # the next session is a new one
     enlisted = participant.enlist(new_branch())
     shelf.put(enlisted.handle, 1)
-    with pytest.raises(xa.RolledBack, match="another database"):
+    with pytest.raises(RolledBack, match="another database"):
         enlisted.prepare()()
     enlisted.leave()
     assert shelf.items() == set()
@@ -338,7 +338,7 @@ def test_a_no_to_our_own_statement_says_what_to_leave_out(
 ) -> None:
     enlisted = participant.enlist(new_branch())
     enlisted.handle.exec_driver_sql(statement)
-    with pytest.raises(xa.VotedNo, match=advice):
+    with pytest.raises(VotedNo, match=advice):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     enlisted.leave()

@@ -5,7 +5,7 @@ import pytest
 
 from tests.resources.postgres_shelf import PostgresShelf
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import CommunicationFailed, RolledBack
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.postgres import PostgresParticipant
 from txsaga.testing.participant_contract import new_branch
@@ -52,7 +52,7 @@ def test_a_driver_session_that_its_user_ends_is_a_no(
     (enlisted.handle.rollback if end == "rollback" else enlisted.handle.commit)()
     if end == "commit and go on":
         enlisted.handle.execute("insert into item (id) values (2)")
-    with pytest.raises(xa.RolledBack, match="not where it began"):
+    with pytest.raises(RolledBack, match="not where it began"):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     enlisted.leave()
@@ -68,7 +68,7 @@ def test_a_driver_session_that_was_lost_is_not_opened_again_and_one_that_lay_dea
     enlisted.handle.execute("insert into item (id) values (1)")
     with shelf.engine.connect() as connection:
         connection.exec_driver_sql(f"select pg_terminate_backend({pid}, 5000)").close()
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     enlisted.leave()

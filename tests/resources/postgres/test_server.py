@@ -14,7 +14,7 @@ from tests.resources.postgres_shelf import PostgresShelf
 from tests.services.embedded import embedded_server
 from txsaga.core.decision import Decision
 from txsaga.embedded.server import EmbeddedServer
-from txsaga.errors import ConfigError, EvidenceMissing, RightsMissing, xa
+from txsaga.errors import ConfigError, EvidenceMissing, RetryLater, RightsMissing, TransientFailure, VotedNo
 from txsaga.evidence.location import create
 from txsaga.flows.branch import Finish
 from txsaga.resources.databases import participant_for
@@ -48,7 +48,7 @@ def test_a_server_without_prepared_transactions_is_refused_and_never_commits_a_p
     with pytest.raises(ConfigError, match=r"'billing'.*max_prepared_transactions = 0.*restart"):
         participant.probe()
     enlisted = begun(participant, shelf, new_branch())
-    with pytest.raises(xa.VotedNo, match="prepared transactions are disabled"):
+    with pytest.raises(VotedNo, match="prepared transactions are disabled"):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()
@@ -64,7 +64,7 @@ def test_no_room_for_another_is_worth_another_try_and_a_busy_one_too(
     participant, shelf, branch = PostgresParticipant(engine, name="shelf"), PostgresShelf(engine).open(), new_branch()
     voted(participant, shelf, branch, 1).leave()
     second = begun(participant, shelf, new_branch(), 2)
-    with pytest.raises(xa.TransientFailure, match="maximum number of prepared transactions") as full:
+    with pytest.raises(TransientFailure, match="maximum number of prepared transactions") as full:
         second.prepare()()
     second.leave()
     assert full.value.retryable
@@ -72,7 +72,7 @@ def test_no_room_for_another_is_worth_another_try_and_a_busy_one_too(
     await_reload(shelf, "synchronous_standby_names", "nobody")
     slow = start(lambda: shelf.overrule(branch, COMMIT))  # it waits for a standby that never comes
     wait_for(shelf, "SyncRep")
-    with pytest.raises(xa.RetryLater, match="another session"):
+    with pytest.raises(RetryLater, match="another session"):
         participant.finish(branch, COMMIT)
     shelf.outside("alter system reset synchronous_standby_names", "select pg_reload_conf()")
     slow.result(20)
@@ -186,7 +186,7 @@ def await_reload(shelf: PostgresShelf, setting: str, value: str) -> None:
     def look() -> None:
         with shelf.engine.connect() as connection:
             if connection.exec_driver_sql(f"show {setting}").scalar_one() != value:
-                raise xa.RetryLater("it is not read yet")
+                raise RetryLater("it is not read yet")
 
     patiently(look)
     shelf.outside("checkpoint", "checkpoint")
@@ -199,6 +199,6 @@ def wait_for(shelf: PostgresShelf, event: str) -> None:
     def look() -> None:
         with shelf.engine.connect() as connection:
             if not connection.scalar(waiting, {"event": event}):
-                raise xa.RetryLater("nobody waits yet")
+                raise RetryLater("nobody waits yet")
 
     patiently(look)

@@ -11,7 +11,7 @@ from tests.resources.postgres.test_branch import SLOW_END
 from tests.resources.postgres_shelf import PostgresShelf
 from txsaga.aio.in_loop import in_loop
 from txsaga.core.decision import Decision
-from txsaga.errors import xa
+from txsaga.errors import ResourceManagerFailed
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.participant import EnlistedBranch
 from txsaga.resources.postgres import PostgresParticipant
@@ -39,7 +39,7 @@ def slow(url: str, shelf: PostgresShelf, make_engine: MakeEngine) -> Iterator[li
 
 def until_refused(vote: Callable[[], object]) -> float:
     started = time.monotonic()
-    with pytest.raises(xa.ResourceManagerFailed, match=f"no answer for {PATIENCE:g} s"):
+    with pytest.raises(ResourceManagerFailed, match=f"no answer for {PATIENCE:g} s"):
         vote()
     return time.monotonic() - started
 

@@ -10,7 +10,16 @@ from sqlalchemy.exc import DBAPIError
 from tests.resources.conftest import MakeEngine
 from tests.resources.postgres_shelf import BACKEND, PostgresShelf
 from txsaga.core.decision import Decision
-from txsaga.errors import TransactionError, xa
+from txsaga.errors import (
+    CommunicationFailed,
+    Deadlocked,
+    DuplicateBranch,
+    IntegrityViolated,
+    OtherReason,
+    RolledBack,
+    TimedOut,
+    TransactionError,
+)
 from txsaga.evidence import libpq
 from txsaga.flows.branch import Finish, Vote
 from txsaga.resources.postgres import PostgresParticipant
@@ -64,7 +73,7 @@ def test_a_transaction_that_the_step_ended_itself_is_a_no(
     branch = new_branch()
     enlisted = begun(participant, shelf, branch)
     end(enlisted.handle)  # type: ignore[arg-type]  # the port promises no connection
-    with pytest.raises(xa.RolledBack, match="leave both to the coordinator"):
+    with pytest.raises(RolledBack, match="leave both to the coordinator"):
         enlisted.prepare()()
     enlisted.finish(ROLLBACK)()
     enlisted.leave()
@@ -86,7 +95,7 @@ def test_a_session_that_is_opened_again_inside_the_branch_is_a_no(
         shelf.put(handle, 2)
     handle.rollback()
     shelf.put(handle, 3)  # SQLAlchemy has opened another session for it
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.prepare()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()
@@ -100,7 +109,7 @@ def test_a_session_that_the_server_ended_is_a_no_before_anything_is_sent(
     enlisted = participant.enlist(new_branch())
     shelf.put(enlisted.handle, 1)
     shelf.end_session(enlisted.handle.scalar(BACKEND))
-    with pytest.raises(xa.CommunicationFailed):
+    with pytest.raises(CommunicationFailed):
         enlisted.prepare()
     enlisted.leave()
     assert shelf.items() == set()
@@ -110,7 +119,7 @@ def test_a_session_that_the_server_ended_is_a_no_before_anything_is_sent(
 def test_a_constraint_that_waits_for_the_end_is_a_no(participant: PostgresParticipant, shelf: PostgresShelf) -> None:
     enlisted = begun(participant, shelf, new_branch())
     shelf.put(enlisted.handle, 1)
-    with pytest.raises(xa.IntegrityViolated, match="duplicate key"):
+    with pytest.raises(IntegrityViolated, match="duplicate key"):
         enlisted.prepare()()
     assert enlisted.finish(ROLLBACK)() is Finish.DONE
     enlisted.leave()
@@ -124,7 +133,7 @@ def test_work_that_can_not_be_serialized_is_a_no(url: str, shelf: PostgresShelf,
         assert enlisted.handle.scalar(text("select count(*) from item")) == 0
         shelf.put(enlisted.handle, item)
     assert first.prepare()() is Vote.PREPARED
-    with pytest.raises(xa.Deadlocked, match="serialize"):
+    with pytest.raises(Deadlocked, match="serialize"):
         second.prepare()()
     for enlisted in (first, second):
         enlisted.finish(ROLLBACK)()
@@ -137,7 +146,7 @@ def test_what_can_not_be_prepared_is_a_no_for_another_reason(
 ) -> None:
     enlisted = begun(participant, shelf, new_branch())
     enlisted.handle.exec_driver_sql("notify somebody")  # type: ignore[attr-defined]  # the port promises no connection
-    with pytest.raises(xa.OtherReason, match="NOTIFY"):
+    with pytest.raises(OtherReason, match="NOTIFY"):
         enlisted.prepare()()
     enlisted.leave()
     assert shelf.items() == set()
@@ -151,7 +160,7 @@ def test_the_answer_of_a_failed_transaction_to_prepare_is_a_no(engine: Engine, s
         for statements in ("begin; select 1 / 0", "prepare transaction 'failed'"):
             libpq.send(driver.pgconn, statements)
             answers = libpq.receive(driver.pgconn, 5)
-    with pytest.raises(xa.RolledBack, match="ROLLBACK"):
+    with pytest.raises(RolledBack, match="ROLLBACK"):
         refuse_no(answers[-1], new_branch())
     assert shelf.listed() == set()
 
@@ -163,7 +172,7 @@ def test_a_branch_can_not_be_prepared_twice(url: str, shelf: PostgresShelf, make
     zombie = begun(participant, shelf, branch, 1)
     voted(participant, shelf, branch, 2).leave()
     assert participant.finish(branch, COMMIT) is Finish.DONE
-    with pytest.raises(xa.DuplicateBranch, match="evidence"):
+    with pytest.raises(DuplicateBranch, match="evidence"):
         zombie.prepare()()
     zombie.leave()
     assert shelf.items() == {2}
@@ -176,7 +185,7 @@ def test_a_name_that_is_prepared_elsewhere_is_not_waited_for_long(
     participant, branch = PostgresParticipant(make_engine(url), name="shelf"), new_branch()
     voted(participant, shelf, branch, 1).leave()
     second = begun(participant, shelf, branch, 2)
-    with pytest.raises(xa.TimedOut):
+    with pytest.raises(TimedOut):
         second.prepare()()
     second.leave()
     assert participant.finish(branch, ROLLBACK) is Finish.DONE

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from txsaga.errors import ConfigError
-from txsaga.errors.flows import StepDone
+from txsaga.errors import ConfigError, StepDone
 from txsaga.provider.operators.flow_task import JoinedFlow
 from txsaga.provider.operators.step import StepOperator
 from txsaga.provider.reference import group_of

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 
 from txsaga.core.decision import Decision
-from txsaga.errors import AlreadyCommitted, DecidedOtherwise, TxSagaError, Unfinished
-from txsaga.errors.flows import StepsOpen
-from txsaga.errors.saga import CompensationFailed
+from txsaga.errors import AlreadyCommitted, CompensationFailed, DecidedOtherwise, StepsOpen, TxSagaError, Unfinished
 from txsaga.flows.step_records import FlowStep, FlowStepState, last_attempts
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow, opened
 from txsaga.provider.operators.publish import PublishMode

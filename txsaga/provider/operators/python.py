@@ -18,8 +18,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from txsaga.errors import ConfigError
-from txsaga.errors.saga import StepLeftOut
+from txsaga.errors import ConfigError, StepLeftOut
 from txsaga.flows.declaration import DeclaredStep, Statement, StepMode
 from txsaga.flows.step_records import HOME
 from txsaga.provider.operators.flow_task import JoinedFlow

@@ -24,8 +24,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txsaga.errors import ConfigError
-from txsaga.errors.lake import LakeMissing
+from txsaga.errors import ConfigError, LakeMissing
 from txsaga.flows.declaration import DeclaredStep
 from txsaga.flows.step_records import FlowStepState
 from txsaga.provider.drivers import FOLDER, REFUSED, StepDriver, clear_behind, end_group, read_result

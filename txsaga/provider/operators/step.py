@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from txsaga.errors import ConfigError
-from txsaga.errors.flows import StepDone
-from txsaga.errors.saga import StepLeftOut
+from txsaga.errors import ConfigError, StepDone, StepLeftOut
 from txsaga.flows.declaration import DeclaredStep, Hold, StepMode
 from txsaga.provider.operators.flow_task import FlowOperator, JoinedFlow
 from txsaga.provider.reference import step_name_of

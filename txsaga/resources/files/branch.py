@@ -20,7 +20,7 @@ from pathlib import Path
 
 from txsaga.core.decision import Decision
 from txsaga.core.timeboxed_calls import sent
-from txsaga.errors import xa
+from txsaga.errors import CommunicationFailed, ProtocolError, ResourceManagerFailed, TransientFailure, XaError
 from txsaga.flows.branch import BranchId, Finish, Vote
 from txsaga.resources.files import branch as placing
 from txsaga.resources.files import layout as manifest
@@ -48,10 +48,8 @@ def reserve(layout: Layout, branch: BranchId, targets: Sequence[str]) -> None:
     sync_folder(layout.taken)
 
 
-def _waits(branch: BranchId, target: str) -> xa.TransientFailure:
-    return xa.TransientFailure(
-        f"branch {branch.gid} votes no: {target!r} waits for another transaction's end; try again"
-    )
+def _waits(branch: BranchId, target: str) -> TransientFailure:
+    return TransientFailure(f"branch {branch.gid} votes no: {target!r} waits for another transaction's end; try again")
 
 
 def free(layout: Layout, branch: BranchId) -> None:
@@ -142,24 +140,22 @@ class FolderBranch:
     def prepare(self) -> Callable[[], Vote]:
         """Ask for the vote; a branch that staged nothing leaves."""
         if self._vote is not None:
-            raise xa.ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
+            raise ProtocolError(f"branch {self._branch.gid} was asked for its vote before")
         self._vote = sent(self._voted)
         return self._vote
 
     def finish(self, decision: Decision) -> Callable[[], Finish]:
         """Do what was decided; a branch that has not voted yes can only be rolled back."""
         if self._vote is not None:
-            with suppress(xa.XaError):
+            with suppress(XaError):
                 self._vote()
         if decision is Decision.COMMIT and not self._prepared:
-            raise xa.ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
+            raise ProtocolError(f"branch {self._branch.gid} holds no yes that could be committed")
         return sent(lambda: self._finished(decision))
 
     def commit(self, transaction: str | None) -> Callable[[], None]:
         """Refuse: many files never change in one step, so a folder decides for nobody."""
-        raise xa.ProtocolError(
-            f"branch {self._branch.gid} of {transaction} is in a folder, which can't decide; it votes"
-        )
+        raise ProtocolError(f"branch {self._branch.gid} of {transaction} is in a folder, which can't decide; it votes")
 
     def leave(self) -> None:
         """Give the session back; what was not prepared is removed."""
@@ -182,7 +178,7 @@ class FolderBranch:
                 sync_folder(folder)
             write_whole(self._layout.manifest(self._branch), written(entries))
         except OSError as error:
-            raise xa.CommunicationFailed(f"branch {self._branch.gid} can't be prepared: {error}") from error
+            raise CommunicationFailed(f"branch {self._branch.gid} can't be prepared: {error}") from error
         self._prepared = True
         return Vote.PREPARED
 
@@ -197,4 +193,4 @@ def ended(layout: Layout, branch: BranchId, decision: Decision) -> Finish:
     try:
         return end(layout, branch)
     except OSError as error:
-        raise xa.ResourceManagerFailed(f"branch {branch.gid} can't be finished in {layout.root}: {error}") from error
+        raise ResourceManagerFailed(f"branch {branch.gid} can't be finished in {layout.root}: {error}") from error

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from txsaga.core.arguments import check_kind
 from txsaga.core.decision import Decision
-from txsaga.errors import ConfigError, StoreUnavailable, xa
+from txsaga.errors import ConfigError, DuplicateBranch, RetryLater, StoreUnavailable, TransientFailure
 from txsaga.flows.branch import BranchId, Finish
 from txsaga.resources.capabilities import Capabilities, ResourceKind, capabilities_of
 from txsaga.resources.files.branch import FolderBranch, ended
@@ -130,11 +130,11 @@ class FolderParticipant:
             try:
                 staging.mkdir()
             except FileExistsError:
-                raise xa.DuplicateBranch(f"branch {branch.gid} is in {self._layout.root} already") from None
+                raise DuplicateBranch(f"branch {branch.gid} is in {self._layout.root} already") from None
             except FileNotFoundError:  # who removed an earlier attempt took the folder above, too
                 continue
             return staging
-        raise xa.TransientFailure(f"branch {branch.gid} finds no place in {self._layout.root}; try again")
+        raise TransientFailure(f"branch {branch.gid} finds no place in {self._layout.root}; try again")
 
     @contextmanager
     def _locked(self, branch: BranchId) -> Iterator[None]:
@@ -146,7 +146,7 @@ class FolderParticipant:
                 fcntl.flock(session, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError:
-            raise xa.RetryLater(f"branch {branch.gid} is held by the process that opened it") from None
+            raise RetryLater(f"branch {branch.gid} is held by the process that opened it") from None
         finally:
             if session is not None:
                 os.close(session)

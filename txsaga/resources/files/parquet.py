@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from txsaga.errors import ConfigError, StoreUnavailable
-from txsaga.errors.lake import ColumnsDiffer, LakeMissing, TypeDiffers
+from txsaga.errors import ColumnsDiffer, ConfigError, LakeMissing, StoreUnavailable, TypeDiffers
 from txsaga.resources.files import layout as manifest
 from txsaga.resources.files.layout import DONE, MANIFEST, Layout
 

@@ -16,8 +16,7 @@ from stat import S_IMODE, S_ISREG
 from typing import BinaryIO, NamedTuple
 
 from txsaga.core.arguments import check_kind
-from txsaga.errors import ConfigError, TransactionClosed, xa
-from txsaga.errors.lake import TableError
+from txsaga.errors import CommunicationFailed, ConfigError, IntegrityViolated, TableError, TransactionClosed
 from txsaga.flows.branch import BranchId
 from txsaga.resources.files import parquet
 from txsaga.resources.files.layout import Layout, ManifestEntry, Stamp, entry, folders_of, stamp
@@ -116,11 +115,11 @@ class FolderWork:
         """Vote no where a place has changed. Only behind the reservation: before it another may still be placing."""
         for target, each in self._staged.items():
             if stamp(self._layout.target(target)) != each.found:
-                raise xa.IntegrityViolated(
+                raise IntegrityViolated(
                     f"branch {self._branch.gid} votes no: {target!r} was changed by others since it was opened"
                 )
             if (other := self._layout.in_the_way(target)) is not None:
-                raise xa.IntegrityViolated(
+                raise IntegrityViolated(
                     f"branch {self._branch.gid} votes no: {target!r} has no place, {other!r} is there and is no folder"
                 )
         self._require_readable()
@@ -155,7 +154,7 @@ class FolderWork:
             try:
                 parquet.require_like(fresh, parquet.shape(self._layout.target(name)), name)
             except TableError as error:
-                raise xa.IntegrityViolated(f"branch {self._branch.gid} votes no: {error}") from error
+                raise IntegrityViolated(f"branch {self._branch.gid} votes no: {error}") from error
 
     def _next(self) -> Path:
         self._count += 1
@@ -168,7 +167,7 @@ class FolderWork:
     def _require_session(self) -> None:
         mine, there = os.fstat(self._session), self._layout.staging(self._branch).stat()
         if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
-            raise xa.CommunicationFailed(f"the staging folder of branch {self._branch.gid} was lost")
+            raise CommunicationFailed(f"the staging folder of branch {self._branch.gid} was lost")
 
 
 def _permissions(target: Path) -> int | None:

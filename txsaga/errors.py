@@ -1,0 +1,901 @@
+"""
+Every error that txsaga raises on purpose, as one tree.
+
+TxSagaError
+├── ConfigError                      a setting or an argument is missing, malformed or contradictory; never retry
+│   ├── CheckerMissing               a transactional call on a producer without a checker
+│   ├── ExecutorMissing              a half message without local work
+│   └── FlowRefused                  a flow asks for what can't be kept; the text names all of it
+├── InvalidMessage                   the message can't be stored as it is; never retry
+├── UnknownTopic                     create the topic first
+├── TopicExists                      the topic exists with other settings
+├── TopicTypeMismatch                the topic's type forbids this way of sending
+├── ReservedName                     a system name was used for something of the user's
+├── GroupKindMismatch                a group is transactional or plain, a stream or work; never both
+├── UnknownProducerGroup             no such producer group
+├── UnknownGroup                     no such consumer group
+│   └── TopicNotRead                 the group does not read this topic
+├── GroupInUse                       members of the group are at work; stop them first
+├── UnknownLetter                    no such dead letter
+├── SignatureRefused                 a request does not come from who knows the secret; answer it 401
+├── TransactionError                 what was asked can't be done with this transaction
+│   ├── UnknownTransaction           there is no such transaction, or the token is not its own
+│   │   └── NumberLapsed             the number that it was to begin under was given out too long ago
+│   ├── NotParked                    only what is parked can be resumed
+│   ├── TransactionClosed            its end was written; nothing can be added any more
+│   ├── IllegalTransition            the lifecycle forbids the move
+│   ├── DecidedOtherwise             another decision stands
+│   │   └── AlreadyCommitted         the key was used by a transaction that committed
+│   ├── Superseded                   a later owner of the key took the transaction over
+│   ├── TransactionsRejected         this store takes no transactional messages now (NO_PERMISSION)
+│   ├── InDoubt                      its fate can't be known yet; try again later
+│   │   └── WarehouseAway            the files of a table can't be reached now
+│   ├── EndRefused                   the store refused the end of a half message, with its code
+│   ├── VotedOtherwise               a voter has said the opposite before, and that vote stands
+│   ├── Unfinished                   it stands committed; resources that were away are told by recovery
+│   ├── XaError                      an answer of a resource manager, by the code of the XA specification
+│   │   ├── VotedNo                  the resource rolled its branch back, or will: the transaction rolls back
+│   │   │   ├── RolledBack 100, CommunicationFailed 101, Deadlocked 102, IntegrityViolated 103,
+│   │   │   ├── ProtocolBroken 105, TimedOut 106, TransientFailure 107 (retryable)
+│   │   │   └── OtherReason 104
+│   │   │       └── RowsDiffer       a journalled statement changed another number of rows than it was to change
+│   │   ├── Heuristic                a branch was decided without its coordinator: kept until it is forgotten
+│   │   │   └── HeuristicMixed 5, HeuristicRollback 6, HeuristicCommit 7, HeuristicHazard 8
+│   │   ├── ReadOnly 3, RetryLater 4 (retryable), NoMigration 9
+│   │   └── AsyncPending -2, ResourceManagerError -3, UnknownBranch -4, InvalidArguments -5, ProtocolError -6,
+│   │       ResourceManagerFailed -7 (retryable), DuplicateBranch -8, OutsideTransaction -9
+│   ├── FlowUnknown                  no flow of that key or number is under way here
+│   ├── StepDone                     the step was done before: go on with the next
+│   ├── StepsOpen                    a flow, or a unit of a lane, can't be settled while a step of it is not done
+│   ├── OwnLock                      it waits for what its own flow or transaction holds: it would wait for ever
+│   ├── SagaError                    something is wrong with a saga; what it wrote down is undone all the same
+│   │   ├── StepRefused              the step comes after its own compensation: nothing of it was done
+│   │   ├── StepLeftOut              the step found that it has nothing to do: nothing of it was done
+│   │   ├── StepTimedOut             a step or a compensation took longer than it may; its outcome is not known
+│   │   ├── ServiceFailed            a service did not say that the step is done
+│   │   │   ├── ServiceRefused       it said no, for sure: nothing was done
+│   │   │   └── AnswerLost           it said that it is done; what else it answered is not all here
+│   │   ├── ReservationExpired       a reservation ran out before the decision; the saga rolls back
+│   │   ├── CodeMissing              a function that the saga names is not registered in this process
+│   │   ├── UnknownStep              the saga has no such step
+│   │   └── NotCompensated           decided ROLLBACK, and something is still to be undone
+│   │       └── CompensationFailed   a compensation is out of retries: resume or skip it by hand
+│   └── EffectConflict               a home effect can't be applied; it rolls back, or is parked
+│       ├── NotCarried               a ballot does not stand for COMMIT
+│       ├── TableMoved               the table was changed since an overwrite saw it, or is another one
+│       └── PointerMoved             other writers were first each time; decide again
+├── SendFailed                       the half could not be stored; local work did not run
+├── ResourceUnknown                  a resource name or an engine that was never registered
+├── EvidenceMissing                  the evidence table is absent and can't be created here
+├── BrokerClosed                     the broker was closed; open another
+├── LeaseLost                        another member owns the queue or the transaction now; drop the work
+├── ClaimLost                        the time of a claim ran out; another member may have the message
+├── AlreadyDone                      the inbox knows the message: its effect is there
+├── OutOfOrder                       what is consumed or committed does not follow what the group has read
+├── OffsetOutOfRange                 reading below the tail or above the head of a queue
+├── ClusterError                     a cluster did not take what was sent to it; its transaction rolls back
+│   ├── TooFewBrokers                fewer brokers than the policy needs; retry later
+│   ├── BadDestination               no broker will ever take it; never retry
+│   └── PinRefused                   the node list of a message can't be followed
+├── TableError                       a write into a table is refused while rows are staged: nothing of it is visible
+│   ├── UnknownTable                 no such table; create it in the transaction
+│   ├── TableExists                  it was to be created
+│   ├── OtherCatalog                 it lies in a catalog that our decision does not reach
+│   ├── FormatRefused                a table format that this way of writing can't keep
+│   ├── ModeRefused                  a save mode that can't be part of a transaction
+│   ├── ColumnsDiffer                columns are missing, or more than the table has
+│   ├── TypeDiffers                  a column is of another type
+│   ├── NullRefused                  NULL in a required column
+│   ├── PartitionLost                the column that a table is partitioned by is not among the rows
+│   ├── OutsideOverwrite             rows that an overwrite of some partitions does not replace
+│   ├── BranchMissed                 a session wrote to a table itself, past its branch
+│   ├── TableTaken                   another undecided transaction overwrites the same
+│   └── LakeMissing                  what this takes is not installed, or not set up
+├── UnknownSuite                     no such suite of expectations
+├── HostFailed                       Airflow can't be started, stopped or asked; the text says what to do
+└── StoreError                       the home database said no
+    ├── StoreUnavailable             connection level or a time-out; safe to retry
+    ├── OutcomeUnknown               the connection broke at COMMIT, or the broker was closed; read back first
+    ├── StoreBusy                    too many calls wait already; retry later
+    ├── NotPrimary                   a standby was asked to write (SLAVE_NOT_AVAILABLE)
+    ├── ChunkDamaged                 stored messages can't be read; the text says how to leave them behind
+    ├── SchemaMissing                run `txsaga db migrate`
+    ├── SchemaTooNew                 the schema is newer than this program; upgrade txsaga
+    ├── ServerTooOld                 PostgreSQL 15 or later is needed
+    ├── RightsMissing                the database user lacks a right
+    ├── IdentityChanged              the server is not the one this store was created on; `txsaga db adopt`
+    └── EmbeddedDatabaseError        the embedded PostgreSQL can't run
+        └── DataFolderDamaged        its data folder is not whole; restore it from a backup
+
+Each carries `code`, the answer of the half-message protocol that it stands for.
+
+What happens if one of these is caught and dropped: nothing is lost. A half without a decision stays
+invisible and is settled by the evidence later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+
+class TxSagaError(Exception):
+    """Base of all errors that txsaga raises on purpose."""
+
+    retryable: bool = False
+    code: str = "SYSTEM_ERROR"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be made of text and fields, not of what the text was made of."""
+        return _again, (type(self), *self.args), self.__dict__
+
+
+def _again(kind: type[TxSagaError], *told: object) -> TxSagaError:
+    return kind.__new__(kind, *told)
+
+
+class ConfigError(TxSagaError):
+    """A setting or an argument is missing, malformed or contradictory."""
+
+
+class CheckerMissing(ConfigError):
+    """A transactional call needs a checker that can say later what became of the local work."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"tranExecutor is null: producer group {group!r} has no checker; "
+            f"pass checker=… to broker.producer({group!r}, …) to send in transactions"
+        )
+        self.group = group
+
+
+class ExecutorMissing(ConfigError):
+    """A half message needs local work that shares its fate."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"tranExecutor is null: producer group {group!r} has no local work to run; "
+            "pass local=… to send_in_transaction, or give the producer a listener"
+        )
+        self.group = group
+
+
+class FlowRefused(ConfigError):
+    """A flow asks for what can't be kept."""
+
+
+class InvalidMessage(TxSagaError):
+    """The message can't be stored as it is."""
+
+    code = "MESSAGE_ILLEGAL"
+
+
+class UnknownTopic(TxSagaError):
+    """The topic does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist; create it with `txsaga topic create {topic}`")
+        self.topic = topic
+
+
+class TopicExists(TxSagaError):
+    """The topic exists with other settings."""
+
+
+class TopicTypeMismatch(TxSagaError):
+    """The topic's type forbids this way of sending."""
+
+
+class ReservedName(TxSagaError):
+    """A system name was used for something of the user's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is a system name and can't be used; choose another name")
+        self.name = name
+
+
+class GroupKindMismatch(TxSagaError):
+    """A producer group is transactional or plain, a consumer group reads a stream or takes work: never both."""
+
+    def __init__(self, group: str, *, stored: str, asked: str) -> None:
+        super().__init__(f"group {group!r} is {stored} in this store and can't also be {asked}; use another group name")
+        self.group = group
+
+
+class UnknownProducerGroup(TxSagaError):
+    """The producer group does not exist."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"producer group {group!r} does not exist; `txsaga producer list` shows those that there are")
+        self.group = group
+
+
+class SignatureRefused(TxSagaError):
+    """A request is not signed by who knows the secret, or its ids are missing."""
+
+
+class TransactionError(TxSagaError):
+    """What was asked can't be done with this transaction."""
+
+
+class UnknownTransaction(TransactionError):
+    """There is no such transaction, or the token is not its own."""
+
+
+class NumberLapsed(UnknownTransaction):
+    """The number that a transaction was to begin under can't be used any more; nothing was written."""
+
+    def __init__(self, txid: int) -> None:
+        super().__init__(
+            f"number {txid} was given out too long ago, or by another store, and nothing can begin under it any more; "
+            "nothing was written: begin the transaction anew"
+        )
+        self.txid = txid
+
+
+class NotParked(TransactionError):
+    """Only what is parked can be resumed."""
+
+    def __init__(self, txid: int) -> None:
+        super().__init__(f"transaction {txid} is not parked; `txsaga doubt list` shows what is")
+        self.txid = txid
+
+
+class TransactionClosed(TransactionError):
+    """The end of the transaction was written; nothing can be added any more."""
+
+
+class IllegalTransition(TransactionError):
+    """The lifecycle forbids the move."""
+
+
+class DecidedOtherwise(TransactionError):
+    """Another decision stands; `standing` tells which."""
+
+    def __init__(self, txid: int, standing: str, advice: str = "") -> None:
+        super().__init__(f"transaction {txid} is already decided: {standing} stands{advice and '; '}{advice}")
+        self.txid = txid
+        self.standing = standing
+
+
+class AlreadyCommitted(DecidedOtherwise):
+    """The key was used by a transaction that committed; its work is done."""
+
+    def __init__(self, txid: int, key: str) -> None:
+        super().__init__(txid, "COMMIT")
+        self.args = (f"key {key!r} is done: transaction {txid} committed it",)
+        self.key = key
+
+
+class Superseded(TransactionError):
+    """A later owner of the key took the transaction over; drop the work."""
+
+    def __init__(self, txid: int) -> None:
+        super().__init__(f"transaction {txid} was taken over by a later owner of its key; drop this work")
+        self.txid = txid
+
+
+class TransactionsRejected(TransactionError):
+    """This store takes no transactional messages now."""
+
+    code = "NO_PERMISSION"
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"NO_PERMISSION: store {store} rejects transactional messages; `txsaga tx reject off` ends that"
+        )
+        self.store = store
+
+
+class InDoubt(TransactionError):
+    """Its fate can't be known yet; try again later."""
+
+    retryable = True
+
+
+class EndRefused(TransactionError):
+    """The store refused the end of a half message; `code` says why."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class Unfinished(TransactionError):
+    """It stands committed, and not every resource has acknowledged."""
+
+    def __init__(self, txid: int, resources: Sequence[str]) -> None:
+        away = ", ".join(map(repr, resources))
+        super().__init__(
+            f"transaction {txid} is COMMITTED, don't repeat it; {away} did not acknowledge and is told by recovery"
+        )
+        self.txid, self.resources = txid, tuple(resources)
+
+
+class EffectConflict(TransactionError):
+    """A home effect can't be applied: the transaction rolls back, or is parked where its local work committed."""
+
+
+class NotCarried(EffectConflict):
+    """A ballot does not stand for COMMIT."""
+
+    def __init__(self, ballot: str, why: str) -> None:
+        super().__init__(f"ballot {ballot!r} is not carried: {why}")
+        self.ballot = ballot
+
+
+class VotedOtherwise(TransactionError):
+    """On the command line: a voter has said the opposite before, and the first vote stands; `vote` returns False."""
+
+    def __init__(self, txid: int, ballot: str, voter: str) -> None:
+        super().__init__(f"{voter!r} has voted otherwise in ballot {ballot!r} of transaction {txid}: that vote stands")
+        self.txid, self.ballot, self.voter = txid, ballot, voter
+
+
+class TableMoved(EffectConflict):
+    """The table was changed since an overwrite saw it or its branch began, dropped, or is another one of that name."""
+
+
+class PointerMoved(EffectConflict):
+    """A table's pointer leads elsewhere than it did a moment ago; the same may be tried again."""
+
+    retryable = True
+
+
+class SendFailed(TxSagaError):
+    """The half could not be stored; local work did not run and nothing is visible."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(f"send message Exception: {reason}")
+        self.code = getattr(reason, "code", self.code)
+        self.retryable = getattr(reason, "retryable", False)
+
+
+class ResourceUnknown(TxSagaError):
+    """A resource that was never registered with this broker."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"resource {name!r} is not registered (known: {', '.join(sorted(set(known))) or 'none'}); "
+            f"register it with broker.register({name!r}, engine){_settings_for(name)}"
+        )
+        self.name = name
+
+
+def _settings_for(name: str) -> str:
+    """Tell how a resource is named from outside of a program; an engine has no name."""
+    if not name.isidentifier():
+        return ""
+    upper = name.upper()
+    return (
+        f", or set TXSAGA_RESOURCE_{upper} to its URL (TXSAGA_BROKER_{upper} for a store, "
+        f"TXSAGA_PARTICIPANT_{upper} for what is no database)"
+    )
+
+
+class EvidenceMissing(TxSagaError):
+    """The evidence table is absent and can't be created here."""
+
+
+class LeaseLost(TxSagaError):
+    """Another member owns the queue or the transaction now; drop the work."""
+
+
+class ClaimLost(TxSagaError):
+    """The time of a claim ran out: the message comes again, or is another member's already."""
+
+
+class AlreadyDone(TxSagaError):
+    """The inbox knows the message: what it was to do is done."""
+
+    def __init__(self, message: str, group: str) -> None:
+        super().__init__(f"message {message} had its effect for group {group!r} before")
+        self.message, self.group = message, group
+
+
+class OutOfOrder(TxSagaError):
+    """What is consumed or committed does not follow what the group has read of its queue."""
+
+
+class OffsetOutOfRange(TxSagaError):
+    """The offset lies below the tail or above the head of the queue."""
+
+    def __init__(self, topic: str, queue: int, offset: int, *, tail: int, head: int) -> None:
+        super().__init__(f"offset {offset} of {topic}/{queue} is gone or not there yet; it holds {tail} to {head}")
+        self.offset, self.tail, self.head = offset, tail, head
+
+
+class BrokerClosed(TxSagaError):
+    """The broker, the consumer or the cluster was closed before this call; nothing was done."""
+
+    def __init__(self, what: str = "broker", another: str = "txsaga.connect()") -> None:
+        super().__init__(f"this {what} is closed; open another with {another}")
+
+
+class StoreError(TxSagaError):
+    """The home database said no."""
+
+
+class StoreUnavailable(StoreError):
+    """The home database can't be reached or did not answer in time; safe to retry."""
+
+    retryable = True
+    code = "SERVICE_NOT_AVAILABLE"
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke, or the broker was closed, while a commit was under way; read back before anything else."""
+
+
+class StoreBusy(StoreError):
+    """Too many calls wait already."""
+
+    retryable = True
+
+
+class NotPrimary(StoreError):
+    """A standby was asked to write."""
+
+    code = "SLAVE_NOT_AVAILABLE"
+
+
+class ChunkDamaged(StoreError):
+    """A stored chunk of messages can't be read: it is not what was written, or was written wrong."""
+
+
+class SchemaMissing(StoreError):
+    """The namespace holds no schema of txsaga, or an older one."""
+
+
+class SchemaTooNew(StoreError):
+    """The schema is newer than this program."""
+
+
+class ServerTooOld(StoreError):
+    """The server is older than txsaga can work with."""
+
+
+class RightsMissing(StoreError):
+    """The database user lacks a right."""
+
+
+class IdentityChanged(StoreError):
+    """The server is not the one this store was created on."""
+
+
+class EmbeddedDatabaseError(StoreError):
+    """The embedded PostgreSQL can't run; the message says what to do."""
+
+
+class DataFolderDamaged(EmbeddedDatabaseError):
+    """The data folder of the embedded PostgreSQL is not whole."""
+
+
+class UnknownGroup(TxSagaError):
+    """The consumer group does not exist."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"consumer group {group!r} does not exist; it is registered by its first reader, "
+            f"or by `txsaga group create {group}`"
+        )
+        self.group = group
+
+
+class TopicNotRead(UnknownGroup):
+    """The consumer group does not read the topic."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        TxSagaError.__init__(
+            self, f"group {group!r} does not read topic {topic!r}; `txsaga group show {group}` shows what it reads"
+        )
+        self.group, self.topic = group, topic
+
+
+class GroupInUse(TxSagaError):
+    """Members of the consumer group are at work."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"members of group {group!r} are at work, or were a moment ago; "
+            "stop them and wait until what they hold runs out, then try again"
+        )
+        self.group = group
+
+
+class UnknownLetter(TxSagaError):
+    """The dead letter does not exist."""
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"there is no dead letter {id}; `txsaga dlq list` shows those that there are")
+        self.id = id
+
+
+class ClusterError(TxSagaError):
+    """A cluster did not take what was sent to it; its transaction rolls back."""
+
+
+class TooFewBrokers(ClusterError):
+    """Fewer brokers are there, or accepted, than the policy needs."""
+
+    retryable = True
+    code = "SERVICE_NOT_AVAILABLE"
+
+
+class BadDestination(ClusterError):
+    """No broker will ever take it: the topic or the message is wrong."""
+
+
+class PinRefused(ClusterError):
+    """The node list of a message can't be followed, and nothing else is tried."""
+
+
+class UnknownSuite(TxSagaError):
+    """There is no such suite of expectations."""
+
+    def __init__(self, suite: str, folder: str, known: Sequence[str]) -> None:
+        there = f"there are {', '.join(known)}" if known else "there is none"
+        super().__init__(
+            f"there is no suite {suite!r} in {folder} ({there}); "
+            "save it there as JSON, or set TXSAGA_SUITES to its folder"
+        )
+        self.suite = suite
+
+
+class HostFailed(TxSagaError):
+    """Airflow can't be started, stopped or asked."""
+
+    retryable = True
+
+
+class XaError(TransactionError):
+    """A resource manager answered something else than yes."""
+
+    number: ClassVar[int]
+
+
+class VotedNo(XaError):
+    """The branch is rolled back, or can only be; so is its transaction."""
+
+    number = 100
+
+
+class RolledBack(VotedNo):
+    """Rolled back for a reason of the resource's own (XA_RBROLLBACK)."""
+
+    number = 100
+
+
+class CommunicationFailed(VotedNo):
+    """A connection inside the resource was lost (XA_RBCOMMFAIL)."""
+
+    number = 101
+
+
+class Deadlocked(VotedNo):
+    """A deadlock was found (XA_RBDEADLOCK)."""
+
+    number = 102
+
+
+class IntegrityViolated(VotedNo):
+    """A constraint that is checked at the end does not hold (XA_RBINTEGRITY)."""
+
+    number = 103
+
+
+class OtherReason(VotedNo):
+    """A reason that has no code of its own (XA_RBOTHER)."""
+
+    number = 104
+
+
+class ProtocolBroken(VotedNo):
+    """The resource found calls out of order (XA_RBPROTO)."""
+
+    number = 105
+
+
+class TimedOut(VotedNo):
+    """The branch took too long (XA_RBTIMEOUT)."""
+
+    number = 106
+
+
+class TransientFailure(VotedNo):
+    """The branch may be tried again from its beginning (XA_RBTRANSIENT)."""
+
+    number = 107
+    retryable = True
+
+
+class Heuristic(XaError):
+    """Somebody decided a branch over the coordinator's head."""
+
+    number = 8
+
+
+class HeuristicMixed(Heuristic):
+    """Part of the branch is committed, part rolled back (XA_HEURMIX)."""
+
+    number = 5
+
+
+class HeuristicRollback(Heuristic):
+    """The branch was rolled back although its transaction commits (XA_HEURRB)."""
+
+    number = 6
+
+
+class HeuristicCommit(Heuristic):
+    """The branch was committed although its transaction rolls back (XA_HEURCOM)."""
+
+    number = 7
+
+
+class HeuristicHazard(Heuristic):
+    """What became of the branch can't be known (XA_HEURHAZ)."""
+
+    number = 8
+
+
+class ReadOnly(XaError):
+    """The branch changed nothing: it is done, without a second phase (XA_RDONLY)."""
+
+    number = 3
+
+
+class RetryLater(XaError):
+    """The resource can't do it now and holds the branch (XA_RETRY)."""
+
+    number = 4
+    retryable = True
+
+
+class NoMigration(XaError):
+    """The branch must be finished where it was begun (XA_NOMIGRATE)."""
+
+    number = 9
+
+
+class AsyncPending(XaError):
+    """An asynchronous call is under way (XAER_ASYNC)."""
+
+    number = -2
+
+
+class ResourceManagerError(XaError):
+    """The resource failed and the branch with it (XAER_RMERR)."""
+
+    number = -3
+
+
+class UnknownBranch(XaError):
+    """The resource knows no such branch (XAER_NOTA)."""
+
+    number = -4
+
+
+class InvalidArguments(XaError):
+    """The call can't be read (XAER_INVAL)."""
+
+    number = -5
+
+
+class ProtocolError(XaError):
+    """The call is out of order (XAER_PROTO)."""
+
+    number = -6
+
+
+class ResourceManagerFailed(XaError):
+    """The resource can't be reached; what it holds stays as it is (XAER_RMFAIL)."""
+
+    number = -7
+    retryable = True
+
+
+class DuplicateBranch(XaError):
+    """The branch exists already (XAER_DUPID)."""
+
+    number = -8
+
+
+class OutsideTransaction(XaError):
+    """The resource is in a transaction of somebody else (XAER_OUTSIDE)."""
+
+    number = -9
+
+
+class FlowUnknown(TransactionError):
+    """No flow of that key or number is under way here."""
+
+
+class StepDone(TransactionError):
+    """The step was done before; `attempt` tells by which try."""
+
+    def __init__(self, txid: int, name: str, attempt: int) -> None:
+        super().__init__(f"step {name!r} of transaction {txid} is done (attempt {attempt}); go on with the next")
+        self.txid, self.name, self.attempt = txid, name, attempt
+
+
+class StepsOpen(TransactionError):
+    """A step is not done, and what it belongs to can't be settled without it."""
+
+    def __init__(self, txid: int, what: str, steps: Sequence[str]) -> None:
+        named = ", ".join(map(repr, steps))
+        super().__init__(
+            f"{what} of transaction {txid} can't be settled: step {named} is not done; "
+            "run it again, or name it in handled=[…] if its failure was dealt with, or roll back"
+        )
+        self.txid, self.steps = txid, tuple(steps)
+
+
+class OwnLock(TransactionError):
+    """Work waits for what its own flow, or its own transaction, holds: it would wait for ever."""
+
+    def __init__(
+        self,
+        waiter: str,
+        resource: str,
+        holder: str,
+        *,
+        whole: str = "flow",
+        remedy: str = 'hold both with hold="journal", or make one step of them',
+    ) -> None:
+        super().__init__(
+            f"{waiter} would wait for ever in {resource!r} for a lock that its own {whole} holds in {holder}; {remedy}"
+        )
+        self.waiter, self.resource, self.holder = waiter, resource, holder
+
+
+class RowsDiffer(OtherReason):
+    """A journalled statement changed another number of rows than it was to change."""
+
+
+class SagaError(TransactionError):
+    """Something is wrong with a saga."""
+
+
+class StepRefused(SagaError):
+    """The step comes after its own compensation; nothing of it was done."""
+
+    def __init__(self, transaction: str, number: int) -> None:
+        super().__init__(f"step {number} of {transaction} comes after its compensation; drop this work")
+        self.number = number
+
+
+class StepLeftOut(SagaError):
+    """Raised by a step that has nothing to do: nothing of it was done, and nothing is to be undone."""
+
+
+class StepTimedOut(SagaError):
+    """It took longer than it may; what became of it is not known."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(f"{what} took longer than {seconds:g} s; what became of it is not known")
+
+
+class ServiceFailed(SagaError):
+    """A service did not say that it is done."""
+
+
+class ServiceRefused(ServiceFailed):
+    """A service said no: nothing was done."""
+
+
+class AnswerLost(ServiceFailed):
+    """A service said that it is done; what else it answered is too long, or ended early."""
+
+
+class ReservationExpired(SagaError):
+    """A reservation ran out before the decision."""
+
+    def __init__(self, txid: int, name: str) -> None:
+        super().__init__(f"the reservation of step {name!r} of transaction {txid} has expired; the saga rolls back")
+        self.txid = txid
+
+
+class CodeMissing(SagaError):
+    """A function that the saga names is not registered in this process."""
+
+    def __init__(self, name: str, unloaded: str = "") -> None:
+        super().__init__(
+            f"{name!r} is not registered in this process{unloaded}; "
+            "name the module that registers it in TXSAGA_SAGAS, or with `txsaga engine --sagas`"
+        )
+        self.name = name
+
+
+class UnknownStep(SagaError):
+    """The saga has no such step."""
+
+    def __init__(self, txid: int, step: object) -> None:
+        super().__init__(f"transaction {txid} has no step {step}; `txsaga saga show {txid}` lists them")
+
+
+class NotCompensated(SagaError):
+    """Something of a saga is still to be undone."""
+
+    retryable = True
+
+    def __init__(self, txid: int, why: str) -> None:
+        super().__init__(f"saga {txid} is rolled back and not undone to its end: {why}")
+        self.txid = txid
+
+
+class CompensationFailed(NotCompensated):
+    """A compensation is out of retries; a person resumes or skips it."""
+
+    retryable = False
+
+
+class TableError(TxSagaError):
+    """A write does not fit its table; nothing of it is visible."""
+
+
+class UnknownTable(TableError):
+    """There is no such table."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"there is no table {table!r}; create it with tx.table({table!r}).create(columns)")
+        self.table = table
+
+
+class TableExists(TableError):
+    """The table that was to be created is there."""
+
+
+class OtherCatalog(TableError):
+    """The table lies in a catalog that our decision does not reach."""
+
+
+class FormatRefused(TableError):
+    """The table has a format that this way of writing can't keep."""
+
+
+class ModeRefused(TableError):
+    """A save mode that can't be part of a transaction."""
+
+
+class ColumnsDiffer(TableError):
+    """Columns are missing, or more than the table has."""
+
+
+class TypeDiffers(TableError):
+    """A column is of another type."""
+
+
+class NullRefused(TableError):
+    """NULL in a required column."""
+
+
+class PartitionLost(TableError):
+    """The column that a table is partitioned by is not among the rows."""
+
+
+class OutsideOverwrite(TableError):
+    """Rows lie outside of the partitions that an overwrite replaces."""
+
+
+class BranchMissed(TableError):
+    """A session wrote to a table itself, past the branch that it was to write to."""
+
+
+class TableTaken(TableError):
+    """Another undecided transaction overwrites the same part of a table."""
+
+    retryable = True
+
+
+class LakeMissing(TableError):
+    """What this takes is not installed, or not set up."""
+
+    INSTALL = "pip install 'txsaga[lake]'"
+
+
+class WarehouseAway(InDoubt):
+    """The files of a table can't be reached now."""
+
+    retryable = True
