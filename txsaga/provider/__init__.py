@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from txsaga.provider.steps import vote as vote
     from txsaga.provider.tx_step import tx_step as tx_step
 
-_PLACES = {
+_MODULES = {
     "Approval": "operators.votes",
     "BallotVote": "operators.votes",
     "CallStep": "operators.python",
@@ -106,11 +106,11 @@ _PLACES = {
 }
 """Each public name and the module that it lies in."""
 
-__all__ = sorted(_PLACES)  # one list, not two
+__all__ = sorted(_MODULES)  # one list, not two
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for."""
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'txsaga.provider' has no attribute {name!r}")
-    return getattr(import_module(f"txsaga.provider.{_PLACES[name]}"), name)
+    return getattr(import_module(f"txsaga.provider.{_MODULES[name]}"), name)
