@@ -15,6 +15,7 @@ import pytest
 
 from tests.chaos.tally import KILL_SEED, KillTable
 from tests.services import leftovers
+from tests.services.slowest import slowest_files
 
 if TYPE_CHECKING:
     from tests.services.databases import DatabaseServer, LentDatabases
@@ -66,6 +67,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for left in terminalreporter.config.stash.get(LEFT, []):
         terminalreporter.write_line(f"left running by a test, now killed: {left.pid} {left.command}", red=True)
+    reports = (report for kind in terminalreporter.stats.values() for report in kind)
+    for file, seconds in slowest_files(reports):
+        terminalreporter.write_line(f"{seconds:7.1f} s  {file}")
 
 
 @pytest.hookimpl(wrapper=True)
